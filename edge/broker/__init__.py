@@ -1,0 +1,1 @@
+"""Connections, accounts, routing and backpressure."""

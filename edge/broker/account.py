@@ -1,0 +1,223 @@
+"""Accounts: one subject space each, with its interest, its match cache and its routing.
+
+Routing follows NATS: every plain sink gets the message, one member of every queue group does, and
+members on this node are preferred to remote ones. An account knows sinks, not connections.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.subjects.tokens import is_literal
+from cython.cimports.headwater.edge.subjects.trie import Match, Trie
+from cython.cimports.libc.string import memcmp, memset
+
+# Literal subjects whose matches are remembered. Beyond this the whole cache starts anew: cheaper
+# than keeping an order, and a fleet that publishes on more subjects than this walks the trie.
+CACHE_MAX = cython.declare(cython.Py_ssize_t, 8192)
+DOORKEEPER_MASK = cython.declare(cython.uint, 4095)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def fingerprint(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint:
+    h: cython.uint = 2166136261
+    i: cython.Py_ssize_t
+    for i in range(n):
+        h = (h ^ text[i]) * 16777619
+    return h | 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def is_inbox(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Inboxes are used once each, so that remembering their matches would only cost memory."""
+    return n > 7 and memcmp(subject, cython.cast(cython.p_const_char, b"_INBOX."), 7) == 0
+
+
+@cython.cclass
+class Account:
+    """One tenant's subject space."""
+
+    def __init__(self, name: str, kernel: Kernel):
+        self.name = name
+        self.kernel = kernel
+        self.trie = Trie()
+        self.cache = {}
+        self.generation = 1
+        self.watchers = []
+        self.limits = {}
+        memset(cython.address(self.doorkeeper[0]), 0, cython.sizeof(self.doorkeeper))
+
+    @cython.ccall
+    def insert(self, sink: Sink):
+        """Add interest."""
+        self.trie.insert(sink)
+        self.forget(sink.subject)
+        for watcher in self.watchers:
+            watcher.interest_added(sink)
+
+    @cython.ccall
+    def remove(self, sink: Sink):
+        """Take interest away; nothing happens when it was not there."""
+        sink.closed = True
+        if self.trie.remove(sink):
+            self.forget(sink.subject)
+            for watcher in self.watchers:
+                watcher.interest_removed(sink)
+
+    @cython.cfunc
+    def forget(self, subject: bytes):
+        """Drop the cached matches that a change of interest in `subject` makes untrue."""
+        text: cython.p_const_uchar = subject
+        self.generation += 1
+        if is_inbox(text, len(subject)):
+            return
+        if is_literal(text, len(subject)):
+            self.cache.pop(subject, None)
+        else:
+            self.cache.clear()
+
+    def add_watcher(self, watcher: object) -> None:
+        """Tell `watcher.interest_added(sink)` / `interest_removed(sink)` of every change."""
+        self.watchers.append(watcher)
+
+    def drop_watcher(self, watcher: object) -> None:
+        """Stop telling `watcher`."""
+        self.watchers = [w for w in self.watchers if w is not watcher]
+
+    @cython.cfunc
+    def match(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
+        """Who wants a literal subject. Remembered from the second time it is asked for."""
+        found: object
+        result: Match
+        seen: cython.uint
+        if is_inbox(subject, n):
+            return self.trie.match(subject, n)
+        key = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n)
+        found = self.cache.get(key)
+        if found is not None:
+            return found
+        result = self.trie.match(subject, n)
+        seen = fingerprint(subject, n)
+        if self.doorkeeper[seen & DOORKEEPER_MASK] == seen:
+            if len(self.cache) >= CACHE_MAX:
+                self.cache.clear()
+            self.cache[key] = result
+        else:
+            self.doorkeeper[seen & DOORKEEPER_MASK] = seen
+        return result
+
+    @cython.ccall
+    def has_interest(self, subject: bytes) -> cython.bint:
+        """Whether anything, here or behind a link, would get a message on `subject`."""
+        found: Match = self.match(subject, len(subject))
+        return bool(found.plain) or bool(found.queues)
+
+    def sinks(self, subject: bytes) -> list:
+        """All sinks that match a literal subject, queue members included."""
+        found: Match = self.match(subject, len(subject))
+        return list(found.plain) + [sink for group in found.queues for sink in group]
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def publish(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.Py_ssize_t:
+        """Route a message; returns how many receivers took it."""
+        return self.route(m, origin, self.match(m.subject, m.subject_len), None)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def route(
+        self, m: cython.pointer(Msg), origin: Endpoint, match: Match, only: tuple
+    ) -> cython.Py_ssize_t:
+        """Route by a match already made.
+
+        `only` names the queue groups that may take the message, for one that came over a link
+        (the sending node has chosen them); None lets every group take it.
+        """
+        count: cython.Py_ssize_t = 0
+        touched: list = None
+        sink: Sink
+        for item in match.plain:
+            sink = cython.cast(Sink, item)
+            if not sink.remote:
+                count += sink.deliver(m, origin)
+            elif sink.owner is not origin:
+                if touched is None:
+                    touched = []
+                if sink.owner.collect(sink):
+                    touched.append(sink.owner)
+        if match.queues:
+            for group in match.queues:
+                sink = self.pick(cython.cast(tuple, group), m, origin, only)
+                if sink is None:
+                    continue
+                if not sink.remote:
+                    count += 1
+                    continue
+                if touched is None:
+                    touched = []
+                if sink.owner.collect(sink):
+                    touched.append(sink.owner)
+        if touched is not None:
+            for item in touched:
+                count += cython.cast(Endpoint, item).emit(m)
+        return count
+
+    @cython.cfunc
+    def pick(
+        self, group: tuple, m: cython.pointer(Msg), origin: Endpoint, only: tuple
+    ) -> Sink:
+        """Give the message to one member of a queue group, chosen by chance.
+
+        A local member has taken it on return; a remote one is only chosen.
+        """
+        n: cython.Py_ssize_t = len(group)
+        start: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        sink: Sink = cython.cast(Sink, group[0])
+        chosen: Sink = None
+        if only is not None and sink.queue not in only:
+            return None
+        start = cython.cast(cython.Py_ssize_t, self.kernel.random() % n)
+        for i in range(n):
+            sink = cython.cast(Sink, group[(start + i) % n])
+            if sink.remote:
+                if chosen is None and sink.owner is not origin:
+                    chosen = sink
+            elif sink.deliver(m, origin) > 0:
+                return sink
+        return chosen
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def send(
+        self,
+        subject: bytes,
+        payload: bytes,
+        reply: bytes = b"",
+        headers: bytes = b"",
+        shown: bytes = b"",
+        origin: Endpoint = None,
+    ) -> cython.Py_ssize_t:
+        """Publish from Python; `headers` is a whole block or empty. Ends outside a turn in a kick."""
+        m: Msg
+        body: bytes = headers + payload if headers else payload
+        m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+        m.subject_len = PyBytes_GET_SIZE(subject)
+        m.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
+        m.reply_len = PyBytes_GET_SIZE(reply)
+        m.shown = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(shown))
+        m.shown_len = PyBytes_GET_SIZE(shown)
+        m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+        m.header_len = PyBytes_GET_SIZE(headers)
+        m.size = PyBytes_GET_SIZE(body)
+        count: cython.Py_ssize_t = self.publish(cython.address(m), origin)
+        if not self.kernel.turning:
+            self.kernel.kick()
+        return count

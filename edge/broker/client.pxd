@@ -1,0 +1,45 @@
+from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.conn cimport Conn
+from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
+from headwater.edge.subjects.trie cimport Match
+
+cdef class ClientSub(Sink):
+    cdef public bytes sid
+    cdef bytes middle                   # b" <sid> "
+    cdef public unsigned long long maximum      # deliveries after which it ends; 0 is unlimited
+    cdef public object denied           # subject -> bool for what a wildcard may not see; None
+    cdef int count(self, ClientConn conn, Py_ssize_t size, Msg* m) except -1
+    cdef int is_denied(self, Msg* m) except -1
+
+cdef class ClientConn(Conn):
+    cdef public object server           # owner of sessions: login, info, limits
+    cdef public Account account
+    cdef public dict subs               # sid -> ClientSub
+    cdef public bint ready              # logged in
+    cdef public bint verbose
+    cdef public bint pedantic
+    cdef public bint echo
+    cdef public bint headers
+    cdef public bint no_responders
+    cdef public int protocol
+    cdef public bint first_ping_seen
+    cdef public object identity         # security's answer to the login
+    cdef public object permissions      # None: everything is allowed
+    cdef dict publish_cache             # verdicts already known of `permissions`
+    cdef public dict options            # CONNECT fields
+    cdef public Py_ssize_t max_payload
+    cdef public Py_ssize_t max_control_line
+    cdef public Py_ssize_t max_subscriptions
+    cdef public int pings_out
+    cdef public bint wants_responses    # permissions carry allow_responses
+    cdef bytes last_subject
+    cdef Match last_match
+    cdef unsigned long long last_generation
+    cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
+    cdef int publish(self, Msg* m) except -1
+    cdef int publish_checked(self, Msg* m) except -1
+    cdef int answer_no_responders(self, Msg* m) except -1
+    cdef Match match_for(self, const unsigned char* subject, Py_ssize_t n)
+    cdef int verb(self, bytes line) except -1
+    cdef int fail(self, str error, str reason) except -1
+    cdef int acknowledge(self) except -1

@@ -1,0 +1,42 @@
+from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+
+cdef class Conn(Endpoint):
+    cdef public Kernel kernel
+    cdef public object loop
+    cdef public object sock
+    cdef public object filter           # TLS or WebSocket codec between socket and protocol; None
+    cdef public object on_closed        # called once with (conn, reason)
+    cdef public str reason
+    cdef int fd
+    cdef unsigned char* out             # queued protocol bytes: out[out_start:out_end]
+    cdef Py_ssize_t out_start
+    cdef Py_ssize_t out_end
+    cdef Py_ssize_t out_capacity
+    cdef object wire                    # bytearray of filtered bytes on their way; None without filter
+    cdef unsigned char* held            # bytes of an unfinished frame
+    cdef Py_ssize_t held_len
+    cdef Py_ssize_t held_capacity
+    cdef bint reading
+    cdef bint writing
+    cdef bint paused
+    cdef bint lingering
+    cdef public bint overtaken          # slow and without progress: producers no longer wait for it
+    cdef public Py_ssize_t max_pending
+    cdef public long long progress_ns   # last time the socket took bytes
+    cdef public long long received_ns   # last time bytes came in
+    cdef public unsigned long long in_msgs
+    cdef public unsigned long long in_bytes
+    cdef public unsigned long long out_msgs
+    cdef public unsigned long long out_bytes
+    cdef public unsigned long long stalls
+    cdef int room(self, Py_ssize_t need) except -1
+    cdef int commit(self, Py_ssize_t used) except -1
+    cpdef queue(self, bytes data)
+    cdef Py_ssize_t parse(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int take(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int hold(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int send_plain(self) except -1
+    cdef int send_filtered(self) except -1
+    cdef int settle(self) except -1
+    cdef int pause(self) except -1
+    cpdef close(self, str reason)

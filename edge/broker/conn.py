@@ -1,0 +1,406 @@
+"""A connection: one non-blocking socket, its buffers, back-pressure and end.
+
+It owns the file descriptor, the bytes not yet parsed and the bytes not yet sent. What the bytes
+mean is for the subclasses (`parse`). Both buffers are bounded: the unparsed one by what `parse`
+refuses, the unsent one by `max_pending`, beyond which the peer is cut as a slow consumer.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task  # noqa: F401
+from cython.cimports.libc.errno import EAGAIN, EINTR, errno
+from cython.cimports.libc.stdlib import free, malloc, realloc
+from cython.cimports.libc.string import memcpy, memmove
+from cython.cimports.headwater.edge.broker.sockets import MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
+
+# Above this many queued bytes producers wait for the receiver; four read buffers, so that one
+# turn's worth of fan-out never stalls a healthy receiver.
+HIGH_WATER = cython.declare(cython.Py_ssize_t, 4 << 20)
+LOW_WATER = cython.declare(cython.Py_ssize_t, 1 << 20)
+OUT_INITIAL = cython.declare(cython.Py_ssize_t, 16 << 10)
+# A buffer that grew beyond this is given back when it is empty.
+OUT_KEPT = cython.declare(cython.Py_ssize_t, 1 << 20)
+# How long a closed connection still reads, so that its last error line is not lost to a reset.
+LINGER_S = 0.5
+
+
+@cython.cclass
+class Conn(Endpoint):
+    """One peer. `attach` starts it, `close` ends it; `on_closed(conn, reason)` is called once."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.fd = -1
+        self.out = cython.NULL
+        self.held = cython.NULL
+
+    def __init__(self, kernel: Kernel, cid: int, max_pending: int):
+        self.kernel = kernel
+        self.loop = kernel.loop
+        self.cid = cid
+        self.max_pending = max_pending
+        self.reason = ""
+        self.progress_ns = self.received_ns = kernel.now_ns
+
+    def __dealloc__(self):
+        free(self.out)
+        free(self.held)
+
+    def attach(self, sock: object, filter: object = None) -> None:
+        """Serve a connected socket, through `filter` when one is given."""
+        sock.setblocking(False)
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.use_filter(filter)
+        self.resume()
+
+    def use_filter(self, filter: object) -> None:
+        """Pass bytes through `filter.receive(data) -> bytes` and `filter.send(data) -> bytes`."""
+        self.filter = filter
+        self.wire = bytearray() if filter is not None else None
+
+    def resume(self) -> None:
+        """Read again."""
+        if not self.closed and not self.reading:
+            self.reading = True
+            self.loop.add_reader(self.fd, self.on_readable)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """A receiver that this producer waited for has drained."""
+        if self.paused:
+            self.paused = False
+            self.resume()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def pause(self) -> cython.int:
+        """Stop reading until `kernel.congested` has drained."""
+        receiver: Endpoint = self.kernel.congested
+        self.kernel.congested = None
+        if receiver is None or receiver is self or receiver.closed or self.closed:
+            return 0
+        receiver.waiters.append(self)
+        self.stalls += 1
+        if not self.paused:
+            self.paused = True
+            self.reading = False
+            self.loop.remove_reader(self.fd)
+        return 0
+
+    def on_readable(self) -> None:
+        """One turn: read once, parse, and let the kernel finish."""
+        kernel: Kernel = self.kernel
+        n: cython.Py_ssize_t = recv(
+            self.fd, kernel.read_buffer, kernel.read_capacity, MSG_DONTWAIT
+        )
+        if n < 0:
+            if errno == EAGAIN or errno == EINTR:
+                return
+            self.close("Read Error")
+        elif n == 0:
+            self.close("Client Closed")
+        elif not self.lingering:
+            kicked: cython.bint = kernel.kicked
+            kernel.kicked = True
+            self.received_ns = kernel.now_ns
+            try:
+                if self.filter is None:
+                    self.take(kernel.read_buffer, n)
+                else:
+                    self.feed(
+                        PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
+                    )
+            finally:
+                kernel.kicked = kicked
+        kernel.turn()
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they came from the wire, through the filter if there is one."""
+        if self.filter is not None:
+            try:
+                data = self.filter.receive(data)
+            except ConnectionError as error:
+                self.kernel.mark(self)
+                self.close(str(error))
+                return
+            self.kernel.mark(self)
+        if data:
+            self.take(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), PyBytes_GET_SIZE(data)
+            )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def take(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+        """Parse what came, keeping the bytes of an unfinished frame."""
+        used: cython.Py_ssize_t
+        if self.held_len:
+            self.hold(data, n)
+            used = self.parse(self.held, self.held_len)
+            if self.closed:
+                return 0
+            if used:
+                self.held_len -= used
+                memmove(self.held, self.held + used, self.held_len)
+        else:
+            used = self.parse(data, n)
+            if used < n and not self.closed:
+                self.hold(data + used, n - used)
+        if self.held_len == 0 and self.held_capacity > OUT_KEPT:
+            free(self.held)
+            self.held = cython.NULL
+            self.held_capacity = 0
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hold(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+        """Append to the bytes of the unfinished frame."""
+        capacity: cython.Py_ssize_t
+        grown: cython.p_uchar
+        if self.held_len + n > self.held_capacity:
+            capacity = (self.held_len + n) * 2
+            grown = cython.cast(cython.p_uchar, realloc(self.held, capacity))
+            if grown == cython.NULL:
+                raise MemoryError
+            self.held = grown
+            self.held_capacity = capacity
+        memcpy(self.held + self.held_len, data, n)
+        self.held_len += n
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def parse(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Act on the complete frames in `data`; returns the bytes they took."""
+        return n
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def room(self, need: cython.Py_ssize_t) -> cython.int:
+        """Make room for `need` bytes at `out + out_end`; follow with `commit(used)`."""
+        capacity: cython.Py_ssize_t
+        grown: cython.p_uchar
+        if self.out_end + need > self.out_capacity:
+            if self.out_start:
+                memmove(self.out, self.out + self.out_start, self.out_end - self.out_start)
+                self.out_end -= self.out_start
+                self.out_start = 0
+            if self.out_end + need > self.out_capacity:
+                capacity = max(OUT_INITIAL, (self.out_end + need) * 2)
+                grown = cython.cast(cython.p_uchar, realloc(self.out, capacity))
+                if grown == cython.NULL:
+                    raise MemoryError
+                self.out = grown
+                self.out_capacity = capacity
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def commit(self, used: cython.Py_ssize_t) -> cython.int:
+        """Count `used` reserved bytes as queued."""
+        self.out_end += used
+        self.pending += used
+        if not self.dirty:
+            self.kernel.mark(self)
+        if self.pending > HIGH_WATER and not self.overtaken:
+            self.kernel.congested = self
+        return 0
+
+    @cython.ccall
+    def queue(self, data: bytes):
+        """Queue protocol bytes; they are sent when the turn ends."""
+        n: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
+        if self.closed:
+            return
+        self.room(n)
+        memcpy(self.out + self.out_end, PyBytes_AS_STRING(data), n)
+        self.commit(n)
+        if not self.kernel.turning:
+            self.kernel.kick()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def push(self) -> cython.int:
+        """Send what is queued; what the socket does not take waits for it to be writable."""
+        if self.closed or self.fd < 0:
+            return 0
+        if not self.writing:
+            if self.filter is None:
+                self.send_plain()
+            else:
+                self.send_filtered()
+        if self.pending > self.max_pending and not self.closed:
+            self.close("Slow Consumer (Pending Bytes)")
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def send_plain(self) -> cython.int:
+        n: cython.Py_ssize_t
+        while self.out_start < self.out_end:
+            n = send(
+                self.fd,
+                self.out + self.out_start,
+                self.out_end - self.out_start,
+                MSG_DONTWAIT | MSG_NOSIGNAL,
+            )
+            if n < 0:
+                if errno == EINTR:
+                    continue
+                if errno != EAGAIN:
+                    self.close("Write Error")
+                    return 0
+                break
+            self.out_start += n
+            self.pending -= n
+            self.progress_ns = self.kernel.now_ns
+            self.overtaken = False
+        return self.settle()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def send_filtered(self) -> cython.int:
+        data: bytes = b""
+        taken: cython.Py_ssize_t
+        if self.out_start < self.out_end:
+            data = PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, self.out + self.out_start), self.out_end - self.out_start
+            )
+            self.out_start = self.out_end = 0
+        self.wire += self.filter.send(data)
+        while self.wire:
+            try:
+                taken = self.sock.send(self.wire)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                self.close("Write Error")
+                return 0
+            del self.wire[:taken]
+            self.progress_ns = self.kernel.now_ns
+            self.overtaken = False
+        self.pending = len(self.wire)
+        return self.settle()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def settle(self) -> cython.int:
+        """After sending: watch for writability or stop, and wake who waited."""
+        if self.out_start == self.out_end:
+            self.out_start = self.out_end = 0
+            if self.out_capacity > OUT_KEPT:
+                free(self.out)
+                self.out = cython.NULL
+                self.out_capacity = 0
+        if self.pending and not self.writing:
+            self.writing = True
+            self.loop.add_writer(self.fd, self.on_writable)
+        elif not self.pending and self.writing:
+            self.writing = False
+            self.loop.remove_writer(self.fd)
+        if self.waiters and self.pending < LOW_WATER:
+            self.release()
+        return 0
+
+    def release(self) -> None:
+        """Let everybody who waited for this receiver go on."""
+        waiters: list = self.waiters
+        self.waiters = []
+        for task in waiters:
+            self.kernel.schedule(cython.cast(Task, task))
+
+    def on_writable(self) -> None:
+        """The socket takes bytes again."""
+        if self.closed:
+            return
+        if self.filter is None:
+            self.send_plain()
+        else:
+            self.send_filtered()
+        self.kernel.turn()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether bytes wait for the socket to become writable."""
+        return self.writing
+
+    def overtake(self) -> None:
+        """Stop making producers wait: the receiver has made no progress for too long."""
+        self.overtaken = True
+        self.release()
+
+    @cython.ccall
+    def close(self, reason: str):
+        """End the connection: last bytes are offered to the socket, nothing is delivered any more."""
+        if self.closed:
+            return
+        if not self.writing and self.pending and reason not in ("Write Error", "Client Closed"):
+            if self.filter is None:
+                self.send_plain()
+            else:
+                self.send_filtered()
+            if self.closed:
+                return
+        self.closed = True
+        self.reason = reason
+        self.pending = 0
+        if self.writing:
+            self.writing = False
+            self.loop.remove_writer(self.fd)
+        self.release()
+        self.ended()
+        if self.on_closed is not None:
+            self.on_closed(self, reason)
+        self.linger(reason)
+
+    def ended(self) -> None:
+        """Hook of the subclasses: forget subscriptions. Called once, before `on_closed`."""
+
+    def linger(self, reason: str) -> None:
+        """Shut down for writing and discard what still comes, so that no reset eats the last line."""
+        if self.sock is None:
+            return
+        if reason in ("Client Closed", "Read Error", "Write Error"):
+            self.drop()
+            return
+        self.lingering = True
+        try:
+            self.sock.shutdown(1)
+        except OSError:
+            self.drop()
+            return
+        if not self.reading:
+            self.reading = True
+            self.loop.add_reader(self.fd, self.on_readable_lingering)
+        else:
+            self.loop.remove_reader(self.fd)
+            self.loop.add_reader(self.fd, self.on_readable_lingering)
+        self.loop.call_later(LINGER_S, self.drop)
+
+    def on_readable_lingering(self) -> None:
+        """Discard what a closed peer still sends."""
+        try:
+            if not self.sock.recv(1 << 16):
+                self.drop()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.drop()
+
+    def drop(self) -> None:
+        """Give the file descriptor back."""
+        if self.sock is None:
+            return
+        if self.reading:
+            self.reading = False
+            self.loop.remove_reader(self.fd)
+        self.sock.close()
+        self.sock = None
+        self.fd = -1

@@ -1,0 +1,70 @@
+# Types that every compiled module of the broker shares. See core.py for what each one owns.
+
+cdef struct Msg:
+    const unsigned char* subject        # the subject that is routed on
+    Py_ssize_t subject_len
+    const unsigned char* reply          # unused when reply_len is 0
+    Py_ssize_t reply_len
+    const unsigned char* shown          # subject shown to receivers; the routed one when shown_len is 0
+    Py_ssize_t shown_len
+    const unsigned char* body           # header block followed by the payload
+    Py_ssize_t header_len               # bytes of the header block, 0 without headers
+    Py_ssize_t size                     # header_len + payload length
+
+cdef enum:
+    KIND_CLIENT = 0
+    KIND_LEAF = 1
+    KIND_INTERNAL = 2
+
+cdef class Task:
+    cdef bint scheduled
+    cdef int run(self) except -1
+
+cdef class Endpoint(Task):
+    cdef public unsigned long long cid
+    cdef public int kind
+    cdef public bint closed
+    cdef bint dirty
+    cdef public Py_ssize_t pending      # bytes queued and not yet taken by the socket
+    cdef list waiters                   # Tasks to schedule once `pending` is low again
+    cdef int push(self) except -1
+    cdef int collect(self, Sink sink) except -1
+    cdef int emit(self, Msg* m) except -1
+
+cdef class Sink:
+    cdef public bytes subject
+    cdef public bytes queue             # None: a plain subscription
+    cdef public Endpoint owner          # None: the node itself
+    cdef public bint remote             # behind a leaf or route; delivered through owner.collect/emit
+    cdef public bint closed
+    cdef public int weight              # members that stand behind a remote queue sink
+    cdef public unsigned long long delivered
+    cdef int deliver(self, Msg* m, Endpoint origin) except -1
+
+cdef class CallbackSink(Sink):
+    cdef object callback
+
+cdef class Kernel:
+    cdef public object loop
+    cdef public long long now_ns        # wall clock at the start of this turn, ns since the epoch
+    cdef list dirty
+    cdef list tasks
+    cdef list later                     # tasks for the next turn
+    cdef public list enders             # Tasks run at the end of every turn, in order
+    cdef public Endpoint congested      # receiver over its high-water mark met by the last delivery
+    cdef bint turning
+    cdef bint kicked
+    cdef public unsigned long long in_msgs
+    cdef public unsigned long long in_bytes
+    cdef public unsigned long long out_msgs
+    cdef public unsigned long long out_bytes
+    cdef unsigned long long random_state
+    cdef unsigned char* read_buffer
+    cdef Py_ssize_t read_capacity
+    cdef int mark(self, Endpoint endpoint) except -1
+    cdef int schedule(self, Task task) except -1
+    cdef int schedule_later(self, Task task) except -1
+    cdef unsigned long long random(self) noexcept nogil
+    cdef run_all(self, list batch)
+    cpdef turn(self)
+    cpdef kick(self)

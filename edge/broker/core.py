@@ -1,0 +1,260 @@
+"""The kernel of a node: turns of work, endpoints that send, sinks that receive.
+
+A *turn* is everything done for one readiness of a socket, one timer or one commit: parse and
+route, run the tasks that were scheduled meanwhile, let storage hand over its batch, and then send
+what every touched endpoint has queued. So each endpoint costs one system call per turn, however
+many messages it got. The kernel knows no protocol, account or stream.
+"""
+
+import logging
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.libc.stdlib import free, malloc
+from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
+
+# One read takes at most this much; large enough that a busy publisher costs few turns.
+READ_BUFFER_BYTES = 1 << 20
+# Tasks run in one turn before the loop gets to look at its sockets again.
+TASK_ROUNDS_MAX = cython.declare(cython.int, 64)
+
+log = logging.getLogger("headwater.broker")
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def wall_clock_ns() -> cython.longlong:
+    now: timespec
+    clock_gettime(CLOCK_REALTIME, cython.address(now))
+    return cython.cast(cython.longlong, now.tv_sec) * 1000000000 + now.tv_nsec
+
+
+@cython.cclass
+class Task:
+    """Something to run once before the turn ends. `kernel.schedule` takes each at most once."""
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        return 0
+
+
+@cython.cclass
+class Endpoint(Task):
+    """Where messages come from and bytes go to: a connection, or the node itself.
+
+    As a Task it is resumed: a producer that was paused because a receiver was slow is scheduled
+    when that receiver has drained.
+    """
+
+    def __cinit__(self):
+        self.kind = KIND_INTERNAL
+        self.waiters = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def push(self) -> cython.int:
+        """Send what is queued, as far as the socket takes it."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def collect(self, sink: Sink) -> cython.int:
+        """Note a remote sink for the message being routed; True when it is the first."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def emit(self, m: cython.pointer(Msg)) -> cython.int:
+        """Queue the message once for everything collected."""
+        return 0
+
+
+@cython.cclass
+class Sink:
+    """A receiver of the messages of one subject pattern."""
+
+    def __init__(self, subject: bytes, queue: bytes | None = None):
+        self.subject = subject
+        self.queue = queue
+        self.weight = 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Take a message; 1 when it was taken, 0 when this sink cannot (closed, denied, echo)."""
+        return 0
+
+
+@cython.cclass
+class CallbackSink(Sink):
+    """A sink in interpreted Python, for services and API handlers.
+
+    `callback(subject, reply, headers, payload, origin)` gets bytes; what it raises is logged.
+    """
+
+    def __init__(self, subject: bytes, callback: object, queue: bytes | None = None):
+        Sink.__init__(self, subject, queue)
+        self.callback = callback
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        if self.closed:
+            return 0
+        self.delivered += 1
+        try:
+            self.callback(
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
+                if m.reply_len
+                else b"",
+                PyBytes_FromStringAndSize(body, m.header_len) if m.header_len else b"",
+                PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
+                origin,
+            )
+        except Exception:
+            log.exception("service on %r failed", self.subject)
+        return 1
+
+
+@cython.cclass
+class Kernel:
+    """The turns of one node, on one event loop. Not thread-safe: only the loop's thread enters."""
+
+    def __init__(self, loop: object):
+        self.loop = loop
+        self.dirty = []
+        self.tasks = []
+        self.later = []
+        self.enders = []
+        self.now_ns = wall_clock_ns()
+        self.random_state = cython.cast(cython.ulonglong, self.now_ns) | 1
+
+    def __cinit__(self, *args):
+        self.read_capacity = READ_BUFFER_BYTES
+        self.read_buffer = cython.cast(cython.p_uchar, malloc(READ_BUFFER_BYTES))
+        if self.read_buffer == cython.NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.read_buffer)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def mark(self, endpoint: Endpoint) -> cython.int:
+        """Have `endpoint.push` called at the end of this turn."""
+        if not endpoint.dirty:
+            endpoint.dirty = True
+            self.dirty.append(endpoint)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def schedule(self, task: Task) -> cython.int:
+        """Have `task.run` called before this turn ends (or in the next turn, from outside)."""
+        if not task.scheduled:
+            task.scheduled = True
+            self.tasks.append(task)
+            if not self.turning:
+                self.kick()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def schedule_later(self, task: Task) -> cython.int:
+        """Have `task.run` called in the next turn, after the loop has looked at its sockets."""
+        if not task.scheduled:
+            task.scheduled = True
+            self.later.append(task)
+            self.kick()
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def random(self) -> cython.ulonglong:
+        """Next of a xorshift sequence, for picks that need no secrecy."""
+        x: cython.ulonglong = self.random_state
+        x ^= x << 13
+        x ^= x >> 7
+        x ^= x << 17
+        self.random_state = x
+        return x
+
+    @cython.ccall
+    def kick(self):
+        """Ask for a turn soon, from code that runs outside of one."""
+        if not self.kicked:
+            self.kicked = True
+            self.loop.call_soon(self.kicked_turn)
+
+    def kicked_turn(self):
+        self.kicked = False
+        self.turn()
+
+    def clock(self) -> int:
+        """Refresh and return `now_ns`."""
+        self.now_ns = wall_clock_ns()
+        return self.now_ns
+
+    def add_ender(self, task: Task) -> None:
+        """Run `task` at the end of every turn, before anything is sent."""
+        self.enders.append(task)
+
+    def post(self, task: Task) -> None:
+        """`schedule` for interpreted callers."""
+        self.schedule(task)
+
+    @cython.ccall
+    def turn(self):
+        """Finish a turn: tasks, enders, sends. Entered once per readiness, timer or commit."""
+        rounds: cython.int = 0
+        batch: list
+        endpoint: Endpoint
+        task: Task
+        if self.turning:
+            return
+        self.turning = True
+        try:
+            self.now_ns = wall_clock_ns()
+            if self.later:
+                self.tasks.extend(self.later)
+                self.later = []
+            while True:
+                while self.tasks and rounds < TASK_ROUNDS_MAX:
+                    rounds += 1
+                    batch = self.tasks
+                    self.tasks = []
+                    self.run_all(batch)
+                for item in self.enders:
+                    cython.cast(Task, item).run()
+                if not self.dirty:
+                    break
+                batch = self.dirty
+                self.dirty = []
+                for item in batch:
+                    endpoint = item
+                    endpoint.dirty = False
+                    endpoint.push()
+                if not self.tasks or rounds >= TASK_ROUNDS_MAX:
+                    break
+        finally:
+            self.turning = False
+            if self.tasks or self.dirty:
+                self.kick()
+
+    @cython.cfunc
+    def run_all(self, batch: list):
+        """Run scheduled tasks; one that fails is reported and costs no other its turn."""
+        task: Task
+        for item in batch:
+            task = item
+            task.scheduled = False
+            try:
+                task.run()
+            except Exception:
+                log.exception("task %r failed", type(item).__name__)
+
+

@@ -1,0 +1,65 @@
+"""Temporary rights to answer: `allow_responses` of a user's permissions."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from headwater.security.auth_options import ResponseRules
+from headwater.security.permissions import Permissions
+
+GRANTS_MAX = 4096
+"""Reply subjects remembered per connection; the oldest goes first."""
+
+
+class Rights:
+    """What one connection may do: its fixed permissions and the replies it was granted."""
+
+    __slots__ = ("_grants", "permissions", "publish_cache", "responses")
+
+    def __init__(self, permissions: Permissions) -> None:
+        self.permissions = permissions
+        self.publish_cache = permissions.publish_cache
+        self.responses: ResponseRules | None = permissions.responses
+        self._grants: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
+
+    def can_publish(self, subject: bytes) -> bool:
+        """Whether a publish to `subject` is allowed; uses up a granted reply."""
+        if self.permissions.can_publish(subject):
+            return True
+        return self.responses is not None and self._use_grant(subject)
+
+    def note_reply(self, reply: bytes) -> None:
+        """A message with this reply subject was delivered."""
+        if self.responses is None:
+            return
+        limit = self.responses.max_messages
+        self._grants[reply] = (time.monotonic(), limit if limit > 0 else -1)
+        if len(self._grants) > GRANTS_MAX:
+            self._grants.popitem(last=False)
+
+    def _use_grant(self, subject: bytes) -> bool:
+        grant = self._grants.get(subject)
+        if grant is None or self.responses is None:
+            return False
+        since, left = grant
+        expires = self.responses.expires
+        if expires >= 0 and time.monotonic() - since > expires:
+            del self._grants[subject]
+            return False
+        if left == 1:
+            del self._grants[subject]
+        elif left > 1:
+            self._grants[subject] = (since, left - 1)
+        return True
+
+    def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
+        """Whether a SUB is allowed."""
+        return self.permissions.can_subscribe(subject, queue)
+
+    def delivery_filter(
+        self, subject: bytes, queue: bytes | None
+    ) -> Callable[[bytes], bool] | None:
+        """For a wildcard that overlaps a deny rule: tells which messages to withhold."""
+        if not self.permissions.needs_delivery_check(subject, queue):
+            return None
+        return lambda name: self.permissions.delivery_denied(name, queue)

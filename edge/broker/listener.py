@@ -1,0 +1,76 @@
+"""Listening sockets: accept, and hand each new socket to a session maker."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("headwater.broker")
+
+BACKLOG = 1024
+ACCEPTS_PER_TURN = 64
+
+
+class ListenError(Exception):
+    """An address that cannot be listened on; the text says which and why."""
+
+
+class Listener:
+    """One listening TCP socket. `on_socket(sock, address)` is called for each connection."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        on_socket: Callable[[socket.socket, tuple[Any, ...]], None],
+    ) -> None:
+        """Bind to `host`:`port`; port -1 takes any free one. Raises ListenError."""
+        self._loop = loop
+        self._on_socket = on_socket
+        self.sock = _bind(host, 0 if port == -1 else port)
+        self.host: str
+        self.port: int
+        self.host, self.port = self.sock.getsockname()[:2]
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._loop.add_reader(self.sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self.sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                log.error("Error accepting a connection: %s", error)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._on_socket(sock, address)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self.sock.fileno() >= 0:
+            self._loop.remove_reader(self.sock.fileno())
+            self.sock.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((_numeric(host), port))
+        sock.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        sock.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ListenError(f"listen tcp {host}:{port}: {reason.lower()}") from error
+    return sock
+
+
+def _numeric(host: str) -> str:
+    return "127.0.0.1" if host == "localhost" else host

@@ -1,0 +1,322 @@
+"""Client sessions: what happens between accept and close beside moving bytes.
+
+`Sessions` is the `server` of every `ClientConn`: it sends INFO, decides on logins through
+`security`, binds connections to accounts, enforces connection limits and keeps the timers. It is
+the one place where a client is authorized.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.client import ClientConn
+from headwater.edge.broker.core import Kernel
+from headwater.edge.broker.grants import Rights
+from headwater.edge.conf.options import Options
+from headwater.edge.info import NodeFacts, info_fields, info_line
+from headwater.security.authenticator import Authenticator
+from headwater.security.errors import AuthError
+from headwater.security.identity import AuthRequest, Identity
+from headwater.security.permissions import Permissions
+
+log = logging.getLogger("headwater.broker")
+
+SWEEP_S = 0.25
+"""How often slow receivers are looked at."""
+
+PATIENCE_NS = 1_000_000_000
+"""Time without progress after which producers no longer wait for a slow receiver."""
+
+
+class ClosedConn:
+    """What monitoring keeps of a connection that ended."""
+
+    __slots__ = ("conn", "reason", "stop")
+
+    def __init__(self, conn: ClientConn, reason: str) -> None:
+        self.conn = conn
+        self.reason = reason
+        self.stop = time.time()
+
+
+class Sessions:
+    """All client sessions of a node."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        options: Options,
+        facts: NodeFacts,
+        authenticator: Authenticator,
+        account_for: Callable[[str], Account],
+    ) -> None:
+        self.kernel = kernel
+        self.options = options
+        self.facts = facts
+        self.authenticator = authenticator
+        self.account_for = account_for
+        self.headers_supported = not options.no_header_support
+        self.conns: dict[int, ClientConn] = {}
+        self.closed: OrderedDict[int, ClosedConn] = OrderedDict()
+        self.total = 0
+        self.slow_consumers = 0
+        self.stale = 0
+        self.auth_errors = 0
+        self.draining = False
+        self._next_cid = 0
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._nonces: dict[int, str] = {}
+        self._details: dict[int, dict[str, Any]] = {}
+        self._sweeper = kernel.loop.call_later(SWEEP_S, self._sweep)
+
+    # --- life of a connection -----------------------------------------------------------------
+
+    def accept(self, sock: Any, address: tuple[Any, ...], *, kind: str = "STANDARD") -> ClientConn:
+        """Make the session of a new socket. The caller attaches it and then calls `greet`."""
+        self._next_cid += 1
+        conn = ClientConn(self, self.kernel, self._next_cid, self.options.max_pending)
+        conn.max_payload = self.options.max_payload
+        conn.max_control_line = self.options.max_control_line
+        conn.max_subscriptions = self.options.max_subscriptions
+        conn.on_closed = self._on_closed
+        self._details[conn.cid] = {
+            "ip": address[0] if address else "",
+            "port": address[1] if len(address) > 1 else 0,
+            "start": time.time(),
+            "kind": kind,
+            "secure": False,
+        }
+        self.conns[conn.cid] = conn
+        self.total += 1
+        return conn
+
+    def greet(self, conn: ClientConn) -> None:
+        """Send INFO and start the login's clock."""
+        limit = self.options.max_connections
+        if 0 < limit < len(self.conns):
+            conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
+            return
+        if self.authenticator.nonce_required():
+            self._nonces[conn.cid] = secrets.token_urlsafe(11)
+        conn.queue(self.info_for(conn))
+        if not self.authenticator.auth_required():
+            self._admit(conn, Identity())
+        self._arm(conn, self.options.auth_timeout(), self._login_expired)
+
+    def detail(self, conn: ClientConn) -> dict[str, Any]:
+        """Address, start time and connection type, kept until the record is forgotten."""
+        return self._details.get(conn.cid, {})
+
+    def info_for(self, conn: ClientConn, **extra: Any) -> bytes:
+        """INFO line for one connection."""
+        fields = info_fields(
+            self.facts,
+            cid=conn.cid,
+            client_ip=str(self.detail(conn).get("ip", "")),
+            nonce=self._nonces.get(conn.cid, ""),
+        )
+        fields["auth_required"] = self.facts.auth_required
+        if not fields["auth_required"]:
+            del fields["auth_required"]
+        fields["max_payload"] = conn.max_payload
+        fields.update(self.detail(conn).get("info", {}))
+        fields.update(extra)
+        return info_line(fields)
+
+    def announce(self) -> None:
+        """Send INFO again to everybody who understands it (cluster changes, lame duck)."""
+        for conn in list(self.conns.values()):
+            if conn.ready and conn.protocol >= 1:
+                conn.queue(self.info_for(conn))
+
+    def _on_closed(self, conn: ClientConn, reason: str) -> None:
+        self._disarm(conn)
+        self.conns.pop(conn.cid, None)
+        self._nonces.pop(conn.cid, None)
+        if reason.startswith("Slow Consumer"):
+            self.slow_consumers += 1
+            log.warning("Slow consumer cut: cid %d, %s", conn.cid, reason)
+        elif reason == "Stale Connection":
+            self.stale += 1
+        if conn.account is not None and conn.identity is not None:
+            conn.account.connections -= 1
+        log.debug("cid:%d connection closed: %s", conn.cid, reason)
+        self.closed[conn.cid] = ClosedConn(conn, reason)
+        while len(self.closed) > self.options.max_closed_clients:
+            forgotten, _ = self.closed.popitem(last=False)
+            self._details.pop(forgotten, None)
+
+    # --- login ----------------------------------------------------------------------------------
+
+    def login(self, conn: ClientConn, fields: dict[str, Any]) -> bool:
+        """CONNECT came: admit the connection, or refuse and close it."""
+        detail = self.detail(conn)
+        request = AuthRequest(
+            connect=fields,
+            nonce=self._nonces.get(conn.cid, "").encode(),
+            connection_type=str(detail.get("kind", "STANDARD")),
+            host=str(detail.get("ip", "")),
+            certificate=detail.get("certificate"),
+            map_certificate=bool(self.options.tls and self.options.tls.verify_and_map),
+            override=detail.get("auth"),
+            no_auth_user=detail.get("no_auth_user"),
+            now=time.time(),
+        )
+        try:
+            identity = self.authenticator.authenticate(request)
+        except AuthError as error:
+            self.auth_errors += 1
+            log.error(
+                "%s:%s - cid:%d - authentication error: %s",
+                detail.get("ip"), detail.get("port"), conn.cid, error,
+            )
+            conn.refuse("Authorization Violation", "Authentication Failure")
+            return False
+        return self._admit(conn, identity)
+
+    def _admit(self, conn: ClientConn, identity: Identity) -> bool:
+        account = self.account_for(identity.account)
+        limit = account.limits.get("max_connections", -1)
+        bound = conn.identity is not None
+        if not bound and 0 <= limit <= account.connections:
+            conn.refuse(
+                "maximum account active connections exceeded",
+                "Maximum Account Connections Exceeded",
+            )
+            return False
+        if bound and conn.account is not None:
+            conn.account.connections -= 1
+        conn.move_to(account)
+        account.connections += 1
+        conn.identity = identity
+        rights = None
+        if identity.permissions is not None:
+            rights = Rights(Permissions(identity.permissions))
+        conn.restrict(rights)
+        self._apply_limits(conn, identity, account)
+        conn.ready = True
+        self._arm(conn, self.options.ping_interval, self._ping)
+        if identity.expires > 0:
+            delay = max(0.0, identity.expires - time.time())
+            self.kernel.loop.call_later(delay, self._expired, conn)
+        return True
+
+    def _apply_limits(self, conn: ClientConn, identity: Identity, account: Account) -> None:
+        payload = identity.limits.max_payload
+        conn.max_payload = payload if 0 <= payload else self.options.max_payload
+        if account.limits.get("max_payload", -1) > 0:
+            conn.max_payload = min(conn.max_payload, account.limits["max_payload"])
+        subscriptions = identity.limits.max_subscriptions
+        if subscriptions < 0:
+            subscriptions = account.limits.get("max_subscriptions", -1)
+        conn.max_subscriptions = (
+            subscriptions if subscriptions > 0 else self.options.max_subscriptions
+        )
+
+    def first_verb(self, conn: ClientConn, line: bytes) -> None:
+        """A verb came before CONNECT: an implicit login where that is configured."""
+        if self.options.no_auth_user:
+            self.login(conn, {})
+            return
+        conn.refuse("Authorization Violation", "Authentication Failure")
+
+    def _login_expired(self, conn: ClientConn) -> None:
+        if not conn.ready:
+            conn.refuse("Authentication Timeout", "Authentication Timeout")
+        elif not conn.options:
+            self._arm(conn, self.options.ping_interval, self._ping)
+
+    def _expired(self, conn: ClientConn) -> None:
+        if not conn.closed:
+            conn.refuse("User Authentication Expired", "Authentication Expired")
+
+    def after_first_ping(self, conn: ClientConn) -> None:
+        """Newer clients learn their account from a second INFO."""
+        extra: dict[str, Any] = {"connect_info": True, "remote_account": conn.account.name}
+        if conn.account.name == (self.options.system_account or "$SYS"):
+            extra["acc_is_sys"] = True
+        conn.queue(self.info_for(conn, **extra))
+
+    # --- permissions ----------------------------------------------------------------------------
+
+    def may_subscribe(self, conn: ClientConn, subject: bytes, queue: bytes | None) -> bool:
+        """Whether a SUB is allowed; answers the violation otherwise."""
+        limit = self.options.max_subscription_tokens
+        text = _quoted(subject)
+        if limit and subject.count(b".") + 1 > limit:
+            conn.warn(f"Permissions Violation for Subscription to {text}, too many tokens")
+            return False
+        if conn.permissions is None or conn.permissions.can_subscribe(subject, queue):
+            return True
+        using = f" using queue {_quoted(queue)}" if queue else ""
+        conn.warn(f"Permissions Violation for Subscription to {text}{using}")
+        log.error("cid:%d - Subscription Violation - Subject %s", conn.cid, text)
+        return False
+
+    def publish_denied(self, conn: ClientConn, subject: bytes) -> None:
+        """Answer a publish that permissions refuse."""
+        conn.warn(f"Permissions Violation for Publish to {_quoted(subject)}")
+        log.error("cid:%d - Publish Violation - Subject %s", conn.cid, _quoted(subject))
+
+    def reply_denied(self, conn: ClientConn, reply: bytes) -> None:
+        """Answer a publish whose reply subject is reserved."""
+        conn.warn(f"Permissions Violation for Publish with Reply of {_quoted(reply)}")
+
+    # --- timers -----------------------------------------------------------------------------------
+
+    def _arm(self, conn: ClientConn, delay: float, action: Callable[[ClientConn], None]) -> None:
+        self._disarm(conn)
+        if not conn.closed:
+            self._timers[conn.cid] = self.kernel.loop.call_later(delay, action, conn)
+
+    def _disarm(self, conn: ClientConn) -> None:
+        timer = self._timers.pop(conn.cid, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _ping(self, conn: ClientConn) -> None:
+        if conn.closed:
+            return
+        idle_s = (self.kernel.clock() - conn.received_ns) / 1e9
+        if idle_s < self.options.ping_interval:
+            conn.pings_out = 0
+        elif conn.pings_out >= self.options.ping_max:
+            conn.refuse("Stale Connection", "Stale Connection")
+            return
+        if idle_s >= self.options.ping_interval / 2:
+            conn.pings_out += 1
+            conn.queue(b"PING\r\n")
+        self._arm(conn, self.options.ping_interval, self._ping)
+
+    def pong(self, conn: ClientConn) -> None:
+        """A PONG came."""
+
+    def _sweep(self) -> None:
+        """Deal with receivers that do not read: first let producers go on, then cut them."""
+        now = self.kernel.clock()
+        deadline_ns = int(self.options.write_deadline * 1e9)
+        for conn in [c for c in self.conns.values() if c.waiting]:
+            idle = now - conn.progress_ns
+            if idle > deadline_ns:
+                conn.close("Slow Consumer (Write Deadline)")
+            elif idle > PATIENCE_NS and not conn.overtaken:
+                conn.overtake()
+        self._sweeper = self.kernel.loop.call_later(SWEEP_S, self._sweep)
+
+    # --- end ----------------------------------------------------------------------------------------
+
+    def close_all(self, reason: str = "Server Shutdown") -> None:
+        """End every session."""
+        self._sweeper.cancel()
+        for conn in list(self.conns.values()):
+            conn.close(reason)
+
+
+def _quoted(subject: bytes | None) -> str:
+    text = (subject or b"").decode("utf-8", "replace")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,94 @@
+"""TLS between a socket and a connection: an `SSLObject` over memory buffers.
+
+Sans-IO: the connection moves the bytes. `receive` takes ciphertext and gives plaintext, `send` the
+reverse; both let the handshake advance.
+"""
+
+import ssl
+from collections.abc import Callable
+
+READ_BYTES = 256 * 1024
+
+
+class TLSFilter:
+    """One TLS session. `on_ready(filter)` is called once, when the handshake is done."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = True,
+        server_hostname: str | None = None,
+        on_ready: Callable[["TLSFilter"], None] | None = None,
+        optional: bool = False,
+    ) -> None:
+        """`optional` lets a peer that does not begin a handshake go on in plain text."""
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self.tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_side,
+            server_hostname=server_hostname,
+        )
+        self._on_ready = on_ready
+        self._optional = optional
+        self._waiting = bytearray()
+        self.plain = False
+        self.ready = False
+
+    def receive(self, data: bytes) -> bytes:
+        """Plaintext of what came in. Raises ConnectionError when the session is broken."""
+        if self._optional and data and not self.ready and not self._incoming.pending:
+            self.plain = self.plain or data[0] != 0x16
+            self._optional = False
+        if self.plain:
+            return data
+        self._incoming.write(data)
+        try:
+            return self._advance()
+        except ssl.SSLError as error:
+            stage = "Read Error" if self.ready else "TLS Handshake Failure"
+            raise ConnectionError(stage) from error
+
+    def _advance(self) -> bytes:
+        if not self.ready:
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                return b""
+            self.ready = True
+            if self._on_ready is not None:
+                self._on_ready(self)
+        parts = []
+        while True:
+            try:
+                part = self.tls.read(READ_BYTES)
+            except ssl.SSLWantReadError:
+                break
+            if not part:
+                break
+            parts.append(part)
+        return b"".join(parts)
+
+    def send(self, data: bytes) -> bytes:
+        """Bytes for the wire. Plaintext given before the handshake is done waits for it."""
+        if self.plain:
+            return data
+        if not self.ready:
+            self._waiting += data
+            if not self.tls.server_side:
+                self._start()
+            return self._outgoing.read()
+        data = bytes(self._waiting) + data
+        self._waiting.clear()
+        if data:
+            self.tls.write(data)
+        return self._outgoing.read()
+
+    def _start(self) -> None:
+        """A client speaks first."""
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return

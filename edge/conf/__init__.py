@@ -1,0 +1,1 @@
+"""Node configuration: the NATS configuration grammar, command line flags and their options."""

@@ -1,0 +1,336 @@
+"""The NATS configuration grammar: text to a tree of values that know where they stand.
+
+Keys are `name`, then `=`, `:` or blanks, then a value; values end at a line end, `,` or `;`.
+Maps, arrays, scalars of several kinds, comments, `$variables` and `include` files.
+"""
+
+import os
+from typing import Any
+
+from headwater.edge.conf.lexer import END, Lexer, Scalar, Variable, is_space
+from headwater.edge.conf.problems import ConfigError, Place
+
+MAX_NESTING = 64
+"""Maps and arrays that may enclose one another."""
+
+MAX_INCLUDES = 32
+"""Files that may include one another."""
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+
+TEXT_NAME = "(text)"
+"""File name in places of a text that came from no file."""
+
+_BCRYPT_STARTS = ("2a$", "2b$", "2x$", "2y$")
+_SEPARATORS = "=:"
+
+
+class Value:
+    """A value and its place: of its key in a map, its own in an array.
+
+    `used` tells that a variable referred to it, so that its key need not be an option.
+    """
+
+    __slots__ = ("data", "place", "used")
+
+    def __init__(self, data: "Scalar | list[Value] | dict[str, Value]", place: Place) -> None:
+        self.data = data
+        self.place = place
+        self.used = False
+
+    def __repr__(self) -> str:
+        return f"Value({self.data!r} at {self.place})"
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if isinstance(self.data, dict):
+            return {key: value.plain() for key, value in self.data.items()}
+        if isinstance(self.data, list):
+            return [value.plain() for value in self.data]
+        return self.data
+
+
+Map = dict[str, Value]
+
+
+def parse_file(path: str | os.PathLike[str]) -> Value:
+    """The document in a file: a Value whose data is a map. Raises ConfigError."""
+    return _parse_path(os.fspath(path), ())
+
+
+def parse_text(text: str, name: str = TEXT_NAME, directory: str = ".") -> Value:
+    """The document in `text`. Includes are looked for in `directory`. Raises ConfigError."""
+    return _Parser(text, name, directory, ()).document()
+
+
+def _parse_path(path: str, including: tuple[str, ...]) -> Value:
+    try:
+        if os.path.getsize(path) > MAX_FILE_BYTES:
+            raise ConfigError([f"{path}: the file is too large to be a configuration"])
+        with open(path, "rb") as file:
+            raw = file.read(MAX_FILE_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError([f"open {path}: {reason}"]) from error
+    text = raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    chain = (*including, os.path.realpath(path))
+    return _Parser(text, path, os.path.dirname(path), chain).document()
+
+
+class _Parser:
+    """One text being read. `scopes` are the open maps, outermost first, for variables."""
+
+    __slots__ = ("chain", "directory", "lexer", "looking_up", "scopes")
+
+    def __init__(
+        self,
+        text: str,
+        file: str,
+        directory: str,
+        chain: tuple[str, ...],
+        looking_up: frozenset[str] = frozenset(),
+    ) -> None:
+        self.lexer = Lexer(text, file)
+        self.directory = directory
+        self.chain = chain
+        self.looking_up = looking_up
+        self.scopes: list[Map] = []
+        zero = text.find("\0")
+        if zero >= 0:
+            self.lexer.fail("a configuration cannot contain NUL characters", zero)
+
+    def document(self) -> Value:
+        """The whole text as a map. Braces around it, as in JSON, may be there or not."""
+        root: Map = {}
+        self.scopes.append(root)
+        lexer = self.lexer
+        depth = 0
+        while True:
+            lexer.skip_spaces()
+            char = lexer.peek()
+            if char == END:
+                return Value(root, Place(lexer.file, 1, 1))
+            if char == "{":
+                depth += 1
+                lexer.position += 1
+            elif char == "}" and depth:
+                depth -= 1
+                lexer.position += 1
+                if depth:
+                    lexer.skip_spaces()
+                    self._end_of_top_value(depth)
+            elif char == "}" and not lexer.text[lexer.position + 1 :].strip():
+                lexer.position += 1
+            elif not lexer.skip_comment():
+                self._pair(root)
+                self._end_of_top_value(depth)
+
+    def _end_of_top_value(self, depth: int) -> None:
+        """What must follow a value outside of any map; `depth` counts the braces around it."""
+        lexer = self.lexer
+        lexer.skip_blanks()
+        if lexer.skip_comment() or lexer.at_line_end():
+            return
+        char = lexer.peek()
+        if char == END and not depth:
+            return
+        if char == "}" and depth:
+            return
+        if char in (",", ";", "}"):
+            lexer.position += 1
+            return
+        found = repr(char) if char else "the end of the text"
+        lexer.fail(f"expected the end of the line after a value but found {found}")
+
+    def _pair(self, target: Map) -> None:
+        """One `key value` or `include file`, into `target`."""
+        lexer = self.lexer
+        start = lexer.position
+        key = self._key()
+        if key is None:
+            self._include(target)
+            return
+        place = lexer.place(start)
+        lexer.skip_spaces()
+        if lexer.peek() and lexer.peek() in _SEPARATORS:
+            lexer.position += 1
+            if len(self.scopes) > 1:
+                lexer.skip_spaces()
+        elif lexer.peek() == END:
+            lexer.fail(f"key {key!r} has no value", start)
+        lexer.skip_blanks()
+        if len(self.scopes) > 1 and lexer.peek() in (",", "}", END):
+            lexer.fail(f"key {key!r} has no value", start)
+        value = self._value()
+        value.place = place
+        target[key] = value
+
+    def _key(self) -> str | None:
+        """The key at the cursor, or None when it is the keyword `include`."""
+        lexer = self.lexer
+        char = lexer.peek()
+        if char in _SEPARATORS:
+            lexer.fail(f"unexpected {char!r} where a key should be")
+        if char in ("'", '"'):
+            return lexer.quoted(char)
+        start = lexer.position
+        lexer.position += 1
+        while True:
+            char = lexer.peek()
+            if char == END or char in _SEPARATORS or is_space(char):
+                break
+            lexer.position += 1
+        key = lexer.text[start : lexer.position]
+        if is_space(char) and key.lower() == "include":
+            return None
+        return key
+
+    def _value(self) -> Value:
+        lexer = self.lexer
+        place = lexer.place()
+        char = lexer.peek()
+        if char == "{":
+            return Value(self._map(), place)
+        if char == "[":
+            return Value(self._array(), place)
+        scalar = lexer.scalar()
+        if isinstance(scalar, Variable):
+            return self._variable(str(scalar), place)
+        return Value(scalar, place)
+
+    def _map(self) -> Map:
+        lexer = self.lexer
+        opening = lexer.position
+        lexer.position += 1
+        if len(self.scopes) > MAX_NESTING:
+            lexer.fail("maps and arrays are nested too deeply", opening)
+        target: Map = {}
+        self.scopes.append(target)
+        while True:
+            lexer.skip_spaces()
+            char = lexer.peek()
+            if char == END:
+                lexer.fail("the map is not closed", opening)
+            if char == "]":
+                lexer.fail("unexpected ']' in a map")
+            if char == "}":
+                lexer.position += 1
+                break
+            if lexer.skip_comment():
+                continue
+            self._pair(target)
+            self._end_of_member("}")
+        self.scopes.pop()
+        return target
+
+    def _array(self) -> list[Value]:
+        lexer = self.lexer
+        opening = lexer.position
+        lexer.position += 1
+        if len(self.scopes) > MAX_NESTING:
+            lexer.fail("maps and arrays are nested too deeply", opening)
+        # An array is no scope for variables, but it counts as a level.
+        self.scopes.append({})
+        items: list[Value] = []
+        while True:
+            lexer.skip_spaces()
+            char = lexer.peek()
+            if char == END:
+                lexer.fail("the array is not closed", opening)
+            if char == ",":
+                lexer.fail("unexpected ',' in an array")
+            if char == "]":
+                lexer.position += 1
+                break
+            if lexer.skip_comment():
+                continue
+            items.append(self._value())
+            self._end_of_member("]")
+        self.scopes.pop()
+        return items
+
+    def _end_of_member(self, closing: str) -> None:
+        """What must follow a member of a map or array that is closed by `closing`."""
+        lexer = self.lexer
+        while True:
+            lexer.skip_blanks()
+            if not lexer.skip_comment():
+                break
+        char = lexer.peek()
+        if char == closing or lexer.at_line_end():
+            return
+        if char == "," or (char == ";" and closing == "}"):
+            lexer.position += 1
+            return
+        found = repr(char) if char else "the end of the text"
+        lexer.fail(f"expected ',', a line end or {closing!r} after a value but found {found}")
+
+    def _variable(self, name: str, place: Place) -> Value:
+        if name.startswith(_BCRYPT_STARTS):
+            return Value("$" + name, place)
+        for scope in reversed(self.scopes):
+            known = scope.get(name)
+            if known is not None:
+                known.used = True
+                return Value(known.data, place)
+        if name in self.looking_up:
+            raise ConfigError([f"{place}: variable reference cycle for '{name}'"])
+        text = os.environ.get(name)
+        if text is None:
+            raise ConfigError(
+                [f"{place}: variable reference for '{name}' on line {place.line} can not be found"]
+            )
+        return Value(self._environment(name, text, place).data, place)
+
+    def _environment(self, name: str, text: str, place: Place) -> Value:
+        """Value of an environment variable, read as the grammar would."""
+        looking_up = self.looking_up | {name}
+        inner = _Parser(f"value={text}", f"${name}", self.directory, self.chain, looking_up)
+        try:
+            value = inner.document().data
+        except ConfigError as error:
+            reasons = "; ".join(error.problems)
+            raise ConfigError(
+                [f"{place}: variable reference for '{name}' could not be parsed: {reasons}"]
+            ) from error
+        found = value.get("value") if isinstance(value, dict) else None
+        if found is None:
+            raise ConfigError([f"{place}: variable '{name}' has no value"])
+        return found
+
+    def _include(self, target: Map) -> None:
+        """Merge the keys of an included file into `target`."""
+        lexer = self.lexer
+        lexer.skip_blanks()
+        place = lexer.place()
+        name = self._include_name()
+        path = os.path.normpath(os.path.join(self.directory, name.lstrip("/")))
+        if os.path.isabs(name) and not os.path.exists(path):
+            path = name
+        if os.path.realpath(path) in self.chain:
+            raise ConfigError([f"{place}: include file '{name}' includes itself"])
+        if len(self.chain) >= MAX_INCLUDES:
+            raise ConfigError([f"{place}: include files are nested too deeply"])
+        try:
+            included = _parse_path(path, self.chain).data
+        except ConfigError as error:
+            raise ConfigError(
+                [f"{place}: error parsing include file '{name}': {each}" for each in error.problems]
+            ) from error
+        if isinstance(included, dict):
+            target.update(included)
+
+    def _include_name(self) -> str:
+        lexer = self.lexer
+        char = lexer.peek()
+        if char in ("'", '"'):
+            return lexer.quoted(char)
+        if char == END or lexer.at_line_end() or char in "[{(\\-" or char.isdigit():
+            lexer.fail("expected the name of a file to include")
+        start = lexer.position
+        while lexer.peek() and lexer.peek() not in "\n\r;} \t'":
+            lexer.position += 1
+        name = lexer.text[start : lexer.position]
+        if lexer.peek() == "'":
+            lexer.position += 1
+        return name

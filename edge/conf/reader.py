@@ -1,0 +1,374 @@
+"""Reads values of a document into options, and collects everything that is wrong with them.
+
+A block is read by a table: lower-case key to a `Field`, which takes the value, checks its
+type and sets an attribute of the options record.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from headwater.edge.conf.grammar import Value
+from headwater.edge.conf.problems import Problems
+from headwater.edge.conf.quantities import (
+    MAX_PORT,
+    Address,
+    parse_address,
+    parse_duration,
+    parse_storage_size,
+)
+
+Field = Callable[["Reader", str, Value, Any], None]
+"""Takes reader, key as written, value and the record to fill."""
+
+Table = Mapping[str, Field]
+
+MAX_INT32 = 2**31 - 1
+
+
+def keys(names: str, field: Field) -> dict[str, Field]:
+    """Table part in which every one of the space-separated `names` is read by `field`."""
+    return dict.fromkeys(names.split(), field)
+
+
+class Reader:
+    """Typed access to values. A method that gives None has reported why."""
+
+    __slots__ = ("problems",)
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+
+    def error(self, value: Value, message: str) -> None:
+        """Report an error at `value`."""
+        self.problems.error(value.place, message)
+
+    def warning(self, value: Value, message: str) -> None:
+        """Report a warning at `value`."""
+        self.problems.warning(value.place, message)
+
+    def section(self, key: str, value: Value, table: Table, target: Any) -> bool:
+        """Read the map `value` into `target` by `table`. False when it is no map."""
+        members = self.map(key, value)
+        if members is None:
+            return False
+        self.members(members, table, target)
+        return True
+
+    def members(self, members: Mapping[str, Value], table: Table, target: Any) -> None:
+        """Read the members of a map by `table`; unknown keys are errors."""
+        for key, value in members.items():
+            field = table.get(key.lower())
+            if field is not None:
+                field(self, key, value, target)
+            elif not value.used:
+                self.unknown(key, value, table)
+
+    def unknown(self, key: str, value: Value, known: Iterable[str]) -> None:
+        """Report an unknown key, with the known one that was probably meant."""
+        from difflib import get_close_matches
+
+        close = get_close_matches(key.lower(), list(known), n=1)
+        hint = f', did you mean "{close[0]}"?' if close else ""
+        self.error(value, f'unknown field "{key}"{hint}')
+
+    def wrong_type(self, key: str, value: Value, expected: str) -> None:
+        """Report that `value` is not of the expected type."""
+        self.error(value, f'"{key}" must be {expected}, not {type_name(value.data)}')
+
+    def map(self, key: str, value: Value) -> dict[str, Value] | None:
+        """Members of a map."""
+        if isinstance(value.data, dict):
+            return value.data
+        self.wrong_type(key, value, "a map")
+        return None
+
+    def array(self, key: str, value: Value) -> list[Value] | None:
+        """Items of an array."""
+        if isinstance(value.data, list):
+            return value.data
+        self.wrong_type(key, value, "an array")
+        return None
+
+    def string(self, key: str, value: Value) -> str | None:
+        """A string."""
+        if isinstance(value.data, str):
+            return value.data
+        self.wrong_type(key, value, "a string")
+        return None
+
+    def boolean(self, key: str, value: Value) -> bool | None:
+        """A boolean."""
+        if isinstance(value.data, bool):
+            return value.data
+        self.wrong_type(key, value, "a boolean")
+        return None
+
+    def integer(self, key: str, value: Value) -> int | None:
+        """An integer."""
+        if isinstance(value.data, int) and not isinstance(value.data, bool):
+            return value.data
+        self.wrong_type(key, value, "an integer")
+        return None
+
+    def strings(self, key: str, value: Value) -> list[str] | None:
+        """A string, or an array of strings."""
+        if isinstance(value.data, str):
+            return [value.data]
+        if not isinstance(value.data, list):
+            self.wrong_type(key, value, "a string or an array of strings")
+            return None
+        found = [self.string(key, item) for item in value.data]
+        return [text for text in found if text is not None]
+
+    def duration(self, key: str, value: Value) -> float | None:
+        """Seconds of a duration text."""
+        text = self.string(key, value)
+        if text is None:
+            return None
+        try:
+            return parse_duration(text)
+        except ValueError as error:
+            self.error(value, f"error parsing {key}: {error}")
+            return None
+
+    def lenient_duration(self, key: str, value: Value) -> float | None:
+        """Seconds of a duration text, or an integer number of seconds (with a warning)."""
+        data = value.data
+        if isinstance(data, int) and not isinstance(data, bool):
+            self.warning(value, f'"{key}" should be converted to a duration')
+            return float(data)
+        return self.duration(key, value)
+
+    def seconds(self, key: str, value: Value) -> float | None:
+        """Seconds as a duration text or as any number."""
+        data = value.data
+        if isinstance(data, int | float) and not isinstance(data, bool):
+            return float(data)
+        return self.duration(key, value)
+
+    def storage_size(self, key: str, value: Value) -> int | None:
+        """Bytes as an integer, or as a text such as "1G"."""
+        data = value.data
+        if isinstance(data, int) and not isinstance(data, bool):
+            return data
+        text = self.string(key, value)
+        if text is None:
+            return None
+        try:
+            return parse_storage_size(text)
+        except ValueError as error:
+            self.error(value, f"{key}: {error}")
+            return None
+
+    def address(self, key: str, value: Value) -> Address | None:
+        """A port, or "host:port"."""
+        data = value.data
+        if isinstance(data, int) and not isinstance(data, bool):
+            return Address("", data) if self.port_fits(key, value, data) else None
+        if not isinstance(data, str):
+            self.wrong_type(key, value, "a port or host:port")
+            return None
+        try:
+            found = parse_address(data)
+        except ValueError as error:
+            self.error(value, str(error))
+            return None
+        return found if self.port_fits(key, value, found.port) else None
+
+    def port_fits(self, key: str, value: Value, port: int) -> bool:
+        """Whether `port` can be one; -1 stands for any free port."""
+        if -1 <= port <= MAX_PORT:
+            return True
+        self.error(value, f'"{key}": port {port} is out of range')
+        return False
+
+    def url(self, key: str, value: Value) -> str | None:
+        """A URL, or the host:port form that stands for one."""
+        text = self.string(key, value)
+        if text is None:
+            return None
+        if not is_url(text.strip()):
+            self.error(value, f'"{key}": error parsing url {text!r}')
+            return None
+        return text.strip()
+
+    def urls(self, key: str, value: Value) -> list[str] | None:
+        """An array of URLs; one that is listed twice is kept once, with a warning."""
+        items = self.array(key, value)
+        if items is None:
+            return None
+        found: list[str] = []
+        for item in items:
+            url = self.url(key, item)
+            if url is not None and url in found:
+                self.warning(item, f"duplicate {key} entry {redact_url(url)} detected")
+            elif url is not None:
+                found.append(url)
+        return found
+
+
+def type_name(data: object) -> str:
+    """What a person calls the type of a value."""
+    names = {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number with a fraction",
+        str: "a string",
+        list: "an array",
+        dict: "a map",
+    }
+    return names.get(type(data), "a date")
+
+
+def is_url(text: str) -> bool:
+    """Whether `text` can be taken for a URL."""
+    if any(char.isspace() or not char.isprintable() for char in text):
+        return False
+    head = text.partition("://")[0] if "://" in text else text.partition("/")[0]
+    if text.startswith(":") or ("://" not in text and ":" in head and head[:1].isdigit()):
+        return False
+    try:
+        return (urlsplit(text).port or 0) >= 0
+    except ValueError:
+        return False
+
+
+def redact_url(url: str) -> str:
+    """`url` without a password, for messages."""
+    head, at, tail = url.rpartition("@")
+    scheme, slashes, user = head.rpartition("://")
+    return f"{scheme}{slashes}{user.partition(':')[0]}:xxxxx@{tail}" if at and ":" in user else url
+
+
+def _setter(method: Callable[[Reader, str, Value], Any], attribute: str) -> Field:
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        found = method(reader, key, value)
+        if found is not None:
+            setattr(target, attribute, found)
+
+    return field
+
+
+def text(attribute: str) -> Field:
+    """Field of a string."""
+    return _setter(Reader.string, attribute)
+
+
+def boolean(attribute: str) -> Field:
+    """Field of a boolean."""
+    return _setter(Reader.boolean, attribute)
+
+
+def integer(attribute: str, low: int | None = None, high: int | None = None) -> Field:
+    """Field of an integer from `low` to `high`."""
+
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        found = reader.integer(key, value)
+        if found is None:
+            return
+        if (low is not None and found < low) or (high is not None and found > high):
+            span = f"from {low} to {high}" if low is not None else f"at most {high}"
+            if high is None:
+                span = f"at least {low}"
+            reader.error(value, f'"{key}" must be {span}, not {found}')
+            return
+        setattr(target, attribute, found)
+
+    return field
+
+
+def strings(attribute: str) -> Field:
+    """Field of a string or an array of strings, kept as a list."""
+    return _setter(Reader.strings, attribute)
+
+
+def duration(attribute: str) -> Field:
+    """Field of a duration that must be written as one."""
+    return _setter(Reader.duration, attribute)
+
+
+def lenient_duration(attribute: str) -> Field:
+    """Field of a duration that may be an integer number of seconds."""
+    return _setter(Reader.lenient_duration, attribute)
+
+
+def seconds(attribute: str) -> Field:
+    """Field of a duration, or of a number of seconds with or without a fraction."""
+    return _setter(Reader.seconds, attribute)
+
+
+def storage_size(attribute: str) -> Field:
+    """Field of a size as an integer or as a text such as "1G"."""
+    return _setter(Reader.storage_size, attribute)
+
+
+def urls(attribute: str) -> Field:
+    """Field of an array of URLs."""
+    return _setter(Reader.urls, attribute)
+
+
+def port(attribute: str) -> Field:
+    """Field of a port number; -1 is any free port."""
+
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        found = reader.integer(key, value)
+        if found is not None and reader.port_fits(key, value, found):
+            setattr(target, attribute, found)
+
+    return field
+
+
+def listen(host: str = "host", port: str = "port") -> Field:
+    """Field of a port or "host:port" that sets two attributes."""
+
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        found = reader.address(key, value)
+        if found is not None:
+            setattr(target, host, found.host)
+            setattr(target, port, found.port)
+
+    return field
+
+
+def name_without_spaces(attribute: str) -> Field:
+    """Field of a name in which no space may be."""
+
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        found = reader.string(key, value)
+        if found is not None and " " in found:
+            reader.error(value, f'"{key}" cannot contain spaces')
+        elif found is not None:
+            setattr(target, attribute, found)
+
+    return field
+
+
+def choice(attribute: str, choices: str) -> Field:
+    """Field of one of the space-separated `choices`."""
+
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        found = reader.string(key, value)
+        if found is not None and found not in choices.split():
+            listed = ", ".join(repr(each) for each in choices.split())
+            reader.error(value, f'"{key}" must be one of {listed}, not {found!r}')
+        elif found is not None:
+            setattr(target, attribute, found)
+
+    return field
+
+
+def text_map(attribute: str) -> Field:
+    """Field of a map of strings."""
+
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        members = reader.map(key, value)
+        if members is not None:
+            found = {name: reader.string(name, item) for name, item in members.items()}
+            setattr(target, attribute, {n: t for n, t in found.items() if t is not None})
+
+    return field
+
+
+def ignored(reader: Reader, key: str, value: Value, target: Any) -> None:
+    """Field that is known and has no meaning here."""

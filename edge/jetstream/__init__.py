@@ -1,0 +1,1 @@
+"""Streams, consumers and the JetStream API."""

@@ -1,0 +1,74 @@
+# A stream: what consumers and federation see of it. See stream.py.
+from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.jetstream.dedupe cimport DedupeWindow
+from headwater.edge.jetstream.puback cimport AckQueue
+from headwater.edge.jetstream.republish cimport Republisher
+from headwater.edge.jetstream.usage cimport Usage
+from headwater.edge.storage.store cimport MessageStore
+from headwater.edge.subjects.transform cimport Transform
+
+cdef class Gate(Endpoint):              # what publishers wait for while too much is not yet durable
+    pass
+
+cdef class Stream(Task):                # as a Task: runs when the store's `committed` grew
+    cdef public str name
+    cdef public bytes name_bytes
+    cdef public str incarnation         # hex; names this life of the stream for ever
+    cdef public Account account
+    cdef public Kernel kernel
+    cdef public MessageStore store
+    cdef public object config           # models.StreamConfig
+    cdef public object node             # jetstream.node.NodeJetStream
+    cdef public long long created_ns
+    cdef public dict consumers          # name -> Consumer; call `consumers_changed` after a change
+    cdef public bint deleted
+    cdef public object upstream         # federation's mirror/source driver, None without
+    # For the stream's own compiled parts.
+    cdef public list sinks              # IngestSinks and direct-get sinks in the account
+    cdef public AckQueue acks
+    cdef public DedupeWindow dedupe
+    cdef public Republisher republisher # None without
+    cdef public Transform transform     # input transform, None without
+    cdef public Usage usage             # the account's tier that this stream draws on
+    cdef public object timers           # expiry.Expiry: age, per-message TTL, delete markers
+    cdef public object batches          # batch.Batches, None unless allow_atomic
+    cdef public Gate gate
+    cdef list active                    # consumers.values(), as a list
+    cdef tuple interests                # bytes patterns that some consumer wants; b">" for all
+    cdef dict error_texts               # err_code -> PubAck payload of a constant error
+    cdef public bytes last_msg_id
+    cdef long long max_msgs
+    cdef long long max_bytes
+    cdef long long max_per_subject
+    cdef long long max_msg_size
+    cdef long long marker_ttl_s
+    cdef bint discard_new
+    cdef bint discard_new_per
+    cdef bint no_ack
+    cdef public bint sealed
+    cdef bint keeps_interest            # interest retention
+    cdef bint keeps_work                # work-queue retention
+    cdef bint ttl_allowed
+    cdef bint rollup_allowed
+    cdef public bint is_mirror
+    cdef long long counted_bytes        # of this stream's bytes, as far as `usage` knows
+    cdef unsigned long long mark_seq    # back-pressure: everything before `mark_bytes` is durable
+    cdef unsigned long long mark_bytes  # once `mark_seq` is
+    cdef unsigned long long base_bytes
+    cdef unsigned long long taken_bytes
+    # For consumers.
+    cdef int consumer_acked(self, unsigned long long sequence) except -1
+    cpdef wake_consumers(self)
+    cpdef consumers_changed(self)       # `consumers` or a consumer's filter changed
+    # For ingest, retention and federation.
+    cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0
+    cdef bint wanted(self, const unsigned char* subject, Py_ssize_t n) except -1
+    cdef int drop(self, unsigned long long sequence) except -1
+    cdef int trim(self) except -1
+    cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
+    cdef int count_usage(self) except -1
+    cdef int throttle(self, Py_ssize_t size) except -1
+    cdef int answer(self, Msg* m, bytes payload) except -1
+    cdef int answer_stored(self, Msg* m, unsigned long long sequence, bint duplicate) except -1

@@ -1,0 +1,1 @@
+"""Monitoring endpoints: /varz and its family, health and metrics."""

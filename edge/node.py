@@ -1,0 +1,278 @@
+"""A node: the kernel, accounts, sessions, JetStream and services of one process.
+
+`Node(options).start()` makes a working single node; floors above add services before `start`.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import Kernel
+from headwater.edge.broker.listener import Listener
+from headwater.edge.broker.sessions import Sessions
+from headwater.edge.conf.options import Options, TLSOptions
+from headwater.edge.info import NodeFacts
+from headwater.edge.service import Service
+from headwater.edge.version import NATS_LEVEL, VERSION
+from headwater.security import nkeys
+from headwater.security.auth_options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
+from headwater.security.authenticator import Authenticator
+from headwater.security.identity import AuthConfig
+
+log = logging.getLogger("headwater.node")
+
+
+class Node:
+    """One running node. All methods are for the event loop's thread."""
+
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self.options = options
+        self.loop = loop
+        self.kernel = Kernel(loop)
+        self.server_id = nkeys.encode("N", secrets.token_bytes(32))
+        self.server_name = options.server_name or self.server_id
+        self.accounts: dict[str, Account] = {}
+        self.authenticator = Authenticator(auth_config(options))
+        self.system_account = options.system_account or SYSTEM_ACCOUNT
+        self.jetstream: Any = None
+        self.services: list[Service] = []
+        self.listeners: list[Listener] = []
+        self.facts = self._facts()
+        self.sessions = Sessions(
+            self.kernel, options, self.facts, self.authenticator, self.account
+        )
+        self.started_ns = self.kernel.clock()
+        self._tls_context: Any = None
+        self._stopped = asyncio.Event()
+        self._make_accounts()
+
+    # --- accounts ---------------------------------------------------------------------------------
+
+    def account(self, name: str) -> Account:
+        """The account of that name; made when it is first asked for."""
+        found = self.accounts.get(name)
+        if found is None:
+            found = Account(name, self.kernel)
+            self.accounts[name] = found
+            if self.jetstream is not None and self._has_jetstream(name):
+                self.jetstream.enable(found)
+        return found
+
+    def _make_accounts(self) -> None:
+        for name in self.options.account_names():
+            account = self.account(name)
+            configured = self.options.accounts.get(name)
+            if configured is not None:
+                account.limits = {
+                    "max_connections": configured.max_connections,
+                    "max_subscriptions": configured.max_subscriptions,
+                    "max_payload": configured.max_payload,
+                    "max_leafnodes": configured.max_leafnodes,
+                }
+        self.account(self.system_account)
+
+    def _has_jetstream(self, name: str) -> bool:
+        if name == self.system_account:
+            return False
+        configured = self.options.accounts.get(name)
+        if configured is not None:
+            return configured.jetstream is not None
+        named = [a for a in self.options.accounts.values() if a.jetstream is not None]
+        return not named or name == GLOBAL_ACCOUNT and not self.options.accounts
+
+    # --- start ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover, listen, and say so. Raises ListenError or a StoreError with a clear text."""
+        options = self.options
+        log.info("Starting nats-server")
+        log.info("  Version:  %s (headwater %s)", NATS_LEVEL, VERSION)
+        log.info("  Name:     %s", self.server_name)
+        log.info("  ID:       %s", self.server_id)
+        if options.config_file:
+            log.info("Using configuration file: %s", options.config_file)
+        if options.tls is not None:
+            self._tls_context = tls_context(options.tls)
+        if options.jetstream.enabled:
+            self._start_jetstream()
+        for service in self.services:
+            service.start(self)
+        self._listen()
+        self._write_files()
+        log.info("Server is ready")
+
+    def _start_jetstream(self) -> None:
+        from headwater.edge.jetstream.node import NodeJetStream
+
+        log.info("Starting JetStream")
+        self.jetstream = NodeJetStream(self.kernel, self.options, self.account)
+        self.jetstream.open()
+        for name in list(self.accounts):
+            if self._has_jetstream(name):
+                self.jetstream.enable(self.accounts[name])
+
+    def _listen(self) -> None:
+        listener = Listener(self.loop, self.options.host, self.options.port, self._on_socket)
+        self.listeners.append(listener)
+        self.facts.host = self.options.host
+        self.facts.port = listener.port
+        listener.start()
+        log.info("Listening for client connections on %s:%d", self.options.host, listener.port)
+
+    def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        conn = self.sessions.accept(sock, address)
+        tls = self.options.tls
+        if tls is None:
+            conn.attach(sock)
+            self.sessions.greet(conn)
+            self.kernel.turn()
+            return
+        if tls.handshake_first and not tls.handshake_first_fallback:
+            conn.attach(sock, self._tls_filter(conn))
+            return
+        conn.attach(sock)
+        self.sessions.greet(conn)
+        self.kernel.turn()
+        if not conn.closed:
+            conn.use_filter(self._tls_filter(conn))
+
+    def _tls_filter(self, conn: Any) -> Any:
+        from headwater.edge.broker.tls_filter import TLSFilter
+
+        first = self.options.tls is not None and self.options.tls.handshake_first
+
+        def ready(session: Any) -> None:
+            detail = self.sessions.detail(conn)
+            detail["secure"] = True
+            detail["certificate"] = session.tls.getpeercert()
+            detail["tls_version"] = session.tls.version()
+            cipher = session.tls.cipher()
+            detail["tls_cipher"] = cipher[0] if cipher else ""
+            if first:
+                self.sessions.greet(conn)
+
+        return TLSFilter(
+            self._tls_context, on_ready=ready, optional=self.options.allow_non_tls
+        )
+
+    def _facts(self) -> NodeFacts:
+        options = self.options
+        return NodeFacts(
+            server_id=self.server_id,
+            server_name=self.server_name,
+            host=options.host,
+            port=options.port,
+            max_payload=options.max_payload,
+            headers=not options.no_header_support,
+            jetstream=options.jetstream.enabled,
+            domain=options.jetstream.domain if options.jetstream.enabled else "",
+            cluster=options.cluster.name,
+            auth_required=self.authenticator.auth_required(),
+            tls_required=options.tls is not None and not options.allow_non_tls,
+            tls_available=options.tls is not None and options.allow_non_tls,
+            tls_verify=options.tls is not None
+            and (options.tls.verify or options.tls.verify_and_map),
+        )
+
+    # --- files for launchers -----------------------------------------------------------------------
+
+    def ports(self) -> dict[str, list[str]]:
+        """URLs of every listener, by the names of the ports file."""
+        scheme = "tls" if self.options.tls is not None else "nats"
+        found = {"nats": [f"{scheme}://{self._reachable()}:{li.port}" for li in self.listeners]}
+        for service in self.services:
+            found.update(service.ports())
+        return found
+
+    def _reachable(self) -> str:
+        host = self.options.host
+        return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+
+    def _write_files(self) -> None:
+        if self.options.pid_file:
+            Path(self.options.pid_file).write_text(str(os.getpid()))
+        if self.options.ports_file_dir:
+            self._ports_file().write_text(json.dumps(self.ports()))
+
+    def _ports_file(self) -> Path:
+        name = Path(sys.argv[0]).name
+        name = "nats-server" if name in ("headwater", "__main__.py", "") else name
+        return Path(self.options.ports_file_dir) / f"{name}_{os.getpid()}.ports"
+
+    # --- end ----------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End cleanly: sessions first, then services, then storage."""
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        log.info("Initiating Shutdown...")
+        for listener in self.listeners:
+            listener.close()
+        for service in reversed(self.services):
+            await service.stop()
+        self.sessions.close_all()
+        if self.jetstream is not None:
+            self.jetstream.close()
+        self.kernel.turn()
+        for path in [self.options.pid_file, self.options.ports_file_dir and self._ports_file()]:
+            if path:
+                Path(path).unlink(missing_ok=True)
+        log.info("Server Exiting..")
+
+    async def lame_duck(self) -> None:
+        """Send clients away gently, then stop."""
+        log.info("Entering lame duck mode, stop accepting new clients")
+        for listener in self.listeners:
+            listener.close()
+        self.facts.lame_duck = True
+        self.facts.connect_urls = []
+        self.sessions.announce()
+        await asyncio.sleep(self.options.lame_duck_grace)
+        conns = list(self.sessions.conns.values())
+        spread = max(0.0, self.options.lame_duck_duration - self.options.lame_duck_grace)
+        for conn in conns:
+            conn.close("Server Shutdown")
+            await asyncio.sleep(spread / len(conns))
+        await self.stop()
+
+    async def stopped(self) -> None:
+        """Wait until the node has ended."""
+        await self._stopped.wait()
+
+
+def auth_config(options: Options) -> AuthConfig:
+    """What `security` needs to decide on logins, out of a node's options."""
+    return AuthConfig(
+        auth=options.auth,
+        account_users=[u for account in options.accounts.values() for u in account.users],
+        no_auth_user=options.no_auth_user,
+        operator=options.operator,
+        system_account=options.system_account,
+        default_sentinel=options.default_sentinel,
+        proxies=options.proxies is not None,
+    )
+
+
+def tls_context(options: TLSOptions) -> Any:
+    """Server-side context of a `tls` block. Raises TLSConfigError."""
+    from headwater.security.tls import server_context
+
+    pairs = [(c.cert_file, c.key_file) for c in options.certificates]
+    if options.cert_file:
+        pairs.insert(0, (options.cert_file, options.key_file))
+    return server_context(
+        pairs,
+        ca_file=options.ca_file,
+        verify=options.verify or options.verify_and_map,
+        min_version=options.min_version,
+        cipher_suites=options.cipher_suites,
+        curve=options.curve_preferences[0] if options.curve_preferences else "",
+    )

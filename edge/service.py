@@ -1,0 +1,24 @@
+"""The interfaces through which upper floors plug into a node. `edge` owns them."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+
+class Service(Protocol):
+    """Something that lives and ends with a node: leaf links, discovery, monitoring."""
+
+    name: str
+
+    def start(self, node: "Node") -> None:
+        """Begin. Called before the node says that it is ready; must not block."""
+
+    async def stop(self) -> None:
+        """End, and leave nothing behind."""
+
+    def ports(self) -> dict[str, list[str]]:
+        """URLs this service listens on, by the name the ports file uses."""
+
+    def status(self) -> dict[str, Any]:
+        """Facts for monitoring."""

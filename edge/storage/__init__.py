@@ -1,0 +1,1 @@
+"""Commit log, stream segments, index, memory store and recovery."""

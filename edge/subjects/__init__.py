@@ -1,0 +1,1 @@
+"""Subjects: validation, wildcard match and the interest trie."""

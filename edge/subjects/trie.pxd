@@ -1,0 +1,27 @@
+cimport cython
+
+from headwater.edge.broker.core cimport Sink
+
+@cython.final
+cdef class Match:
+    cdef public tuple plain             # Sinks without a queue, in order of subscription
+    cdef public tuple queues            # one tuple of Sinks per queue group
+
+@cython.final
+cdef class Node:
+    cdef dict children
+    cdef Node star
+    cdef Node tail
+    cdef list plain
+    cdef dict queues
+
+@cython.final
+cdef class Trie:
+    cdef Node root
+    cdef public Py_ssize_t size
+    cdef Match match(self, const unsigned char* subject, Py_ssize_t n)
+    cpdef insert(self, Sink sink)
+    cpdef bint remove(self, Sink sink)
+    cdef Node child(self, Node node, bytes token)
+    cdef bint unhook(self, Node node, Sink sink) except -1
+    cdef prune(self, list path, list tokens)

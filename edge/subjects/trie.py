@@ -1,0 +1,204 @@
+"""The interest trie: which sinks want a subject.
+
+One `Node` per token of a pattern; `star` and `tail` are the wildcard branches. Depth is bounded by
+the subject's tokens, size by the number of subscriptions. It knows nothing of connections.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.broker.core import Sink
+from cython.cimports.libc.string import memchr
+
+DOT = cython.declare(cython.int, 46)
+
+
+@cython.cclass
+class Match:
+    """Everything that wants one literal subject: plain sinks, and queue groups of sinks."""
+
+    def __init__(self, plain: tuple, queues: tuple):
+        self.plain = plain
+        self.queues = queues
+
+
+@cython.cclass
+class Node:
+    """Interest that shares one prefix of tokens."""
+
+    def __cinit__(self):
+        self.children = {}
+        self.star = None
+        self.tail = None
+        self.plain = []
+        self.queues = None
+
+
+@cython.cfunc
+@cython.inline
+def descend(node: Node, token: bytes) -> Node:
+    """The child of `node` for one token of a pattern, made when absent."""
+    child: Node
+    if token == b"*":
+        if node.star is None:
+            node.star = Node()
+        return node.star
+    if token == b">":
+        if node.tail is None:
+            node.tail = Node()
+        return node.tail
+    child = node.children.get(token)
+    if child is None:
+        child = Node()
+        node.children[token] = child
+    return child
+
+
+@cython.cfunc
+def empty(node: Node) -> cython.bint:
+    """Whether nothing hangs on `node`, so that its parent may forget it."""
+    return (
+        not node.children
+        and node.star is None
+        and node.tail is None
+        and not node.plain
+        and not node.queues
+    )
+
+
+@cython.cfunc
+def collect(node: Node, plain: list, queues: dict):
+    """Add the sinks that end at `node` to what a walk has found."""
+    plain.extend(node.plain)
+    if node.queues:
+        for name, members in node.queues.items():
+            found = queues.get(name)
+            if found is None:
+                queues[name] = list(members)
+            else:
+                found.extend(members)
+
+
+@cython.cfunc
+def walk(
+    node: Node,
+    subject: cython.p_const_uchar,
+    n: cython.Py_ssize_t,
+    plain: list,
+    queues: dict,
+):
+    """Collect all sinks below `node` that match the remaining `n` bytes of a subject."""
+    at: cython.p_const_uchar
+    length: cython.Py_ssize_t
+    child: Node
+    while True:
+        if node.tail is not None:
+            collect(node.tail, plain, queues)
+        at = cython.cast(cython.p_const_uchar, memchr(subject, DOT, n))
+        length = n if at == cython.NULL else at - subject
+        if node.star is not None and length > 0:
+            if length == n:
+                collect(node.star, plain, queues)
+            else:
+                walk(node.star, subject + length + 1, n - length - 1, plain, queues)
+        if not node.children:
+            return
+        child = node.children.get(
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), length)
+        )
+        if child is None:
+            return
+        if length == n:
+            collect(child, plain, queues)
+            return
+        node = child
+        subject += length + 1
+        n -= length + 1
+
+
+@cython.cclass
+class Trie:
+    """All interest of one account."""
+
+    def __init__(self):
+        self.root = Node()
+        self.size = 0
+
+    @cython.cfunc
+    def match(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
+        """The sinks that want a literal subject of `n` bytes (n > 0)."""
+        plain: list = []
+        queues: dict = {}
+        if n > 0:
+            walk(self.root, subject, n, plain, queues)
+        return Match(tuple(plain), tuple([tuple(q) for q in queues.values()]))
+
+    @cython.ccall
+    def insert(self, sink: Sink):
+        """Add a sink under its own subject and queue."""
+        node: Node = self.root
+        for token in sink.subject.split(b"."):
+            node = descend(node, token)
+        if sink.queue is None:
+            node.plain.append(sink)
+        else:
+            if node.queues is None:
+                node.queues = {}
+            node.queues.setdefault(sink.queue, []).append(sink)
+        self.size += 1
+
+    @cython.ccall
+    def remove(self, sink: Sink) -> cython.bint:
+        """Take a sink out; False when it was not there."""
+        path: list = [self.root]
+        node: Node = self.root
+        tokens = sink.subject.split(b".")
+        for token in tokens:
+            node = self.child(node, token)
+            if node is None:
+                return False
+            path.append(node)
+        if not self.unhook(node, sink):
+            return False
+        self.size -= 1
+        self.prune(path, tokens)
+        return True
+
+    @cython.cfunc
+    def child(self, node: Node, token: bytes) -> Node:
+        if token == b"*":
+            return node.star
+        if token == b">":
+            return node.tail
+        return node.children.get(token)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def unhook(self, node: Node, sink: Sink) -> cython.bint:
+        members: list = node.plain
+        if sink.queue is not None:
+            members = node.queues.get(sink.queue) if node.queues else None
+        if members is None:
+            return False
+        for i in range(len(members)):
+            if members[i] is sink:
+                del members[i]
+                if sink.queue is not None and not members:
+                    del node.queues[sink.queue]
+                return True
+        return False
+
+    @cython.cfunc
+    def prune(self, path: list, tokens: list):
+        """Drop the nodes at the end of `path` that became empty."""
+        parent: Node
+        depth: cython.Py_ssize_t = len(path) - 1
+        while depth > 0 and empty(cython.cast(Node, path[depth])):
+            parent = path[depth - 1]
+            token = tokens[depth - 1]
+            if token == b"*":
+                parent.star = None
+            elif token == b">":
+                parent.tail = None
+            else:
+                del parent.children[token]
+            depth -= 1

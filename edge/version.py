@@ -1,0 +1,12 @@
+"""Versions that a node announces."""
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
+"""Headwater's own version."""
+
+NATS_LEVEL: Final = "2.14.0"
+"""Version of NATS whose behaviour is implemented; clients switch features by it."""
+
+API_LEVEL: Final = 4
+"""Level of the JetStream API (ADR-44) that belongs to `NATS_LEVEL`."""

@@ -1,0 +1,1 @@
+"""Wire format: numbers, headers, INFO and CONNECT."""

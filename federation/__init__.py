@@ -1,0 +1,1 @@
+"""Leaf connections, JetStream domains, mirrors and sources."""

@@ -1,0 +1,1 @@
+"""Identity and trust: NKeys, JWTs, creds files, passwords, permissions and TLS contexts."""

@@ -1,0 +1,375 @@
+"""The decision whether a connection may come in, and as whom. Pure: no clock, no sockets.
+
+Methods are tried in the order of NATS: operator JWT, NKey users, named users (or the user of
+a mapped certificate), token, single user and password.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+
+from headwater.security import jwt, nkeys, passwords
+from headwater.security.auth_options import (
+    DEFAULT_RESPONSE_EXPIRES,
+    DEFAULT_RESPONSE_MESSAGES,
+    GLOBAL_ACCOUNT,
+    AuthOptions,
+    PermissionOptions,
+    ResponseRules,
+    SubjectRules,
+    UserOptions,
+)
+from headwater.security.claims import (
+    AccountClaims,
+    ResponsePermission,
+    SubjectPermission,
+    UserClaims,
+    UserLimits,
+)
+from headwater.security.errors import (
+    AuthError,
+    AuthExpiredError,
+    AuthRevokedError,
+    CalloutRequired,
+    JWTError,
+)
+from headwater.security.identity import (
+    CONNECTION_TYPES,
+    AuthConfig,
+    AuthRequest,
+    Identity,
+    IdentityLimits,
+)
+from headwater.security.resolver import MemoryResolver
+from headwater.security.scope import apply_template
+from headwater.security.tls import certificate_names, subject_matches
+from headwater.security.windows import open_until, source_allowed
+
+NANOSECONDS = 1_000_000_000
+
+
+class Authenticator:
+    """Compiled form of an `AuthConfig`. Make a new one when the configuration changes."""
+
+    def __init__(self, config: AuthConfig) -> None:
+        """Compile `config`. Raises JWTError when an operator or preloaded token is bad."""
+        self.config = config
+        self.resolver = MemoryResolver(config.operator.preload)
+        self.trusted_keys = _trusted_keys(config)
+        self._users: dict[str, UserOptions] = {}
+        self._nkeys: dict[str, UserOptions] = {}
+        for user in (*config.auth.users, *config.account_users):
+            (self._nkeys if user.nkey else self._users)[user.nkey or user.user] = user
+
+    def auth_required(self) -> bool:
+        """Whether clients must present something (INFO's `auth_required`)."""
+        return bool(
+            self.trusted_keys or self._users or self._nkeys or self.config.auth.is_set()
+        )
+
+    def nonce_required(self) -> bool:
+        """Whether INFO must carry a nonce for clients to sign."""
+        return bool(self.trusted_keys or self._nkeys or self.config.proxies)
+
+    def authenticate(self, request: AuthRequest) -> Identity:
+        """Identity of a client, or of a leaf whose listener has no rules of its own.
+
+        Raises AuthError, or CalloutRequired when the callout service has to decide.
+        """
+        callout = self.config.auth.callout
+        if callout is None:
+            return self._decide(request)
+        name = request.text("nkey") or request.text("user")
+        if name in callout.auth_users:
+            return self._decide(request)
+        try:
+            identity = self._decide(request)
+        except AuthError as error:
+            raise CalloutRequired(error.reason) from error
+        exempt = callout.allowed_accounts and identity.account not in callout.allowed_accounts
+        if identity.account != GLOBAL_ACCOUNT and exempt:
+            return identity
+        raise CalloutRequired("decided by the callout service")
+
+    def authenticate_leaf(self, request: AuthRequest, listener: AuthOptions) -> Identity:
+        """Identity of a leaf connection. `listener` is the `leafnodes.authorization` block.
+
+        Raises AuthError.
+        """
+        if listener.user:
+            _check_simple(listener, request)
+            return Identity(account=_or_global(listener.account), user=listener.user, kind="user")
+        if listener.nkey:
+            if request.text("nkey") != listener.nkey:
+                raise AuthError("not the NKey of this leaf listener")
+            _check_signature(listener.nkey, request)
+            return Identity(account=_or_global(listener.account), user=listener.nkey, kind="nkey")
+        if listener.users:
+            return self._leaf_user(request, listener)
+        if not self.auth_required():
+            return Identity(account=_or_global(listener.account))
+        return self._decide(request)
+
+    def _leaf_user(self, request: AuthRequest, listener: AuthOptions) -> Identity:
+        users = {user.user: user for user in listener.users}
+        if request.map_certificate:
+            user = _mapped_user(request, users)
+        else:
+            found = users.get(request.text("user"))
+            if found is None or not passwords.matches(found.password, request.text("pass")):
+                raise AuthError("unknown leaf user or wrong password")
+            user = found
+        return _identity(user, "user")
+
+    def _decide(self, request: AuthRequest) -> Identity:
+        single = self.config.auth
+        override = request.override
+        if override is not None and override.is_set():
+            single = override
+        elif not self.auth_required():
+            return Identity()
+        if self.trusted_keys:
+            return self._by_jwt(request)
+        no_auth_user = self.config.no_auth_user
+        if request.no_auth_user is not None:
+            no_auth_user = request.no_auth_user
+        if single is self.config.auth:
+            identity = self._by_user(request, no_auth_user)
+            if identity is not None:
+                return identity
+        if single.token:
+            if not passwords.matches(single.token, request.text("auth_token")):
+                raise AuthError("wrong token")
+            return Identity(kind="token")
+        if single.user:
+            _check_simple(single, request)
+            return Identity(
+                user=single.user, kind="user", permissions=single.default_permissions
+            )
+        raise AuthError("no credentials that this node knows")
+
+    def _by_user(self, request: AuthRequest, no_auth_user: str) -> Identity | None:
+        """Identity of a configured user, or None when none is named."""
+        key = request.text("nkey")
+        if not key and no_auth_user in self._nkeys and not request.has_credentials():
+            return _identity(_usable(self._nkeys[no_auth_user], request), "no_auth_user")
+        if key and self._nkeys:
+            user = _usable(self._nkeys.get(key), request)
+            _check_signature(key, request)
+            return _identity(user, "nkey")
+        if not self._users:
+            return None
+        if request.map_certificate:
+            return _identity(_usable(_mapped_user(request, self._users), request), "certificate")
+        if no_auth_user in self._users and not request.has_credentials():
+            return _identity(_usable(self._users[no_auth_user], request), "no_auth_user")
+        name = request.text("user")
+        if not name:
+            return None
+        user = _usable(self._users.get(name), request)
+        if not passwords.matches(user.password, request.text("pass")):
+            raise AuthError("wrong password")
+        return _identity(user, "user")
+
+    def _by_jwt(self, request: AuthRequest) -> Identity:
+        user = self._user_claims(request)
+        account = self._account_of(user)
+        known, scope = account.scope_of(user.iss)
+        if not known:
+            raise AuthError("the user's token is signed by no key of its account")
+        limits: UserLimits = user.nats
+        if scope is not None:
+            if user.nats.has_own_limits():
+                raise AuthError("a scoped user must not carry limits of its own")
+            try:
+                limits = apply_template(scope.template, user, account)
+            except JWTError as error:
+                raise AuthError(str(error)) from error
+        if jwt.expired(account, request.now):
+            raise AuthError("the account's token has expired")
+        self._check_claimed(request, user, account, limits)
+        window = open_until(limits.times, limits.times_location, request.now)
+        if window is None:
+            raise AuthError("outside the times at which the user may connect")
+        return Identity(
+            account=account.sub,
+            account_name=account.name,
+            user=user.sub,
+            kind="jwt",
+            permissions=_permissions(limits, account),
+            limits=_limits(limits, account),
+            expires=min((end for end in (float(user.exp), window) if end), default=0.0),
+            name=user.name,
+            tags=list(user.nats.tags),
+            issued_at=user.iat,
+            issuer=user.iss,
+        )
+
+    def _user_claims(self, request: AuthRequest) -> UserClaims:
+        token = request.text("jwt")
+        try:
+            user = jwt.decode_user(token)
+        except JWTError as error:
+            if not self.config.default_sentinel:
+                raise AuthError(f"no valid user token: {error}") from error
+            try:
+                user = jwt.decode_user(self.config.default_sentinel)
+            except JWTError as sentinel_error:
+                raise AuthError("the default sentinel is not valid") from sentinel_error
+        if jwt.expired(user, request.now):
+            raise AuthExpiredError("the user's token has expired")
+        if user.nats.proxy_required:
+            raise AuthError("the user must connect through a trusted proxy")
+        return user
+
+    def _account_of(self, user: UserClaims) -> AccountClaims:
+        key = user.account()
+        pinned = self.config.operator.pinned_accounts
+        if pinned and key not in (*pinned, self.config.system_account):
+            raise AuthError("the account is not among the pinned ones")
+        account = self.resolver.claims(key)
+        if account is None:
+            raise AuthError("the account is unknown")
+        if account.iss not in self.trusted_keys:
+            raise AuthError("the account's token is not signed by a trusted operator")
+        return account
+
+    def _check_claimed(
+        self, request: AuthRequest, user: UserClaims, account: AccountClaims, limits: UserLimits
+    ) -> None:
+        """Everything that may still refuse a user whose chain of trust is whole."""
+        if limits.bearer_token and account.nats.limits.disallow_bearer:
+            raise AuthError("the account does not allow bearer tokens")
+        if limits.proxy_required:
+            raise AuthError("the user must connect through a trusted proxy")
+        wanted = {name.upper() for name in limits.allowed_connection_types}
+        if wanted and request.connection_type not in wanted & CONNECTION_TYPES:
+            raise AuthError("connection type not allowed")
+        if not limits.bearer_token:
+            _check_signature(user.sub, request)
+        if account.is_revoked(user.sub, user.iat):
+            raise AuthRevokedError("the user's token has been revoked")
+        if not source_allowed(limits.src, request.host):
+            raise AuthError("the user may not connect from this address")
+
+
+def _trusted_keys(config: AuthConfig) -> frozenset[str]:
+    keys = set(config.operator.trusted_keys)
+    for token in config.operator.operators:
+        keys.update(jwt.decode_operator(token).trusted_keys())
+    return frozenset(keys)
+
+
+def _or_global(account: str) -> str:
+    return account or GLOBAL_ACCOUNT
+
+
+def _usable(user: UserOptions | None, request: AuthRequest) -> UserOptions:
+    """`user` if it exists and may use this kind of connection. Raises AuthError."""
+    if user is None:
+        raise AuthError("unknown user")
+    if user.allowed_connection_types and (
+        request.connection_type not in user.allowed_connection_types
+    ):
+        raise AuthError("connection type not allowed")
+    if user.proxy_required:
+        raise AuthError("the user must connect through a trusted proxy")
+    return user
+
+
+def _identity(user: UserOptions, kind: str) -> Identity:
+    return Identity(
+        account=_or_global(user.account),
+        user=user.nkey or user.user,
+        kind=kind,
+        permissions=user.permissions,
+    )
+
+
+def _check_simple(single: AuthOptions, request: AuthRequest) -> None:
+    right = passwords.matches(single.password, request.text("pass"))
+    if request.text("user") != single.user or not right:
+        raise AuthError("unknown user or wrong password")
+    if single.proxy_required:
+        raise AuthError("the user must connect through a trusted proxy")
+
+
+def _check_signature(public_key: str, request: AuthRequest) -> None:
+    """Raises AuthError unless the nonce was signed by `public_key`."""
+    if not request.nonce:
+        raise AuthError("no nonce was offered to sign")
+    text = request.text("sig")
+    signature = _decode_signature(text)
+    if not nkeys.verify(public_key, request.nonce, signature):
+        raise AuthError("the nonce's signature is missing or wrong")
+
+
+def _decode_signature(text: str) -> bytes:
+    padded = text + "=" * (-len(text) % 4)
+    decoders: tuple[Callable[[str], bytes], ...] = (
+        lambda value: base64.b64decode(value, altchars=b"-_", validate=True),
+        lambda value: base64.b64decode(value, validate=True),
+    )
+    for decode in decoders:
+        try:
+            return decode(padded)
+        except (binascii.Error, ValueError):
+            continue
+    return b""
+
+
+def _mapped_user(request: AuthRequest, users: dict[str, UserOptions]) -> UserOptions:
+    """User named by the peer's certificate. Raises AuthError."""
+    if not request.certificate:
+        raise AuthError("a client certificate is required to name the user")
+    for name in certificate_names(request.certificate):
+        if name in users:
+            return users[name]
+    for name, user in users.items():
+        if subject_matches(name, request.certificate):
+            return user
+    raise AuthError("the client certificate names no user")
+
+
+def _permissions(limits: UserLimits, account: AccountClaims) -> PermissionOptions | None:
+    own = _compile(limits.pub, limits.sub, limits.resp)
+    if own is not None:
+        return own
+    default = account.nats.default_permissions
+    return _compile(default.pub, default.sub, default.resp)
+
+
+def _compile(
+    pub: SubjectPermission, sub: SubjectPermission, resp: ResponsePermission | None
+) -> PermissionOptions | None:
+    if not (pub.allow or pub.deny or sub.allow or sub.deny or resp):
+        return None
+    responses = None
+    if resp is not None:
+        responses = ResponseRules(
+            max_messages=resp.max or DEFAULT_RESPONSE_MESSAGES,
+            expires=resp.ttl / NANOSECONDS or DEFAULT_RESPONSE_EXPIRES,
+        )
+    return PermissionOptions(
+        publish=_rules(pub), subscribe=_rules(sub), allow_responses=responses
+    )
+
+
+def _rules(rules: SubjectPermission) -> SubjectRules | None:
+    if not rules.allow and not rules.deny:
+        return None
+    return SubjectRules(allow=list(rules.allow) or None, deny=list(rules.deny))
+
+
+def _limits(limits: UserLimits, account: AccountClaims) -> IdentityLimits:
+    bounds = account.nats.limits
+    return IdentityLimits(
+        max_payload=_lower(limits.payload, bounds.payload),
+        max_subscriptions=_lower(limits.subs, bounds.subs),
+    )
+
+
+def _lower(first: int, second: int) -> int:
+    """The stricter of two limits where -1 is none."""
+    bounded = [value for value in (first, second) if value >= 0]
+    return min(bounded, default=-1)

@@ -1,0 +1,52 @@
+"""Errors of the security package, one small hierarchy."""
+
+
+class SecurityError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class NKeyError(SecurityError):
+    """A text is not a well-formed NKey, or a key cannot do what was asked of it."""
+
+
+class JWTError(SecurityError):
+    """A token is malformed, not signed by its issuer, or of the wrong kind."""
+
+
+class CredsError(SecurityError):
+    """A creds file is malformed or cannot be read or written safely."""
+
+
+class PermissionRuleError(SecurityError):
+    """A permission rule is not a valid subject, or not a valid subject and queue."""
+
+
+class TLSConfigError(SecurityError):
+    """Certificates, keys or TLS settings cannot be used."""
+
+
+class AuthError(SecurityError):
+    """Authentication failed.
+
+    `reason` is for logs and events only; a client always sees `wire_text`.
+    """
+
+    wire_text = "Authorization Violation"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class AuthExpiredError(AuthError):
+    """The user's JWT is past its expiry."""
+
+    wire_text = "User Authentication Expired"
+
+
+class AuthRevokedError(AuthError):
+    """The user's JWT was revoked by its account."""
+
+
+class CalloutRequired(AuthError):
+    """The decision belongs to the configured auth callout service."""

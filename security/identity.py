@@ -1,0 +1,98 @@
+"""Who a connection turned out to be, and what that entitles it to."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from headwater.security.auth_options import (
+    GLOBAL_ACCOUNT,
+    AuthOptions,
+    OperatorOptions,
+    PermissionOptions,
+    UserOptions,
+)
+
+CONNECTION_TYPES = frozenset(
+    ("STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
+)
+
+UNLIMITED = -1
+
+
+class IdentityLimits(msgspec.Struct, kw_only=True, frozen=True):
+    """Limits of one connection that come with its identity; -1 leaves the node's limit."""
+
+    max_payload: int = UNLIMITED
+    max_subscriptions: int = UNLIMITED
+
+
+class Identity(msgspec.Struct, kw_only=True):
+    """Result of a successful authentication."""
+
+    account: str = GLOBAL_ACCOUNT
+    """Account name; in operator mode the account's public key."""
+    user: str = ""
+    """User name or public user key; empty when nothing was asked for. Never a secret."""
+    kind: str = "none"
+    """How it was proven: none, user, token, nkey, jwt, certificate or no_auth_user."""
+    permissions: PermissionOptions | None = None
+    limits: IdentityLimits = IdentityLimits()
+    expires: float = 0.0
+    """Unix seconds at which the connection must be closed; 0 is never."""
+    name: str = ""
+    """Name in the user's token, for display."""
+    tags: list[str] = []
+    issued_at: int = 0
+    """Issue time of the user's token, for later revocations."""
+    issuer: str = ""
+    """Key that signed the user's token."""
+    account_name: str = ""
+    """Display name of the account, from its token."""
+
+
+class AuthConfig(msgspec.Struct, kw_only=True):
+    """Everything that authentication depends on, as plain data."""
+
+    auth: AuthOptions = msgspec.field(default_factory=AuthOptions)
+    account_users: list[UserOptions] = []
+    """Users of the `accounts` block, each with its account's name."""
+    no_auth_user: str = ""
+    operator: OperatorOptions = msgspec.field(default_factory=OperatorOptions)
+    system_account: str = ""
+    default_sentinel: str = ""
+    proxies: bool = False
+    """Whether trusted proxies are configured."""
+
+
+class AuthRequest(msgspec.Struct, kw_only=True):
+    """What a connection presents. Nothing in it is trusted."""
+
+    connect: Mapping[str, Any]
+    """Fields of CONNECT; wrong types count as absent."""
+    nonce: bytes = b""
+    """Nonce of this connection's INFO, as sent; empty when none was sent."""
+    connection_type: str = "STANDARD"
+    is_leaf: bool = False
+    host: str = ""
+    """Peer's IP address, for source restrictions."""
+    certificate: Mapping[str, Any] | None = None
+    """Peer's verified certificate as of `SSLObject.getpeercert()`."""
+    map_certificate: bool = False
+    """Whether the listener takes the user from the certificate (`verify_and_map`)."""
+    override: AuthOptions | None = None
+    """Listener's own single user or token (WebSocket, MQTT), instead of the node's."""
+    no_auth_user: str | None = None
+    """Listener's own `no_auth_user`, instead of the node's."""
+    now: float = 0.0
+    """Unix seconds."""
+
+    def text(self, field: str) -> str:
+        """A text field of CONNECT, or empty."""
+        value = self.connect.get(field)
+        return value if isinstance(value, str) else ""
+
+    def has_credentials(self) -> bool:
+        """Whether any name or secret was presented."""
+        return any(map(self.text, ("user", "pass", "auth_token", "nkey")))
+
+

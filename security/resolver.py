@@ -1,0 +1,57 @@
+"""Account tokens of operator mode, held in memory."""
+
+from headwater.security import jwt
+from headwater.security.claims import AccountClaims
+from headwater.security.errors import JWTError
+
+MAX_ACCOUNTS = 65536
+"""Accounts that a memory resolver holds."""
+
+
+class MemoryResolver:
+    """Account tokens by public key. Owns nothing on disk."""
+
+    __slots__ = ("_claims", "_tokens")
+
+    def __init__(self, preload: dict[str, str] | None = None) -> None:
+        """Start with `preload`, account key to token. Raises JWTError on a malformed one."""
+        self._tokens: dict[str, str] = {}
+        self._claims: dict[str, AccountClaims] = {}
+        for key, token in (preload or {}).items():
+            claims = jwt.decode_account(token)
+            if claims.sub != key:
+                raise JWTError(f"preloaded token of account {key} belongs to {claims.sub}")
+            self._keep(claims, token)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def claims(self, account: str) -> AccountClaims | None:
+        """Verified claims of an account, or None when it is unknown."""
+        return self._claims.get(account)
+
+    def token(self, account: str) -> str | None:
+        """Text of an account's token, or None."""
+        return self._tokens.get(account)
+
+    def accounts(self) -> list[str]:
+        """Public keys of all accounts."""
+        return list(self._claims)
+
+    def update(self, token: str) -> AccountClaims:
+        """Replace or add an account's token if it is not older. Raises JWTError.
+
+        Whether its issuer is trusted is for the caller to judge, before and after.
+        """
+        claims = jwt.decode_account(token)
+        known = self._claims.get(claims.sub)
+        if known is not None and known.iat > claims.iat:
+            raise JWTError("the token is older than the one that is held")
+        if known is None and len(self._claims) >= MAX_ACCOUNTS:
+            raise JWTError("the resolver is full")
+        self._keep(claims, token)
+        return claims
+
+    def _keep(self, claims: AccountClaims, token: str) -> None:
+        self._claims[claims.sub] = claims
+        self._tokens[claims.sub] = token

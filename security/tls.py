@@ -1,0 +1,244 @@
+"""TLS contexts from plain settings, and what a peer's certificate says about its owner."""
+
+import hashlib
+import os
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headwater.security.errors import TLSConfigError
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+# IANA names as they stand in configuration files, and what OpenSSL calls them. The suites of
+# TLS 1.3 are always on and cannot be chosen one by one.
+CIPHER_SUITES: Mapping[str, str] = {
+    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256": "AES128-SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA": "DES-CBC3-SHA",
+    "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA": "ECDHE-ECDSA-RC4-SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA": "ECDHE-RSA-RC4-SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA": "ECDHE-RSA-DES-CBC3-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_AES_128_GCM_SHA256": "",
+    "TLS_AES_256_GCM_SHA384": "",
+    "TLS_CHACHA20_POLY1305_SHA256": "",
+}
+
+INSECURE_CIPHER_SUITES = frozenset(
+    name
+    for name, openssl in CIPHER_SUITES.items()
+    if name.startswith("TLS_RSA_") or "RC4" in openssl or "DES" in openssl
+    or name.endswith("_CBC_SHA256")
+)
+
+CURVES: Mapping[str, str] = {
+    "X25519": "X25519",
+    "CurveP256": "prime256v1",
+    "CurveP384": "secp384r1",
+    "CurveP521": "secp521r1",
+}
+
+_ATTRIBUTES = {
+    "commonName": "CN",
+    "serialNumber": "SERIALNUMBER",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "postalCode": "POSTALCODE",
+    "domainComponent": "DC",
+    "userId": "UID",
+    "emailAddress": "EMAILADDRESS",
+}
+
+
+def server_context(
+    certificates: Sequence[tuple[str, str]],
+    *,
+    ca_file: str = "",
+    verify: bool = False,
+    min_version: str = "1.2",
+    cipher_suites: Iterable[str] = (),
+    curve: str = "",
+) -> ssl.SSLContext:
+    """Context of a listener. `certificates` are (chain, key) paths, one per key type at most.
+
+    `verify` demands a client certificate that `ca_file` (else the system's store) vouches
+    for. Raises TLSConfigError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _apply(context, certificates, min_version, cipher_suites)
+    try:
+        if curve:
+            context.set_ecdh_curve(CURVES.get(curve, curve))
+    except (ValueError, ssl.SSLError) as error:
+        raise TLSConfigError(f"cannot use curve {curve}: {error}") from error
+    if ca_file or verify:
+        _trust(context, ca_file, ssl.Purpose.CLIENT_AUTH)
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    return context
+
+
+def client_context(
+    certificates: Sequence[tuple[str, str]] = (),
+    *,
+    ca_file: str = "",
+    insecure: bool = False,
+    min_version: str = "1.2",
+    cipher_suites: Iterable[str] = (),
+) -> ssl.SSLContext:
+    """Context of a solicited connection. `insecure` accepts any certificate of the other end.
+
+    Raises TLSConfigError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _apply(context, certificates, min_version, cipher_suites)
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        _trust(context, ca_file, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def certificate_names(certificate: Mapping[str, Any]) -> list[str]:
+    """Names in a peer certificate (as of `SSLObject.getpeercert()`) that may be a user's.
+
+    In the order in which they are tried: e-mail addresses, DNS names, URIs, and the subject
+    as an RFC 2253 text.
+    """
+    alternatives = certificate.get("subjectAltName", ())
+    names = [
+        value
+        for wanted in ("email", "DNS", "URI")
+        for kind, value in alternatives
+        if kind == wanted
+    ]
+    relative = [
+        "+".join(f"{_short(name)}={value}" for name, value in group)
+        for group in certificate.get("subject", ())
+    ]
+    if relative:
+        names.append(",".join(reversed(relative)))
+    return names
+
+
+def subject_matches(name: str, certificate: Mapping[str, Any]) -> bool:
+    """Whether `name`, read as a distinguished name, is the certificate's subject in any order."""
+    wanted = _parse_name(name)
+    present = sorted(
+        (_short(key).upper(), value)
+        for group in certificate.get("subject", ())
+        for key, value in group
+    )
+    return bool(wanted) and wanted == present
+
+
+def is_pinned(certificate_der: bytes, pins: Iterable[str]) -> bool:
+    """Whether the SHA-256 of a certificate's public key info is among `pins` (lower-case hex)."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    try:
+        key = x509.load_der_x509_certificate(certificate_der).public_key()
+    except ValueError:
+        return False
+    info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(info).hexdigest() in set(pins)
+
+
+def _apply(
+    context: ssl.SSLContext,
+    certificates: Sequence[tuple[str, str]],
+    min_version: str,
+    cipher_suites: Iterable[str],
+) -> None:
+    if min_version not in _VERSIONS:
+        raise TLSConfigError(f"unsupported TLS version {min_version!r}")
+    context.minimum_version = _VERSIONS[min_version]
+    for chain, key in certificates:
+        for path in (chain, key):
+            if not os.path.isfile(path):
+                raise TLSConfigError(f"no such certificate or key file: {path}")
+        try:
+            context.load_cert_chain(chain, key)
+        except (OSError, ValueError) as error:
+            raise TLSConfigError(f"cannot use certificate {chain}: {error}") from error
+    chosen = [CIPHER_SUITES.get(name, name) for name in cipher_suites]
+    names = [name for name in chosen if name]
+    if names:
+        try:
+            context.set_ciphers(":".join(names))
+        except ssl.SSLError as error:
+            raise TLSConfigError(f"cannot use cipher suites: {error}") from error
+
+
+def _trust(context: ssl.SSLContext, ca_file: str, purpose: ssl.Purpose) -> None:
+    if not ca_file:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(cafile=ca_file)
+    except (OSError, ValueError) as error:
+        raise TLSConfigError(f"cannot use CA file {ca_file}: {error}") from error
+
+
+def _short(attribute: str) -> str:
+    return _ATTRIBUTES.get(attribute, attribute)
+
+
+def _parse_name(text: str) -> list[tuple[str, str]]:
+    """Sorted (attribute, value) pairs of a distinguished name; empty when it is not one."""
+    pairs = []
+    for part in _split_unescaped(text):
+        attribute, equals, value = part.partition("=")
+        if not equals or not attribute.strip():
+            return []
+        pairs.append((attribute.strip().upper(), _unescape(value.strip())))
+    return sorted(pairs)
+
+
+def _split_unescaped(text: str) -> list[str]:
+    parts, current, index = [], "", 0
+    while index < len(text):
+        if text[index] == "\\" and index + 1 < len(text):
+            current += text[index : index + 2]
+            index += 2
+            continue
+        if text[index] in ",+;":
+            parts.append(current)
+            current = ""
+        else:
+            current += text[index]
+        index += 1
+    return [*parts, current]
+
+
+def _unescape(value: str) -> str:
+    out, index = "", 0
+    while index < len(value):
+        if value[index] == "\\" and index + 1 < len(value):
+            index += 1
+        out += value[index]
+        index += 1
+    return out

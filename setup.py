@@ -1,0 +1,56 @@
+"""Build of the compiled modules; everything declarative is in pyproject.toml."""
+
+import os
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
+
+import build_accel  # noqa: E402
+
+os.chdir(ROOT)
+tree = build_accel.link_tree(ROOT)
+# A developer may compile a few modules only: `make ext ONLY="edge/wire/numbers.py ..."`.
+wanted = os.environ.get("HEADWATER_EXT", "").split() or build_accel.COMPILED
+present = [path for path in wanted if (ROOT / path).exists()]
+extensions = [
+    Extension(
+        build_accel.module_name(path),
+        [f"build/tree/headwater/{path}"],
+        extra_compile_args=["-O3", "-g0", "-Wno-unused-function"],
+    )
+    for path in present
+]
+packages = [
+    f"headwater.{package}{suffix}"
+    for package in build_accel.PACKAGES
+    if (ROOT / package / "__init__.py").exists()
+    for suffix in ["", *(f".{sub}" for sub in find_packages(package, exclude=["autoload*"]))]
+]
+package_dir = {f"headwater.{package}": package for package in build_accel.PACKAGES}
+if (ROOT / "spark" / "autoload").exists():
+    packages.append("pyspark_headwater")
+    package_dir["pyspark_headwater"] = "spark/autoload"
+
+setup(
+    packages=packages,
+    package_dir=package_dir,
+    ext_modules=cythonize(
+        extensions,
+        include_path=[str(tree)],
+        build_dir="build/cython",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+        },
+        quiet=True,
+        nthreads=0,
+    ),
+)

@@ -1,0 +1,216 @@
+"""One blocking connection to a NATS server, for planning on the driver and reading in a task."""
+
+import json
+import secrets
+import socket
+import ssl
+import time
+from types import TracebackType
+from typing import Any
+
+from headwater.spark.errors import ApiError, AuthError, ConnectError
+from headwater.spark.options import Endpoint
+from headwater.spark.wire_reader import FRAME, NEED, Frame, WireError, WireReader
+
+_INBOX_SID = 1
+_AUTH_WORDS = ("authorization", "authentication", "permissions violation", "user account")
+
+
+class Connection:
+    """A connected, authenticated client. Rows of the expected subscription go into `wire`.
+
+    Raises ConnectError when no server answers, AuthError when it refuses us.
+    """
+
+    def __init__(self, endpoint: Endpoint, wire: WireReader | None = None) -> None:
+        self._endpoint = endpoint
+        self.wire = wire if wire is not None else WireReader()
+        self.wire.reset()
+        self.info: dict[str, Any] = {}
+        self._socket: socket.socket | None = None
+        self._sids = _INBOX_SID
+        self._requests = 0
+        self.inbox = f"{endpoint.inbox_prefix}.{secrets.token_hex(11)}"
+        self._connect()
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket; safe to call twice."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def send(self, data: bytes) -> None:
+        """Write protocol bytes."""
+        if self._socket is None:
+            raise ConnectError("the connection is closed")
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ConnectError(f"cannot write to the server: {error}") from error
+
+    def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
+        """Publish one message."""
+        address = f"{subject} {reply}" if reply else subject
+        self.send(f"PUB {address} {len(payload)}\r\n".encode() + payload + b"\r\n")
+
+    def subscribe(self, subject: str) -> int:
+        """Subscribe; returns the subscription's number."""
+        self._sids += 1
+        self.send(f"SUB {subject} {self._sids}\r\n".encode())
+        return self._sids
+
+    def unsubscribe(self, sid: int) -> None:
+        """Stop a subscription. Messages that are under way still arrive."""
+        self.send(f"UNSUB {sid}\r\n".encode())
+
+    def receive(self, timeout: float) -> None:
+        """Read once into the wire reader. Raises ConnectError on timeout or end of file."""
+        if self._socket is None:
+            raise ConnectError("the connection is closed")
+        self._socket.settimeout(max(timeout, 0.001))
+        try:
+            count = self.wire.receive(self._socket.recv_into)
+        except TimeoutError as error:
+            raise ConnectError("the server does not answer in time") from error
+        except OSError as error:
+            raise ConnectError(f"cannot read from the server: {error}") from error
+        if count == 0:
+            raise ConnectError("the server closed the connection")
+
+    def control(self, frame: Frame) -> bool:
+        """Serve a frame that every caller treats alike; True when that was all.
+
+        Raises AuthError or ConnectError for the server's -ERR.
+        """
+        if frame.verb == "PING":
+            self.send(b"PONG\r\n")
+        elif frame.verb == "INFO":
+            self.info = json.loads(frame.payload)
+        elif frame.verb == "ERR":
+            text = frame.payload.decode("utf-8", "replace")
+            if text.lower().startswith(_AUTH_WORDS):
+                raise AuthError(f"the server refused: {text}")
+            raise ConnectError(f"the server reported: {text}")
+        return frame.verb != "MSG"
+
+    def request(self, subject: str, payload: bytes = b"") -> Frame:
+        """Ask and wait for the answer. Rows must be off (`wire.expect(0)`).
+
+        Raises ConnectError on timeout, ApiError 503 when nobody listens on the subject.
+        """
+        self._requests += 1
+        reply = f"{self.inbox}.{self._requests}"
+        self.publish(subject, payload, reply)
+        deadline = time.monotonic() + self._endpoint.request_timeout
+        while True:
+            frame = self._next_frame(deadline)
+            if self.control(frame) or frame.subject != reply:
+                continue
+            if frame.headers.startswith(b"NATS/1.0 503"):
+                raise ApiError(503, 0, f"nobody answers on {subject}")
+            return frame
+
+    def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One JetStream API call. Raises ApiError for its error answers."""
+        frame = self.request(subject, json.dumps(body).encode() if body is not None else b"")
+        try:
+            answer = json.loads(frame.payload)
+        except ValueError as error:
+            raise ApiError(500, 0, f"{subject} answered what is not JSON") from error
+        if not isinstance(answer, dict):
+            raise ApiError(500, 0, f"{subject} answered what is not an object")
+        problem = answer.get("error")
+        if problem:
+            raise ApiError(
+                int(problem.get("code", 500)),
+                int(problem.get("err_code", 0)),
+                str(problem.get("description", "")),
+            )
+        return answer
+
+    def _next_frame(self, deadline: float) -> Frame:
+        while True:
+            answer = self.wire.advance()
+            if answer == FRAME:
+                return self.wire.frame
+            if answer != NEED:
+                raise WireError("rows arrived while none were expected")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ConnectError("the server does not answer in time")
+            self.receive(left)
+
+    def _connect(self) -> None:
+        problems: list[str] = []
+        for host, port, tls in self._endpoint.servers:
+            try:
+                self._open(host, port, tls or self._endpoint.tls)
+                return
+            except (OSError, ConnectError, WireError) as error:
+                problems.append(f"{host}:{port}: {error}")
+                self.close()
+                self.wire.reset()
+            except AuthError:
+                self.close()
+                raise
+        raise ConnectError("cannot connect to " + "; ".join(problems))
+
+    def _open(self, host: str, port: int, tls: bool) -> None:
+        limit = self._endpoint.connect_timeout
+        raw = socket.create_connection((host, port), timeout=limit)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = raw
+        deadline = time.monotonic() + limit
+        if self._endpoint.tls_first:
+            self._upgrade(host)
+        frame = self._next_frame(deadline)
+        if frame.verb != "INFO":
+            raise WireError("the server did not start with INFO")
+        self.control(frame)
+        secured = self._endpoint.tls_first
+        if not secured and (tls or self.info.get("tls_required")):
+            self._upgrade(host)
+            secured = True
+        self.send(self._greeting(secured))
+        while True:
+            frame = self._next_frame(deadline)
+            if frame.verb == "PONG":
+                break
+            self.control(frame)
+        self.send(f"SUB {self.inbox}.* {_INBOX_SID}\r\n".encode())
+
+    def _greeting(self, secured: bool) -> bytes:
+        fields: dict[str, Any] = {
+            "verbose": False,
+            "pedantic": False,
+            "tls_required": secured,
+            "name": "headwater-spark",
+            "lang": "python-spark",
+            "version": "1",
+            "protocol": 1,
+            "headers": True,
+            "no_responders": True,
+        }
+        fields.update(self._endpoint.credentials.connect_fields(str(self.info.get("nonce", ""))))
+        return b"CONNECT " + json.dumps(fields).encode() + b"\r\nPING\r\n"
+
+    def _upgrade(self, host: str) -> None:
+        endpoint = self._endpoint
+        context = ssl.create_default_context(cadata=endpoint.tls_ca or None)
+        if endpoint.tls_cert_file:
+            context.load_cert_chain(endpoint.tls_cert_file, endpoint.tls_key_file or None)
+        if self._socket is None:
+            raise ConnectError("the connection is closed")
+        self._socket = context.wrap_socket(self._socket, server_hostname=host)
+

@@ -1,0 +1,121 @@
+"""What proves who we are: read on the driver from a file, a variable or an option.
+
+Secrets travel to executors inside the pickled partition only. They are never in the text of a
+plan, an error or a log: every text form of `Credentials` is a mask.
+"""
+
+import base64
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.spark.errors import OptionError
+
+
+@dataclass(frozen=True, repr=False)
+class Credentials:
+    """User and password, a token, or an NKey seed with or without a user JWT."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    jwt: str = ""
+    seed: str = ""
+
+    def __repr__(self) -> str:
+        kind = "none"
+        if self.jwt:
+            kind = "creds"
+        elif self.seed:
+            kind = "nkey"
+        elif self.token:
+            kind = "token"
+        elif self.user:
+            kind = "user"
+        return f"Credentials({kind}, ***)"
+
+    def connect_fields(self, nonce: str) -> dict[str, str]:
+        """The fields that CONNECT needs; `nonce` is the server's, from INFO."""
+        fields: dict[str, str] = {}
+        if self.user:
+            fields["user"] = self.user
+            fields["pass"] = self.password
+        if self.token:
+            fields["auth_token"] = self.token
+        if self.seed:
+            from headwater.security.nkeys import KeyPair
+
+            pair = KeyPair.from_seed(self.seed)
+            signature = pair.sign(nonce.encode())
+            fields["sig"] = base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+            if self.jwt:
+                fields["jwt"] = self.jwt
+            else:
+                fields["nkey"] = pair.public_key
+        return fields
+
+
+def read_credentials(options: Mapping[str, str]) -> Credentials:
+    """Read what the options name. Raises OptionError when it cannot be read or is ambiguous."""
+    creds = _text(options, "credentials", direct=False)
+    seed = _text(options, "nkeySeed", direct=False)
+    token = _text(options, "token")
+    password = _text(options, "password")
+    user = options.get("user", "")
+    if sum(bool(kind) for kind in (creds, seed, token, user)) > 1:
+        raise OptionError("give one of: credentials, nkeySeed, token, user with password")
+    if password and not user:
+        raise OptionError("a password needs option 'user'")
+    if creds:
+        jwt, seed = _split_creds(creds)
+        return Credentials(jwt=jwt, seed=seed)
+    return Credentials(user=user, password=password, token=token, seed=_seed_line(seed))
+
+
+def _text(options: Mapping[str, str], name: str, direct: bool = True) -> str:
+    """The value of option `name`, or of the file or variable that nameFile or nameEnv names."""
+    value = options.get(name, "") if direct else ""
+    path = options.get(f"{name}File", "")
+    variable = options.get(f"{name}Env", "")
+    if sum(bool(part) for part in (value, path, variable)) > 1:
+        raise OptionError(f"give only one of the options {name}, {name}File and {name}Env")
+    if path:
+        try:
+            return Path(path).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not text"
+            raise OptionError(f"option '{name}File': cannot read {path}: {reason}") from error
+    if variable:
+        if not os.environ.get(variable):
+            raise OptionError(f"option '{name}Env': the variable {variable} is not set")
+        return os.environ[variable].strip()
+    return value
+
+
+def _section(text: str, title: str) -> str:
+    """The one line between the BEGIN and END marks of a creds file's section, or ''."""
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("---") and f"BEGIN {title}" in line:
+            inside = True
+        elif inside and line.strip():
+            return line.strip()
+    return ""
+
+
+def _split_creds(text: str) -> tuple[str, str]:
+    jwt, seed = _section(text, "NATS USER JWT"), _section(text, "USER NKEY SEED")
+    if not jwt or not seed:
+        raise OptionError("the credentials hold no user JWT with its NKey seed")
+    return jwt, seed
+
+
+def _seed_line(text: str) -> str:
+    """A seed file may hold comments or be a whole key section; the seed is the SU... line."""
+    if not text:
+        return ""
+    for line in text.splitlines():
+        if line.strip().startswith("SU"):
+            return line.strip()
+    raise OptionError("the nkeySeed holds no user seed (a line that starts with SU)")

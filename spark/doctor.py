@@ -1,0 +1,122 @@
+"""`headwater spark doctor`: is everything here that a Spark job needs?"""
+
+import importlib.metadata
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from headwater.spark.errors import SourceError
+
+#: Packages with the versions that are known to work: (at least, below).
+PACKAGES = {
+    "pyspark": ((4, 2), (4, 4)),
+    "pyarrow": ((18,), (1000,)),
+    "pandas": ((2, 2), (3,)),
+    "protobuf": ((5,), (1000,)),
+    "msgspec": ((0, 18), (1000,)),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `ok` is False when jobs cannot run because of it."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def check_all(smoke: bool = True, source: Mapping[str, str] | None = None) -> Iterator[Check]:
+    """Python, packages, Java, the compiled reader, discovery; then a stream and a Spark job.
+
+    `source` are options of `format("headwater")` for a stream to look up; the Spark job runs
+    with `smoke`, and only when everything before it is well.
+    """
+    well = True
+    for check in _static_checks():
+        well &= check.ok
+        yield check
+    if source:
+        check = _check_stream(source)
+        well &= check.ok
+        yield check
+    if smoke and well:
+        yield _check_job()
+
+
+def _static_checks() -> Iterator[Check]:
+    yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
+    for package, (low, high) in PACKAGES.items():
+        yield _check_package(package, low, high)
+    yield _check_java()
+    yield _check_reader()
+    yield _check_discovery()
+
+
+def _check_package(name: str, low: tuple[int, ...], high: tuple[int, ...]) -> Check:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, False, "missing; run: pip install 'headwater[spark]'")
+    digits = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    fits = low <= digits < high
+    wanted = f"{'.'.join(map(str, low))} or later, below {'.'.join(map(str, high))}"
+    return Check(name, fits, version if fits else f"{version}; needs {wanted}")
+
+
+def _check_java() -> Check:
+    from headwater.spark.java import find_java
+
+    try:
+        java = find_java()
+    except (SourceError, OSError) as error:
+        return Check("java", False, str(error))
+    return Check("java", True, f"{java.version} ({java.origin}, {java.home})")
+
+
+def _check_reader() -> Check:
+    try:
+        from headwater.spark import wire_reader
+    except ImportError as error:
+        return Check("wire reader", False, f"cannot be imported: {error}")
+    compiled = not str(wire_reader.__file__).endswith(".py")
+    return Check("wire reader", compiled, "compiled" if compiled else "not compiled: reinstall")
+
+
+def _check_discovery() -> Check:
+    """Spark looks for top-level modules by listing folders, which import hooks escape."""
+    import pkgutil
+
+    if any(module.name == "pyspark_headwater" for module in pkgutil.iter_modules()):
+        return Check("discovery", True, 'Spark finds format("headwater") by itself')
+    detail = "editable install: sessions of headwater.spark.session register the format"
+    return Check("discovery", True, detail)
+
+
+def _check_stream(source: Mapping[str, str]) -> Check:
+    from headwater.spark.options import parse_options
+    from headwater.spark.planning import plan_streams
+    from headwater.spark.wire_reader import WireError
+
+    try:
+        plans = plan_streams(parse_options(source))
+    except (SourceError, WireError) as error:
+        return Check("stream", False, str(error))
+    text = ", ".join(f"{plan.stream} {plan.start} to {plan.end}" for plan in plans)
+    return Check("stream", True, text)
+
+
+def _check_job() -> Check:
+    from headwater.spark.session import build_session, quiet_start
+
+    try:
+        with quiet_start() as log:
+            spark = build_session("headwater spark doctor", "local[1]")
+            try:
+                rows = spark.range(1000).mapInArrow(lambda batches: batches, "id long").count()
+            finally:
+                spark.stop()
+    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
+        return Check("job", False, f"{str(error).splitlines()[0]}; see {log}")
+    log.unlink(missing_ok=True)
+    return Check("job", rows == 1000, "a local Spark job with a Python worker ran")

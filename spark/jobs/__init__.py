@@ -1,0 +1,1 @@
+"""Ready analytics jobs, each a function and a command."""

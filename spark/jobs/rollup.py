@@ -1,0 +1,229 @@
+"""Rollup: telemetry per device, metric and time window, written as Parquet.
+
+A message is {"device": str, "metric": str, "t_us": int, "value": number, "id": str}. `t_us`
+is microseconds since 1970; instead of it there may be "ts" (RFC 3339), or nothing, and then
+the time at which the stream took the message in counts. `id` may be missing.
+
+The stream is read once. The same decoded rows feed the rollup and the proof that each message
+of the range was counted once: distinct (stream, sequence), and distinct ids.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.spark.errors import OptionError
+from headwater.spark.jobs.watch import Progress, watched
+from headwater.spark.options import parse_options
+from headwater.spark.planning import plan_streams
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VALUE_SCHEMA = "device string, metric string, t_us long, ts timestamp, value double, id string"
+_FORMAT = {
+    "columns": "stream,sequence,timestamp",
+    "metadataPrefix": "_",
+    "valueFormat": "json",
+    "valueSchema": VALUE_SCHEMA,
+}
+_OURS = {name.lower() for name in _FORMAT} | {"headers", "mode"}
+_RANGE = {"stream", "starting", "ending"}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class RollupResult:
+    """What a rollup did.
+
+    `rows` were aggregated into `groups` rows of Parquet in `path`; it is the sum of their
+    counts. `read` messages came out of the streams, `invalid` of them were no telemetry.
+    `distinct` is the number of distinct (stream, sequence) among those read, `duplicates` is
+    `read` minus `distinct`. `lost` is what the streams held when the read was planned, minus
+    `distinct`; None when the streams changed too fast to know. `ids` counts messages with an
+    id, `distinct_ids` the distinct ones, `duplicate_ids` the difference.
+    """
+
+    rows: int
+    groups: int
+    read: int
+    invalid: int
+    distinct: int
+    duplicates: int
+    lost: int | None
+    ids: int
+    distinct_ids: int
+    duplicate_ids: int
+    path: str
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, for JSON."""
+        return asdict(self)
+
+
+def window_micros(text: str) -> int:
+    """Microseconds of a window such as 10s, 1m, 2h or 1d. Raises OptionError."""
+    match = re.fullmatch(r"(\d{1,6})\s*([smhd])", text.strip().lower())
+    if match is None or int(match.group(1)) == 0:
+        raise OptionError(f"window {text!r} is not like 10s, 1m, 2h or 1d")
+    return int(match.group(1)) * _UNITS[match.group(2)] * 1_000_000
+
+
+def run_rollup(
+    source: Mapping[str, str],
+    path: str,
+    window: str = "1m",
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    spark: "SparkSession | None" = None,
+) -> RollupResult:
+    """Read, aggregate, write, prove.
+
+    `source` are options of `format("headwater")`; stream is the one that is needed. `path` is
+    a folder for Parquet files: with `overwrite` its old content is replaced, else it must not
+    exist. `progress` is called about four times a second from another thread. Without a
+    session, a local one is started, and stopped at the end.
+
+    Raises OptionError, the source's errors, and FileExistsError.
+    """
+    started = time.monotonic()
+    micros = window_micros(window)
+    _check_path(path, overwrite)
+    if spark is None:
+        from headwater.spark.session import build_session
+
+        spark = build_session("headwater rollup")
+        try:
+            return run_rollup(source, path, window, overwrite, progress, spark)
+        finally:
+            spark.stop()
+    frame, held = _load(spark, source)
+    rows = frame.persist()
+    try:
+        with watched(spark, "aggregate", progress) as enter:
+            mode = "overwrite" if overwrite else "errorifexists"
+            _rollup(rows, micros).write.mode(mode).parquet(path)
+            enter("verify")
+            proof = _proof(rows)
+            written = _written(spark, path)
+    finally:
+        rows.unpersist()
+    return RollupResult(
+        rows=written["rows"],
+        groups=written["groups"],
+        read=proof["read"],
+        invalid=proof["read"] - written["rows"],
+        distinct=proof["distinct"],
+        duplicates=proof["read"] - proof["distinct"],
+        lost=None if held is None else max(0, held - proof["distinct"]),
+        ids=proof["ids"],
+        distinct_ids=proof["distinct_ids"],
+        duplicate_ids=proof["ids"] - proof["distinct_ids"],
+        path=path,
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _check_path(path: str, overwrite: bool) -> None:
+    """Fail before the read, not after it. Other file systems are checked by Spark's writer."""
+    local = "://" not in path
+    if local and not overwrite and Path(path).exists():
+        raise FileExistsError(f"{path} exists; choose another path, or overwrite it")
+
+
+def _load(spark: "SparkSession", source: Mapping[str, str]) -> tuple["DataFrame", int | None]:
+    """The telemetry of all streams, and how many messages they held when it was planned."""
+    for name in source:
+        if name.lower() in _OURS:
+            raise OptionError(f"option '{name}' is set by the rollup itself")
+    frames = []
+    held: int | None = 0
+    for plan in plan_streams(parse_options(source)):
+        options = {name: value for name, value in source.items() if name.lower() not in _RANGE}
+        frame = spark.read.format("headwater").options(**options, **_FORMAT)
+        frame = frame.options(
+            stream=plan.stream, starting=str(plan.start), ending=str(max(plan.end, 0))
+        )
+        frames.append(_telemetry(frame.load()))
+        held = None if held is None or plan.held is None else held + plan.held
+    return reduce(lambda left, right: left.unionAll(right), frames), held
+
+
+def _telemetry(frame: "DataFrame") -> "DataFrame":
+    """Columns that the rollup and its proof need; rows that are no telemetry have no device."""
+    from pyspark.sql import functions as f
+
+    whole = f.col("device").isNotNull() & f.col("metric").isNotNull() & f.col("value").isNotNull()
+    moment = f.coalesce("t_us", f.unix_micros("ts"), f.unix_micros("_timestamp"))
+    return frame.select(
+        f.col("_stream").alias("stream"),
+        f.col("_sequence").alias("sequence"),
+        f.when(whole, f.col("device")).alias("device"),
+        "metric",
+        moment.alias("t_us"),
+        "value",
+        "id",
+    )
+
+
+def _rollup(rows: "DataFrame", micros: int) -> "DataFrame":
+    """One row per device, metric and window, sorted within each file."""
+    from pyspark.sql import functions as f
+
+    start = f.col("t_us") - f.expr(f"pmod(t_us, {micros})")
+    grouped = rows.where("device IS NOT NULL").groupBy(
+        "device", "metric", start.alias("window_us")
+    )
+    totals = grouped.agg(
+        f.count("*").alias("count"),
+        f.min("value").alias("min"),
+        f.max("value").alias("max"),
+        f.avg("value").alias("avg"),
+        f.sum("value").alias("sum"),
+        f.max_by("value", f.struct("t_us", "sequence")).alias("last"),
+        f.min("sequence").alias("first_seq"),
+        f.max("sequence").alias("last_seq"),
+    )
+    return totals.select(
+        "device",
+        "metric",
+        f.timestamp_micros("window_us").alias("window_start"),
+        f.timestamp_micros(f.col("window_us") + f.lit(micros)).alias("window_end"),
+        *("count", "min", "max", "avg", "sum", "last", "first_seq", "last_seq"),
+    ).sortWithinPartitions("device", "metric", "window_start")
+
+
+def _proof(rows: "DataFrame") -> dict[str, int]:
+    """Count rows, distinct (stream, sequence), ids and distinct ids; all of them exactly.
+
+    Sequences are counted in bitmaps of 32768 each, which map tasks merge before the shuffle.
+    """
+    from pyspark.sql import functions as f
+
+    position = f.bitmap_bit_position("sequence")
+    buckets = rows.groupBy("stream", f.bitmap_bucket_number("sequence").alias("bucket")).agg(
+        f.count("*").alias("read"),
+        f.count("id").alias("ids"),
+        f.bitmap_count(f.bitmap_construct_agg(position)).alias("distinct"),
+    )
+    sums = buckets.agg(
+        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("read", "ids", "distinct"))
+    ).collect()[0]
+    distinct_ids = 0
+    if sums["ids"]:
+        distinct_ids = rows.agg(f.count_distinct("id")).collect()[0][0]
+    return {**sums.asDict(), "distinct_ids": distinct_ids}
+
+
+def _written(spark: "SparkSession", path: str) -> dict[str, int]:
+    """What the Parquet files say: summed counts and number of groups."""
+    from pyspark.sql import functions as f
+
+    counts = f.coalesce(f.sum("count"), f.lit(0)).alias("rows")
+    frame = spark.read.parquet(path).agg(counts, f.count("*").alias("groups"))
+    return frame.collect()[0].asDict()

@@ -1,0 +1,227 @@
+"""The columns of a DataFrame: names, Spark and Arrow types, and batches put together.
+
+Arrow must match Spark's idea of the schema exactly, so both come from the same StructType.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headwater.spark.errors import OptionError
+from headwater.spark.json_values import ValueDecoder, parse_value_schema
+from headwater.spark.options import META_COLUMNS, SourceOptions
+from headwater.spark.wire_reader import (
+    HEADERS_MAP,
+    HEADERS_OFF,
+    HEADERS_RAW,
+    PAYLOAD_ARROW,
+    PAYLOAD_LIST,
+    PAYLOAD_OFF,
+    Columns,
+    WireReader,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+CORRUPT_COLUMN = "_corrupt_record"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns come out, in order.
+
+    `meta` maps column names to metadata kinds. `values` are the decoded JSON fields with
+    their types; `corrupt` says whether bad payloads are kept in `_corrupt_record`.
+    """
+
+    schema: "StructType"
+    meta: dict[str, str]
+    values: dict[str, str]
+    corrupt: bool
+    headers: str
+
+    @property
+    def needs_payload(self) -> bool:
+        """False when the server may leave payloads out."""
+        return bool(self.values) or self.corrupt or "payload" in self.meta.values()
+
+
+def default_layout(options: SourceOptions) -> Layout:
+    """The layout that the options describe, when the user gives no schema of their own."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    kinds = options.columns or _default_kinds(options)
+    meta = {options.metadata_prefix + kind: kind for kind in kinds}
+    fields = [
+        StructField(name, _meta_type(kind, options.headers), False) for name, kind in meta.items()
+    ]
+    values: dict[str, str] = {}
+    corrupt = False
+    if options.value_format == "json":
+        values = parse_value_schema(options.value_schema)
+        for name in values:
+            if name in meta or name == CORRUPT_COLUMN:
+                raise OptionError(
+                    f"value column {name!r} has the name of a metadata column: leave that one "
+                    "out with option 'columns', or set 'metadataPrefix'"
+                )
+        fields += [StructField(name, _value_type(kind), True) for name, kind in values.items()]
+        corrupt = not options.fail_fast
+        if corrupt:
+            fields.append(StructField(CORRUPT_COLUMN, StringType(), True))
+    return Layout(StructType(fields), meta, values, corrupt, options.headers)
+
+
+def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
+    """The layout of a schema given by `.schema(...)`: known metadata names, the rest values.
+
+    Raises OptionError for a column that cannot be provided with its type.
+    """
+    meta: dict[str, str] = {}
+    values: dict[str, str] = {}
+    corrupt = False
+    for field in schema.fields:
+        kind = field.name.removeprefix(options.metadata_prefix)
+        is_meta = field.name.startswith(options.metadata_prefix) and kind in META_COLUMNS
+        if is_meta and (kind != "headers" or options.headers != "off"):
+            expected = _meta_type(kind, options.headers)
+            if field.dataType != expected:
+                raise OptionError(
+                    f"column {field.name!r} has type {expected.simpleString()}, "
+                    f"not {field.dataType.simpleString()}"
+                )
+            meta[field.name] = kind
+        elif field.name == CORRUPT_COLUMN:
+            corrupt = True
+        elif options.value_format == "json":
+            values.update(parse_value_schema(f"`{field.name}` {field.dataType.simpleString()}"))
+        else:
+            raise OptionError(
+                f"column {field.name!r} is unknown: with valueFormat=raw there are only "
+                + ", ".join(META_COLUMNS)
+            )
+    return Layout(schema, meta, values, corrupt, options.headers)
+
+
+def _default_kinds(options: SourceOptions) -> tuple[str, ...]:
+    return tuple(
+        kind
+        for kind in META_COLUMNS
+        if not (
+            (kind == "stream" and len(options.streams) == 1)
+            or (kind == "headers" and options.headers == "off")
+            or (kind == "payload" and options.value_format == "json")
+        )
+    )
+
+
+def _meta_type(kind: str, headers: str) -> "DataType":
+    from pyspark.sql.types import BinaryType, LongType, MapType, StringType, TimestampType
+
+    if kind == "headers":
+        return MapType(StringType(), StringType(), False) if headers == "map" else BinaryType()
+    types = {"sequence": LongType, "timestamp": TimestampType, "payload": BinaryType}
+    return types.get(kind, StringType)()
+
+
+def _value_type(kind: str) -> "DataType":
+    from pyspark.sql import types
+
+    return {
+        "string": types.StringType(),
+        "long": types.LongType(),
+        "int": types.IntegerType(),
+        "double": types.DoubleType(),
+        "boolean": types.BooleanType(),
+        "timestamp": types.TimestampType(),
+    }[kind]
+
+
+def wire_for(layout: Layout, first: int, end: int, batch_bytes: int) -> WireReader:
+    """A wire reader that keeps what the layout needs, and nothing else."""
+    kinds = set(layout.meta.values())
+    payload = PAYLOAD_OFF
+    if layout.values or layout.corrupt:
+        payload = PAYLOAD_LIST
+    elif "payload" in kinds:
+        payload = PAYLOAD_ARROW
+    headers = HEADERS_OFF
+    if "headers" in kinds:
+        headers = HEADERS_MAP if layout.headers == "map" else HEADERS_RAW
+    return WireReader(first, end, batch_bytes, "subject" in kinds, payload, headers)
+
+
+class BatchMaker:
+    """Turns `Columns` of one stream into record batches without copying buffers."""
+
+    def __init__(self, layout: Layout, stream: str, fail_fast: bool) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._layout = layout
+        self._stream = stream
+        self._schema: pa.Schema = to_arrow_schema(layout.schema, timezone="UTC")
+        self._decoder = (
+            ValueDecoder(layout.values, fail_fast) if layout.values or layout.corrupt else None
+        )
+
+    def batch(self, columns: Columns) -> "pa.RecordBatch":
+        """One record batch. Raises ValueError for a bad payload when mode is failfast."""
+        import pyarrow as pa
+
+        decoded: dict[str, Any] = {}
+        if self._decoder is not None:
+            decoded = self._decoder.decode(columns.payloads or [], columns.sequence)
+        arrays = []
+        for field in self._schema:
+            kind = self._layout.meta.get(field.name)
+            if kind is not None:
+                arrays.append(self._meta_array(kind, field.type, columns))
+            elif field.name == CORRUPT_COLUMN:
+                arrays.append(decoded[CORRUPT_COLUMN])
+            else:
+                arrays.append(pa.array(decoded[field.name], type=field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _meta_array(self, kind: str, type_: "pa.DataType", columns: Columns) -> "pa.Array":
+        import pyarrow as pa
+
+        rows = columns.rows
+        if kind in ("sequence", "timestamp"):
+            return pa.Array.from_buffers(type_, rows, [None, _buffer(getattr(columns, kind))])
+        if kind == "stream":
+            return pa.repeat(pa.scalar(self._stream, type=type_), rows)
+        if kind == "headers" and self._layout.headers == "map":
+            return _map_array(type_, columns)
+        parts = {
+            "subject": (columns.subject_offsets, columns.subject_data),
+            "payload": (columns.payload_offsets, columns.payload_data),
+            "headers": (columns.header_offsets, columns.header_data),
+        }[kind]
+        if kind == "payload" and columns.payloads is not None:
+            return pa.array(columns.payloads, type=type_)
+        return pa.Array.from_buffers(type_, rows, [None, _buffer(parts[0]), _buffer(parts[1])])
+
+
+def _buffer(part: tuple[bytearray, int] | None) -> "pa.Buffer":
+    import pyarrow as pa
+
+    if part is None:
+        raise ValueError("the wire reader did not keep this column")
+    return pa.py_buffer(part[0]).slice(0, part[1])
+
+
+def _map_array(type_: "pa.MapType", columns: Columns) -> "pa.Array":
+    import pyarrow as pa
+
+    build: Callable[..., pa.Array] = pa.Array.from_buffers
+    pairs = columns.pairs
+    keys = build(
+        type_.key_type, pairs, [None, _buffer(columns.key_offsets), _buffer(columns.key_data)]
+    )
+    values = build(
+        type_.item_type, pairs, [None, _buffer(columns.value_offsets), _buffer(columns.value_data)]
+    )
+    entries = pa.StructArray.from_arrays([keys, values], fields=[type_.key_field, type_.item_field])
+    return build(type_, columns.rows, [None, _buffer(columns.header_offsets)], children=[entries])

@@ -1,0 +1,259 @@
+"""Options of `format("headwater")`: names, types, ranges, and the error for each mistake."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from headwater.spark.credentials import Credentials, read_credentials
+from headwater.spark.errors import OptionError
+
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
+DEFAULT_PORT = 4222
+META_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "payload")
+
+#: Option names as they are written in documentation, with what they mean.
+OPTIONS = {
+    "servers": "comma-separated nats:// or tls:// addresses, tried in order",
+    "stream": "stream to read; several, separated by commas, make one DataFrame",
+    "domain": "JetStream domain: the API is reached as $JS.<domain>.API",
+    "subjects": "comma-separated subject filters; default everything",
+    "starting": "earliest, or the first sequence to read",
+    "ending": "latest, or the last sequence to read; fixed when the DataFrame is loaded",
+    "partitions": "how many tasks read one stream, 1 to 10000; default by size",
+    "columns": "comma-separated metadata columns: " + ", ".join(META_COLUMNS),
+    "headers": "off, map (string to string) or raw (bytes)",
+    "valueFormat": "raw, or json to decode payloads into columns",
+    "valueSchema": "for json: columns as DDL, for example 'device string, value double'",
+    "metadataPrefix": "put before the names of metadata columns",
+    "mode": "for json: permissive keeps bad rows in _corrupt_record, failfast stops",
+    "failOnDataLoss": "true stops when planned sequences are gone, false reads what is left",
+    "batchBytes": "size of one Arrow batch, 65536 to 67108864",
+    "connectTimeout": "seconds, 0.1 to 600",
+    "requestTimeout": "seconds for one API answer, 0.1 to 600",
+    "user": "user name",
+    "password": "password; prefer passwordFile or passwordEnv",
+    "passwordFile": "file that holds the password",
+    "passwordEnv": "environment variable that holds the password",
+    "token": "token; prefer tokenFile or tokenEnv",
+    "tokenFile": "file that holds the token",
+    "tokenEnv": "environment variable that holds the token",
+    "credentialsFile": "creds file with a user JWT and its seed",
+    "credentialsEnv": "environment variable that holds the text of a creds file",
+    "nkeySeedFile": "file that holds a user NKey seed",
+    "nkeySeedEnv": "environment variable that holds a user NKey seed",
+    "inboxPrefix": "subject prefix of our inboxes; default _INBOX",
+    "tls": "true to require TLS",
+    "tlsCaFile": "CA certificates, PEM",
+    "tlsCertFile": "client certificate, PEM; must exist on every executor",
+    "tlsKeyFile": "key of the client certificate, PEM; must exist on every executor",
+    "tlsHandshakeFirst": "true when the server expects TLS before INFO",
+}
+_BY_LOWER = {name.lower(): name for name in OPTIONS}
+_T = TypeVar("_T", int, float)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How to reach and convince a server. Its text never shows a secret."""
+
+    servers: tuple[tuple[str, int, bool], ...]
+    credentials: Credentials = field(repr=False)
+    tls: bool = False
+    tls_ca: str = field(default="", repr=False)
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    tls_first: bool = False
+    connect_timeout: float = 5.0
+    request_timeout: float = 10.0
+    inbox_prefix: str = "_INBOX"
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Checked options. `ending` is None for latest; `partitions` is None for "by size"."""
+
+    endpoint: Endpoint
+    streams: tuple[str, ...]
+    api_prefix: str
+    filters: tuple[str, ...]
+    starting: int
+    ending: int | None
+    partitions: int | None
+    columns: tuple[str, ...]
+    headers: str
+    value_format: str
+    value_schema: str
+    metadata_prefix: str
+    fail_fast: bool
+    fail_on_data_loss: bool
+    batch_bytes: int
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """Check the options of one load. Names are case-insensitive.
+
+    Raises OptionError for an unknown name, a missing stream, or a value out of range.
+    """
+    options = _known(given)
+    streams = _list(options.get("stream", ""))
+    if not streams:
+        raise OptionError("option 'stream' is required: the name of the stream to read")
+    for stream in streams:
+        if set(stream) & set(" \t\r\n.*>/\\") or len(stream) > 255:
+            raise OptionError(f"{stream!r} is no stream name: no blank . * > / or \\ in it")
+    domain = options.get("domain", "")
+    if set(domain) & set(" \t\r\n.*>"):
+        raise OptionError(f"{domain!r} is no domain name: one token, no blank . * or >")
+    value_format = _choice(options, "valueFormat", ("raw", "json"))
+    if value_format == "raw" and options.get("valueSchema"):
+        raise OptionError("option 'valueSchema' needs valueFormat=json")
+    headers = _choice(options, "headers", ("off", "map", "raw"))
+    return SourceOptions(
+        endpoint=_endpoint(options),
+        streams=streams,
+        api_prefix=f"$JS.{domain}.API" if domain else "$JS.API",
+        filters=_filters(options.get("subjects", "")),
+        starting=_start(options.get("starting", "earliest")),
+        ending=_end(options.get("ending", "latest")),
+        partitions=_number(options, "partitions", int, 1, 10_000),
+        columns=_columns(options.get("columns", ""), headers),
+        headers=headers,
+        value_format=value_format,
+        value_schema=options.get("valueSchema", ""),
+        metadata_prefix=options.get("metadataPrefix", ""),
+        fail_fast=_choice(options, "mode", ("permissive", "failfast")) == "failfast",
+        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
+        batch_bytes=_number(options, "batchBytes", int, 1 << 16, 1 << 26) or 2 << 20,
+    )
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    known: dict[str, str] = {}
+    for name, value in given.items():
+        proper = _BY_LOWER.get(name.lower())
+        if proper is None:
+            near = difflib.get_close_matches(name.lower(), _BY_LOWER, 1)
+            hint = f"; did you mean '{_BY_LOWER[near[0]]}'?" if near else ""
+            raise OptionError(f"unknown option '{name}'{hint} Known: {', '.join(OPTIONS)}")
+        known[proper] = value.strip() if proper != "password" else value
+    return known
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _filters(text: str) -> tuple[str, ...]:
+    filters = _list(text)
+    for subject in filters:
+        tokens = subject.split(".")
+        if set(subject) & set(" \t\r\n") or "" in tokens or ">" in tokens[:-1]:
+            raise OptionError(f"option 'subjects': {subject!r} is no subject filter")
+    return filters
+
+
+def _inbox_prefix(text: str) -> str:
+    tokens = text.split(".")
+    if "" in tokens or set(text) & set(" \t\r\n*>"):
+        raise OptionError(f"option 'inboxPrefix': {text!r} is no subject without wildcards")
+    return text
+
+
+def _columns(text: str, headers: str) -> tuple[str, ...]:
+    columns = _list(text)
+    for name in columns:
+        if name not in META_COLUMNS:
+            raise OptionError(f"option 'columns': {name!r} is none of {', '.join(META_COLUMNS)}")
+    if "headers" in columns and headers == "off":
+        raise OptionError("column 'headers' needs option headers=map or headers=raw")
+    return columns
+
+
+def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    value = options.get(name, choices[0]).lower()
+    if value not in choices:
+        raise OptionError(f"option '{name}' is {value!r}; it takes {' or '.join(choices)}")
+    return value
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    value = options.get(name, str(default)).lower()
+    if value not in ("true", "false"):
+        raise OptionError(f"option '{name}' is {value!r}; it takes true or false")
+    return value == "true"
+
+
+def _number(
+    options: Mapping[str, str], name: str, kind: Callable[[Any], _T], low: float, high: float
+) -> _T | None:
+    text = options.get(name)
+    if not text:
+        return None
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not low <= value <= high:
+        raise OptionError(f"option '{name}' is {text!r}; it takes a number from {low} to {high}")
+    return value
+
+
+def _start(text: str) -> int:
+    if text.lower() == "earliest":
+        return 0
+    if not text.isdigit() or int(text) < 1:
+        raise OptionError(f"option 'starting' is {text!r}; it takes earliest or a sequence from 1")
+    return int(text)
+
+
+def _end(text: str) -> int | None:
+    if text.lower() == "latest":
+        return None
+    if not text.isdigit():
+        raise OptionError(f"option 'ending' is {text!r}; it takes latest or a sequence")
+    return int(text)
+
+
+def _server(address: str) -> tuple[str, int, bool]:
+    url = urlsplit(address if "://" in address else f"nats://{address}")
+    if url.scheme not in ("nats", "tls"):
+        raise OptionError("option 'servers' takes nats://host:port and tls://host:port addresses")
+    if url.username is not None or url.password is not None:
+        raise OptionError(
+            "option 'servers' must hold no credentials, because Spark shows it in plans: "
+            "use user with passwordFile, token, credentialsFile or nkeySeedFile"
+        )
+    try:
+        port = url.port or DEFAULT_PORT
+    except ValueError as error:
+        raise OptionError(f"option 'servers': {address!r} has no usable port") from error
+    if not url.hostname:
+        raise OptionError(f"option 'servers': {address!r} has no host")
+    return url.hostname, port, url.scheme == "tls"
+
+
+def _endpoint(options: Mapping[str, str]) -> Endpoint:
+    servers = tuple(_server(part) for part in _list(options.get("servers", DEFAULT_SERVER)))
+    if not servers:
+        raise OptionError("option 'servers' is empty")
+    authority = ""
+    if options.get("tlsCaFile"):
+        try:
+            with open(options["tlsCaFile"], encoding="utf-8") as file:
+                authority = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(f"option 'tlsCaFile' cannot be read: {error}") from error
+    return Endpoint(
+        servers=servers,
+        credentials=read_credentials(options),
+        tls=_flag(options, "tls", False),
+        tls_ca=authority,
+        tls_cert_file=options.get("tlsCertFile", ""),
+        tls_key_file=options.get("tlsKeyFile", ""),
+        tls_first=_flag(options, "tlsHandshakeFirst", False),
+        connect_timeout=_number(options, "connectTimeout", float, 0.1, 600) or 5.0,
+        request_timeout=_number(options, "requestTimeout", float, 0.1, 600) or 10.0,
+        inbox_prefix=_inbox_prefix(options.get("inboxPrefix", "_INBOX")),
+    )

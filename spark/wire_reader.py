@@ -1,0 +1,763 @@
+"""Wire bytes to Arrow-layout columns: the NATS client protocol, read into growing buffers.
+
+Compiled. A `WireReader` owns one receive buffer and the columns of the batch that is being
+filled. It parses MSG and HMSG frames of one consumer subscription straight into offsets and
+data; every other frame is handed back as a `Frame`. It must not know sockets, Spark or options.
+
+The caller loops on `advance()` and acts on its answer:
+
+    NEED      more bytes are needed: call `receive` (or `feed`)
+    FRAME     a control frame is in `frame`
+    FULL      the batch reached its target: call `take`
+    END       the end sequence was delivered, or a later one: the range is complete
+    DRAINED   the server says that nothing is pending, below the end sequence
+    DISORDER  a delivery is missing or repeated: open a new consumer after `last_sequence`
+
+Sources: the client protocol (INFO, MSG, HMSG, PING, -ERR), ADR-4 (headers), ADR-15 (the
+`$JS.ACK` reply, 9 tokens, or 11 and more with domain and account).
+"""
+
+from typing import NamedTuple
+
+import cython
+from cython.cimports.cpython.bytearray import (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_Resize,
+)
+from cython.cimports.libc.stdint import int32_t, int64_t
+from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+
+_ROW = cython.declare(cython.int, -1)
+_NEED = cython.declare(cython.int, 0)
+_FRAME = cython.declare(cython.int, 1)
+_FULL = cython.declare(cython.int, 2)
+_END = cython.declare(cython.int, 3)
+_DRAINED = cython.declare(cython.int, 4)
+_DISORDER = cython.declare(cython.int, 5)
+
+NEED, FRAME, FULL, END, DRAINED, DISORDER = 0, 1, 2, 3, 4, 5
+
+_RAW = cython.declare(cython.int, 1)
+_MAP = cython.declare(cython.int, 2)
+_ARROW = cython.declare(cython.int, 1)
+_LIST = cython.declare(cython.int, 2)
+
+HEADERS_OFF, HEADERS_RAW, HEADERS_MAP = 0, 1, 2
+PAYLOAD_OFF, PAYLOAD_ARROW, PAYLOAD_LIST = 0, 1, 2
+
+#: Largest control line taken, bytes. INFO of a big cluster is the longest line there is.
+MAX_LINE = 1 << 20
+#: Largest message taken, bytes; nats-server itself allows no `max_payload` above 64 MiB.
+MAX_MESSAGE = 64 << 20
+#: Free room made before each read from the socket, bytes.
+READ_SIZE = 256 << 10
+#: Largest size of one Arrow column, bytes: its offsets are 32 bits wide.
+MAX_COLUMN = (1 << 31) - 1
+#: Most rows of one batch.
+MAX_ROWS = 65536
+
+_MAX_TOKENS = cython.declare(cython.int, 16)
+_C_READ_SIZE = cython.declare(cython.Py_ssize_t, READ_SIZE)
+_C_MAX_LINE = cython.declare(cython.Py_ssize_t, MAX_LINE)
+_C_MAX_MESSAGE = cython.declare(cython.Py_ssize_t, MAX_MESSAGE)
+_C_MAX_COLUMN = cython.declare(cython.Py_ssize_t, MAX_COLUMN)
+_C_MAX_ROWS = cython.declare(cython.Py_ssize_t, MAX_ROWS)
+
+
+class WireError(ValueError):
+    """The peer sent bytes that are not the NATS client protocol."""
+
+
+class Frame(NamedTuple):
+    """A frame that is not a row. `verb` is INFO, MSG, PING, PONG, OK or ERR.
+
+    `payload` is the JSON of INFO, the text of -ERR, or the message. `headers` is the raw
+    header block, empty when there is none. `sid` is 0 unless the verb is MSG.
+    """
+
+    verb: str
+    subject: str
+    sid: int
+    reply: str
+    headers: bytes
+    payload: bytes
+
+
+class Columns(NamedTuple):
+    """One batch. Buffers are (bytearray, used bytes); a column that is off is None.
+
+    Offsets are int32, `sequence` int64, `timestamp` int64 microseconds since 1970 UTC.
+    `payloads` is a list of bytes when payloads were asked for as objects.
+    """
+
+    rows: int
+    sequence: tuple
+    timestamp: tuple
+    subject_offsets: tuple | None
+    subject_data: tuple | None
+    payload_offsets: tuple | None
+    payload_data: tuple | None
+    payloads: list | None
+    header_offsets: tuple | None
+    header_data: tuple | None
+    pairs: int
+    key_offsets: tuple | None
+    key_data: tuple | None
+    value_offsets: tuple | None
+    value_data: tuple | None
+
+
+@cython.final
+@cython.cclass
+class _Buffer:
+    """A growing run of bytes that is given away whole, so that Arrow can use it in place."""
+
+    data: bytearray
+    ptr: cython.p_char
+    used: cython.Py_ssize_t
+    capacity: cython.Py_ssize_t
+
+    def __cinit__(self):
+        self.renew(4096)
+
+    @cython.cfunc
+    def renew(self, capacity: cython.Py_ssize_t) -> cython.int:
+        self.data = PyByteArray_FromStringAndSize(cython.NULL, capacity)
+        self.ptr = PyByteArray_AS_STRING(self.data)
+        self.capacity = capacity
+        self.used = 0
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def grow(self, extra: cython.Py_ssize_t) -> cython.int:
+        need: cython.Py_ssize_t = self.used + extra
+        size: cython.Py_ssize_t = self.capacity * 2
+        if need > _C_MAX_COLUMN:
+            raise WireError("a batch column would pass 2 GiB")
+        if size < need:
+            size = need
+        if size > _C_MAX_COLUMN:
+            size = _C_MAX_COLUMN
+        PyByteArray_Resize(self.data, size)
+        self.ptr = PyByteArray_AS_STRING(self.data)
+        self.capacity = size
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def put(self, source: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
+        if size > self.capacity - self.used:
+            self.grow(size)
+        memcpy(self.ptr + self.used, source, size)
+        self.used += size
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def put_int32(self, value: int32_t) -> cython.int:
+        if self.capacity - self.used < 4:
+            self.grow(4)
+        memcpy(self.ptr + self.used, cython.address(value), 4)
+        self.used += 4
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def put_int64(self, value: int64_t) -> cython.int:
+        if self.capacity - self.used < 8:
+            self.grow(8)
+        memcpy(self.ptr + self.used, cython.address(value), 8)
+        self.used += 8
+        return 0
+
+    @cython.cfunc
+    def take(self) -> tuple:
+        """(bytearray, used). The next batch starts with the capacity that this one needed."""
+        given: tuple = (self.data, self.used)
+        self.renew(max(4096, self.used + (self.used >> 3)))
+        return given
+
+
+@cython.final
+@cython.cclass
+class _Text:
+    """A string or binary column: int32 offsets, starting with 0, and data."""
+
+    offsets: _Buffer
+    data: _Buffer
+
+    def __cinit__(self):
+        self.offsets = _Buffer()
+        self.data = _Buffer()
+        self.offsets.put_int32(0)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def put(self, source: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
+        self.data.put(source, size)
+        self.offsets.put_int32(cython.cast(int32_t, self.data.used))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def put_text(self, source: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
+        """Append as UTF-8; bytes that are not UTF-8 become U+FFFD."""
+        i: cython.Py_ssize_t
+        high: cython.uchar = 0
+        for i in range(size):
+            high |= cython.cast(cython.uchar, source[i])
+        if high & 0x80:
+            clean: bytes = source[:size].decode("utf-8", "replace").encode("utf-8")
+            self.put(clean, len(clean))
+        else:
+            self.put(source, size)
+        return 0
+
+    @cython.cfunc
+    def take(self) -> tuple:
+        given: tuple = (self.offsets.take(), self.data.take())
+        self.offsets.put_int32(0)
+        return given
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1, check=False)
+def _digits(source: cython.p_char, size: cython.Py_ssize_t) -> int64_t:
+    """An unsigned decimal number of 1 to 18 digits; -1 when it is not one."""
+    i: cython.Py_ssize_t
+    value: int64_t = 0
+    if size < 1 or size > 18:
+        return -1
+    for i in range(size):
+        if source[i] < 48 or source[i] > 57:
+            return -1
+        value = value * 10 + (source[i] - 48)
+    return value
+
+
+@cython.cfunc
+@cython.inline
+def _nanoseconds(source: cython.p_char, size: cython.Py_ssize_t, ok: cython.p_int) -> int64_t:
+    """A signed decimal number of at most 19 digits; sets `ok[0]` to 0 when it is not one."""
+    i: cython.Py_ssize_t = 0
+    value: int64_t = 0
+    sign: int64_t = 1
+    if size > 0 and source[0] == 45:
+        sign = -1
+        i = 1
+    if size - i < 1 or size - i > 19 or (size - i == 19 and source[i] > 56):
+        ok[0] = 0
+        return 0
+    while i < size:
+        if source[i] < 48 or source[i] > 57:
+            ok[0] = 0
+            return 0
+        value = value * 10 + (source[i] - 48)
+        i += 1
+    return value * sign
+
+
+@cython.final
+@cython.cclass
+class WireReader:
+    """Parses one connection and fills one batch at a time.
+
+    `first` is the first sequence wanted and `end` the last one, both inclusive. `target_bytes`
+    is the size after which a batch is full. Memory is bounded by the batch target, one
+    message above it, and one receive buffer of at most `MAX_MESSAGE` plus a control line.
+    """
+
+    frame = cython.declare(object, visibility="readonly")
+    last_sequence = cython.declare(int64_t, visibility="readonly")
+    first_gap = cython.declare(int64_t, visibility="readonly")
+    received = cython.declare(int64_t, visibility="readonly")
+    rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    _end: int64_t
+    _delivered: int64_t
+    _data_sid: int64_t
+    _target: cython.Py_ssize_t
+    _row_bytes: cython.Py_ssize_t
+    _want_subject: cython.bint
+    _payload_mode: cython.int
+    _headers_mode: cython.int
+    _sequence: _Buffer
+    _timestamp: _Buffer
+    _subject: _Text
+    _payload: _Text
+    _payloads: list
+    _header: _Text
+    _pairs: cython.Py_ssize_t
+    _map_offsets: _Buffer
+    _keys: _Text
+    _values: _Text
+    _chunk: bytearray
+    _ptr: cython.p_char
+    _capacity: cython.Py_ssize_t
+    _pos: cython.Py_ssize_t
+    _filled: cython.Py_ssize_t
+    _token_at: cython.Py_ssize_t[16]
+    _token_size: cython.Py_ssize_t[16]
+
+    def __init__(
+        self,
+        first: int = 1,
+        end: int = 0,
+        target_bytes: int = 2 << 20,
+        subject: bool = True,
+        payload: int = PAYLOAD_ARROW,
+        headers: int = HEADERS_OFF,
+    ) -> None:
+        self.frame = None
+        self.last_sequence = first - 1
+        self.first_gap = 0
+        self.received = 0
+        self.rows = 0
+        self._end = end
+        self._delivered = 0
+        self._data_sid = 0
+        self._target = target_bytes
+        self._row_bytes = 0
+        self._want_subject = subject
+        self._payload_mode = payload
+        self._headers_mode = headers
+        self._sequence = _Buffer()
+        self._timestamp = _Buffer()
+        self._subject = _Text()
+        self._payload = _Text()
+        self._payloads = []
+        self._header = _Text()
+        self._pairs = 0
+        self._map_offsets = _Buffer()
+        self._map_offsets.put_int32(0)
+        self._keys = _Text()
+        self._values = _Text()
+        self._capacity = 2 * _C_READ_SIZE
+        self._chunk = PyByteArray_FromStringAndSize(cython.NULL, self._capacity)
+        self._ptr = PyByteArray_AS_STRING(self._chunk)
+        self._pos = 0
+        self._filled = 0
+
+    def expect(self, sid: int) -> None:
+        """Rows now come from subscription `sid`, whose consumer starts to count at 1.
+
+        Frames of any other subscription are handed back; 0 turns rows off.
+        """
+        self._data_sid = sid
+        self._delivered = 0
+
+    def reset(self) -> None:
+        """Forget received bytes, for a new connection. Rows that are in the batch stay."""
+        self._pos = 0
+        self._filled = 0
+        self._data_sid = 0
+        self.frame = None
+
+    def feed(self, data: bytes) -> None:
+        """Append received bytes."""
+        size: cython.Py_ssize_t = len(data)
+        source: cython.p_char = data
+        self._make_room(size)
+        memcpy(self._ptr + self._filled, source, size)
+        self._filled += size
+
+    def receive(self, recv_into) -> int:
+        """Call `recv_into(memoryview)` once on the free room; returns the bytes it read."""
+        count: cython.Py_ssize_t
+        self._make_room(_C_READ_SIZE)
+        whole = memoryview(self._chunk)
+        room = whole[self._filled :]
+        try:
+            count = recv_into(room)
+        finally:
+            room.release()
+            whole.release()
+        if count < 0 or count > self._capacity - self._filled:
+            raise WireError("the read reported an impossible size")
+        self._filled += count
+        return count
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _make_room(self, extra: cython.Py_ssize_t) -> cython.int:
+        left: cython.Py_ssize_t = self._filled - self._pos
+        if self._pos > 0:
+            if left > 0:
+                memmove(self._ptr, self._ptr + self._pos, left)
+            self._pos = 0
+            self._filled = left
+        if self._capacity - left < extra:
+            size: cython.Py_ssize_t = self._capacity
+            while size - left < extra:
+                size *= 2
+            PyByteArray_Resize(self._chunk, size)
+            self._ptr = PyByteArray_AS_STRING(self._chunk)
+            self._capacity = size
+        return 0
+
+    def advance(self) -> int:
+        """Parse until something must be done; see the module for the answers.
+
+        Raises WireError on bytes that are not the protocol. The connection is useless then.
+        """
+        answer: cython.int
+        while True:
+            if self._row_bytes >= self._target or self.rows >= _C_MAX_ROWS:
+                return _FULL
+            answer = self._step()
+            if answer >= 0:
+                return answer
+
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def _step(self) -> cython.int:
+        """One frame: an answer of `advance`, or -1 when a row was added and parsing goes on."""
+        left: cython.Py_ssize_t = self._filled - self._pos
+        line: cython.p_char = self._ptr + self._pos
+        newline: cython.p_char
+        size: cython.Py_ssize_t
+        if left == 0:
+            return _NEED
+        newline = cython.cast(cython.p_char, memchr(line, 10, left))
+        if newline == cython.NULL:
+            if left > _C_MAX_LINE:
+                raise WireError("a control line is longer than 1 MiB")
+            return _NEED
+        size = newline - line
+        taken: cython.Py_ssize_t = size + 1
+        if size > 0 and line[size - 1] == 13:
+            size -= 1
+        if size >= 4 and memcmp(line, b"MSG ", 4) == 0:
+            return self._message(line, 4, size, taken, False)
+        if size >= 5 and memcmp(line, b"HMSG ", 5) == 0:
+            return self._message(line, 5, size, taken, True)
+        self._pos += taken
+        self._control(line[:size])
+        return _FRAME
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _control(self, line: bytes) -> cython.int:
+        head: bytes = line[:5].upper()
+        if head == b"PING":
+            self.frame = Frame("PING", "", 0, "", b"", b"")
+        elif head == b"PONG":
+            self.frame = Frame("PONG", "", 0, "", b"", b"")
+        elif head == b"INFO ":
+            self.frame = Frame("INFO", "", 0, "", b"", line[5:].strip())
+        elif head == b"-ERR ":
+            self.frame = Frame("ERR", "", 0, "", b"", line[5:].strip().strip(b"'"))
+        elif head == b"+OK":
+            self.frame = Frame("OK", "", 0, "", b"", b"")
+        else:
+            raise WireError(f"unknown protocol line {line[:32]!r}")
+        return 0
+
+    @cython.cfunc
+    def _split(
+        self,
+        line: cython.p_char,
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        separator: cython.char,
+    ) -> cython.int:
+        """Cut line[at:size] into `_token_at` and `_token_size`; at most 16 are kept.
+
+        Runs of spaces count as one separator; runs of dots are empty tokens.
+        """
+        count: cython.int = 0
+        start: cython.Py_ssize_t = at
+        while at <= size:
+            if at == size or line[at] == separator or (separator == 32 and line[at] == 9):
+                if at > start or separator != 32:
+                    if count == _MAX_TOKENS:
+                        return count
+                    self._token_at[count] = start
+                    self._token_size[count] = at - start
+                    count += 1
+                start = at + 1
+            at += 1
+        return count
+
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def _message(
+        self,
+        line: cython.p_char,
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        taken: cython.Py_ssize_t,
+        headers: cython.bint,
+    ) -> cython.int:
+        count: cython.int = self._split(line, at, size, 32)
+        fixed: cython.int = 4 if headers else 3
+        total: int64_t
+        header_size: int64_t = 0
+        if count != fixed and count != fixed + 1:
+            raise WireError("a MSG line has the wrong number of arguments")
+        sid: int64_t = _digits(line + self._token_at[1], self._token_size[1])
+        total = _digits(line + self._token_at[count - 1], self._token_size[count - 1])
+        if headers:
+            header_size = _digits(line + self._token_at[count - 2], self._token_size[count - 2])
+        if total < 0 or total > _C_MAX_MESSAGE or header_size < 0 or header_size > total:
+            raise WireError("a MSG line has an impossible size")
+        if self._filled - self._pos < taken + total + 2:
+            self._make_room(taken + total + 2 - (self._filled - self._pos))
+            return _NEED
+        body: cython.p_char = line + taken
+        if body[total] != 13 or body[total + 1] != 10:
+            raise WireError("a message does not end where its size says")
+        subject: cython.p_char = line + self._token_at[0]
+        subject_size: cython.Py_ssize_t = self._token_size[0]
+        reply: cython.p_char = line
+        reply_size: cython.Py_ssize_t = 0
+        if count == fixed + 1:
+            reply = line + self._token_at[2]
+            reply_size = self._token_size[2]
+        if (
+            sid == self._data_sid
+            and sid > 0
+            and reply_size > 8
+            and memcmp(reply, b"$JS.ACK.", 8) == 0
+        ):
+            return self._row(
+                subject, subject_size, reply, reply_size, body, header_size, total, taken
+            )
+        self.frame = Frame(
+            "MSG",
+            subject[:subject_size].decode("utf-8", "replace"),
+            sid,
+            reply[:reply_size].decode("utf-8", "replace"),
+            body[:header_size],
+            body[header_size:total],
+        )
+        self._pos += taken + total + 2
+        return _FRAME
+
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def _row(
+        self,
+        subject: cython.p_char,
+        subject_size: cython.Py_ssize_t,
+        reply: cython.p_char,
+        reply_size: cython.Py_ssize_t,
+        body: cython.p_char,
+        header_size: cython.Py_ssize_t,
+        total: cython.Py_ssize_t,
+        taken: cython.Py_ssize_t,
+    ) -> cython.int:
+        tokens: cython.int = self._split(reply, 0, reply_size, 46)
+        base: cython.int
+        ok: cython.int = 1
+        if tokens == 9:
+            base = 5
+        elif tokens >= 11:
+            base = 7
+        else:
+            raise WireError("a delivery has an unknown ack subject")
+        sequence: int64_t = _digits(reply + self._token_at[base], self._token_size[base])
+        count: int64_t = _digits(reply + self._token_at[base + 1], self._token_size[base + 1])
+        stamp: int64_t = _nanoseconds(
+            reply + self._token_at[base + 2], self._token_size[base + 2], cython.address(ok)
+        )
+        pending: int64_t = _digits(reply + self._token_at[base + 3], self._token_size[base + 3])
+        if sequence < 1 or count < 1 or pending < 0 or not ok:
+            raise WireError("a delivery has an unreadable ack subject")
+        if count != self._delivered + 1 or sequence <= self.last_sequence:
+            return _DISORDER
+        self._delivered = count
+        self.received += 1
+        self._pos += taken + total + 2
+        if sequence != self.last_sequence + 1 and self.first_gap == 0:
+            self.first_gap = self.last_sequence + 1
+        if sequence > self._end:
+            return _END
+        self.last_sequence = sequence
+        # Division rounds towards zero here, so times before 1970 need one microsecond off.
+        micros: int64_t = stamp // 1000
+        if stamp < 0 and micros * 1000 != stamp:
+            micros -= 1
+        self._append(subject, subject_size, sequence, micros, body, header_size, total)
+        if sequence == self._end:
+            return _END
+        if pending == 0:
+            return _DRAINED
+        return _ROW
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _append(
+        self,
+        subject: cython.p_char,
+        subject_size: cython.Py_ssize_t,
+        sequence: int64_t,
+        micros: int64_t,
+        body: cython.p_char,
+        header_size: cython.Py_ssize_t,
+        total: cython.Py_ssize_t,
+    ) -> cython.int:
+        self._sequence.put_int64(sequence)
+        self._timestamp.put_int64(micros)
+        self._row_bytes += 16
+        if self._want_subject:
+            self._subject.put_text(subject, subject_size)
+            self._row_bytes += subject_size
+        if self._payload_mode == _ARROW:
+            self._payload.put(body + header_size, total - header_size)
+            self._row_bytes += total - header_size
+        elif self._payload_mode == _LIST:
+            self._payloads.append(body[header_size:total])
+            self._row_bytes += total - header_size
+        if self._headers_mode == _RAW:
+            self._header.put(body, header_size)
+            self._row_bytes += header_size
+        elif self._headers_mode == _MAP:
+            self._put_headers(body, header_size)
+            self._row_bytes += header_size
+        self.rows += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _put_headers(self, block: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
+        """Append the lines of a header block as one map; the status line is no header."""
+        newline: cython.p_char
+        at: cython.Py_ssize_t = 0
+        first: cython.Py_ssize_t = self._pairs
+        while at < size:
+            newline = cython.cast(cython.p_char, memchr(block + at, 10, size - at))
+            stop: cython.Py_ssize_t = size if newline == cython.NULL else newline - block
+            if at > 0:
+                self._put_header(block, at, stop, first)
+            at = stop + 1
+        self._map_offsets.put_int32(cython.cast(int32_t, self._pairs))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _put_header(
+        self,
+        block: cython.p_char,
+        at: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        first: cython.Py_ssize_t,
+    ) -> cython.int:
+        colon: cython.Py_ssize_t = at
+        if stop > at and block[stop - 1] == 13:
+            stop -= 1
+        if stop == at:
+            return 0
+        while colon < stop and block[colon] != 58:
+            colon += 1
+        value: cython.Py_ssize_t = min(colon + 1, stop)
+        while value < stop and (block[value] == 32 or block[value] == 9):
+            value += 1
+        while stop > value and (block[stop - 1] == 32 or block[stop - 1] == 9):
+            stop -= 1
+        self._keys.put_text(block + at, colon - at)
+        self._values.put_text(block + value, stop - value)
+        self._pairs += 1
+        if self._pairs - first > 1:
+            self._join_repeated(first)
+        return 0
+
+    @cython.cfunc
+    def _key(self, pair: cython.Py_ssize_t) -> bytes:
+        return self._cell(self._keys, pair)
+
+    @cython.cfunc
+    def _cell(self, column: _Text, index: cython.Py_ssize_t) -> bytes:
+        start: int32_t = 0
+        stop: int32_t = 0
+        memcpy(cython.address(start), column.offsets.ptr + 4 * index, 4)
+        memcpy(cython.address(stop), column.offsets.ptr + 4 * index + 4, 4)
+        return column.data.ptr[start:stop]
+
+    @cython.cfunc
+    def _same_key(self, left: cython.Py_ssize_t, right: cython.Py_ssize_t) -> cython.bint:
+        at: int32_t[4]
+        memcpy(at, self._keys.offsets.ptr + 4 * left, 8)
+        memcpy(cython.address(at[2]), self._keys.offsets.ptr + 4 * right, 8)
+        if at[1] - at[0] != at[3] - at[2]:
+            return False
+        return (
+            memcmp(self._keys.data.ptr + at[0], self._keys.data.ptr + at[2], at[1] - at[0]) == 0
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _join_repeated(self, first: cython.Py_ssize_t) -> cython.int:
+        """Join the newest pair into an earlier one of the same name, with ", " between.
+
+        A map holds a name once; this is how RFC 9110 §5.3 folds repeated fields.
+        """
+        newest: cython.Py_ssize_t = self._pairs - 1
+        pair: cython.Py_ssize_t = first
+        while pair < newest and not self._same_key(pair, newest):
+            pair += 1
+        if pair == newest:
+            return 0
+        keys: list = []
+        values: list = []
+        i: cython.Py_ssize_t
+        for i in range(first, newest + 1):
+            keys.append(self._cell(self._keys, i))
+            values.append(self._cell(self._values, i))
+        values[pair - first] += b", " + values.pop()
+        keys.pop()
+        self._cut(self._keys, first)
+        self._cut(self._values, first)
+        for i in range(newest - first):
+            self._keys.put(keys[i], len(keys[i]))
+            self._values.put(values[i], len(values[i]))
+        self._pairs = newest
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _cut(self, column: _Text, pairs: cython.Py_ssize_t) -> cython.int:
+        start: int32_t = 0
+        memcpy(cython.address(start), column.offsets.ptr + 4 * pairs, 4)
+        column.offsets.used = 4 * pairs + 4
+        column.data.used = start
+        return 0
+
+    def take(self) -> Columns:
+        """Give the batch away and start an empty one."""
+        subject: tuple = self._subject.take() if self._want_subject else (None, None)
+        payload: tuple = self._payload.take() if self._payload_mode == _ARROW else (None, None)
+        header: tuple = self._header.take() if self._headers_mode == _RAW else (None, None)
+        keys: tuple = (None, None)
+        values: tuple = (None, None)
+        payloads = self._payloads if self._payload_mode == _LIST else None
+        rows, pairs = self.rows, self._pairs
+        header_offsets = header[0]
+        if self._headers_mode == _MAP:
+            header_offsets = self._map_offsets.take()
+            self._map_offsets.put_int32(0)
+            keys = self._keys.take()
+            values = self._values.take()
+        self._payloads = []
+        self._pairs = 0
+        self.rows = 0
+        self._row_bytes = 0
+        return Columns(
+            rows=rows,
+            sequence=self._sequence.take(),
+            timestamp=self._timestamp.take(),
+            subject_offsets=subject[0],
+            subject_data=subject[1],
+            payload_offsets=payload[0],
+            payload_data=payload[1],
+            payloads=payloads,
+            header_offsets=header_offsets,
+            header_data=header[1],
+            pairs=pairs,
+            key_offsets=keys[0],
+            key_data=keys[1],
+            value_offsets=values[0],
+            value_data=values[1],
+        )
