@@ -1,10 +1,38 @@
-# The commands of the README. `make help` lists them.
+# The commands of the README; `make help` lists them.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.headwater-installed
+EXTRAS := spark,demo,dev
+STAMP := $(VENV)/.installed
+SOURCES := $(shell find security edge federation hub spark deploy bench -name '*.py' -o -name '*.pxd')
 
-.PHONY: help install ext test lint demo bench clean
+.PHONY: help install ext demo test lint bench clean
 
-ext:  ## Compile the hot modules in place; ONLY="a.py b.py" for some of them
-	@mkdir -p build; HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace -j 2
+help:  ## List the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
+
+$(STAMP): bootstrap.py pyproject.toml constraints.txt setup.py build_accel.py
+	@$(PYTHON) bootstrap.py $(VENV) $(EXTRAS)
+	@touch $@
+
+install: $(STAMP)  ## Make the virtual environment and compile
+
+ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of them
+	@mkdir -p build
+	@HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace -j 2
+
+demo: $(STAMP) ext  ## A fleet on this machine: outage, crash, recovery, analytics
+	@$(BIN)/headwater demo $(ARGS)
+
+test: $(STAMP) ext  ## The whole test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)  ## ruff and mypy
+	@$(BIN)/python lint.py
+
+bench: $(STAMP) ext  ## Side by side with nats-server
+	@$(BIN)/python -m bench $(ARGS)
+
+clean:  ## Remove everything that was built
+	@rm -rf build $(VENV) *.egg-info
+	@find security edge federation hub spark deploy bench -name '*.so' -delete

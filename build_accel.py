@@ -16,6 +16,21 @@ COMPILED = (
     "edge/broker/account.py",
     "edge/broker/conn.py",
     "edge/broker/client.py",
+    "edge/storage/subject_table.py",
+    "edge/storage/index.py",
+    "edge/storage/filter.py",
+    "edge/storage/store.py",
+    "edge/storage/memory.py",
+    "spark/wire_reader.py",
+    "edge/subjects/transform.py",
+    "edge/jetstream/usage.py",
+    "edge/jetstream/headers.py",
+    "edge/jetstream/dedupe.py",
+    "edge/jetstream/puback.py",
+    "edge/jetstream/republish.py",
+    "edge/jetstream/stream.py",
+    "edge/jetstream/expiry.py",
+    "edge/jetstream/ingest.py",
 )
 
 

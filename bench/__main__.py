@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import report as reports
 from bench.compare import Comparison, Plan, Report, Step, timed
 from bench.patterns import PATTERNS, Pattern
-from bench.servers import Recipe, ServerFailed, anchor, headwater
+from bench.servers import Recipe, ServerFailed, anchor, anchor_synced, end_on_sigterm, headwater
 
 SCALES = {"tiny": 0.002, "small": 0.1, "normal": 1.0, "large": 5.0}
 EXIT_BELOW = 1
@@ -104,7 +104,7 @@ def finish(found: Report, as_json: bool, floors: dict[str, float]) -> int:
     if as_json:
         click.echo(reports.document(found))
     elif console.is_terminal:
-        console.print(reports.table(found, floors))
+        console.print(reports.table(found, floors, console.width))
     else:
         click.echo(reports.plain(found))
     for error in found.failed():
@@ -168,12 +168,14 @@ def main(
     if listing:
         show_list()
         return
+    end_on_sigterm()
     floors = parse_floors(floor)
     picked = chosen(only, payload)
     try:
         plan = Plan(
             *sides(ours, theirs),
             patterns=picked,
+            synced=None if theirs else anchor_synced(),
             rounds=rounds,
             scale=SCALES[size],
             messages=messages,

@@ -1,9 +1,10 @@
 """Two servers in turn under the same patterns: rounds, medians, ratios.
 
-Both servers live for a whole round; the one that is not measured is stopped by SIGSTOP, so that
-its garbage collector and timers cost the other nothing. The order flips with every round.
+All servers live for a whole round; those that are not measured are stopped by SIGSTOP, so that
+their garbage collectors and timers cost the others nothing. The order flips with every round.
 """
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import build
+from bench.machine import Machine, look
 from bench.patterns import Figure, Load, Mismatch, Pattern
-from bench.servers import Recipe, Server, ServerFailed
+from bench.servers import Recipe, Server
 from bench.wire import Link, WireError
 
 
@@ -83,6 +85,7 @@ class Plan:
     ours: Recipe
     theirs: Recipe
     patterns: tuple[Pattern, ...]
+    synced: Recipe | None = None
     rounds: int = 3
     scale: float = 1.0
     messages: int | None = None
@@ -100,9 +103,15 @@ class Plan:
 class Report:
     """Everything that a comparison found."""
 
+    machine: Machine
     ours: Side
     theirs: Side
     outcomes: list[Outcome]
+    synced: Side | None = None
+
+    def sides(self) -> list[Side]:
+        """Ours, theirs, and theirs with every write synced when a pattern asks for it."""
+        return [side for side in (self.ours, self.theirs, self.synced) if side is not None]
 
     def failed(self) -> list[str]:
         """Measurements that did not happen or cannot be trusted."""
@@ -112,7 +121,8 @@ class Report:
         """Names of patterns whose ratio is under their floor (`""` is the floor for all)."""
         low = []
         for outcome in self.outcomes:
-            floor = floors.get(outcome.pattern.name, floors.get(""))
+            general = None if outcome.pattern.unequal else floors.get("")
+            floor = floors.get(outcome.pattern.name, general)
             ratio = outcome.ratio()
             if floor is not None and (ratio is None or ratio < floor):
                 low.append(outcome.pattern.name)
@@ -128,8 +138,13 @@ class Comparison:
         self._done = 0
         self._total = plan.rounds * len(plan.patterns) * 2
         self.report = Report(
-            Side(plan.ours), Side(plan.theirs), [Outcome(pattern) for pattern in plan.patterns]
+            look(plan.parent),
+            Side(plan.ours),
+            Side(plan.theirs),
+            [Outcome(pattern) for pattern in plan.patterns],
         )
+        if plan.synced is not None and any(pattern.synced for pattern in plan.patterns):
+            self.report.synced = Side(plan.synced)
 
     def run(self) -> Report:
         """All rounds; raises `ServerFailed` when a server cannot be started at all."""
@@ -139,19 +154,21 @@ class Comparison:
         return self.report
 
     def _round(self, number: int) -> None:
-        report, parent = self.report, self._plan.parent
-        with Server(report.ours.recipe, parent=parent) as ours:
-            self._meet(report.ours, ours)
-            with Server(report.theirs.recipe, parent=parent) as theirs:
-                self._meet(report.theirs, theirs)
-                turns = [(ours, theirs), (theirs, ours)]
-                for outcome in report.outcomes:
-                    for server, idle in turns if number % 2 == 0 else turns[::-1]:
-                        mine = server is ours
-                        figures = outcome.ours if mine else outcome.theirs
-                        self._measure(number, outcome, figures, server, idle)
-                report.ours.rss_after.append(ours.rss())
-                report.theirs.rss_after.append(theirs.rss())
+        with contextlib.ExitStack() as stack:
+            servers = [
+                (side, stack.enter_context(Server(side.recipe, parent=self._plan.parent)))
+                for side in self.report.sides()
+            ]
+            for side, server in servers:
+                self._meet(side, server)
+                server.pause()
+            for outcome in self.report.outcomes:
+                other = servers[-1] if outcome.pattern.synced else servers[1]
+                turns = [(servers[0][1], outcome.ours), (other[1], outcome.theirs)]
+                for server, figures in turns if number % 2 == 0 else turns[::-1]:
+                    self._measure(number, outcome, figures, server)
+            for side, server in servers:
+                side.rss_after.append(server.rss())
 
     def _meet(self, side: Side, server: Server) -> None:
         with Link(server.port, self._plan.timeout) as link:
@@ -160,11 +177,11 @@ class Comparison:
         side.rss_idle.append(server.rss())
 
     def _measure(
-        self, number: int, outcome: Outcome, figures: list[Figure], server: Server, idle: Server
+        self, number: int, outcome: Outcome, figures: list[Figure], server: Server
     ) -> None:
         pattern, name = outcome.pattern, server.recipe.name
         self._watch(Step(self._done, self._total, number + 1, pattern, name))
-        figure, error = self._attempt(pattern, server, idle)
+        figure, error = self._attempt(pattern, server)
         self._done += 1
         if figure is not None:
             figures.append(figure)
@@ -172,10 +189,10 @@ class Comparison:
             outcome.errors.append(f"{pattern.name}: {name}: {error}")
         self._watch(Step(self._done, self._total, number + 1, pattern, name, figure, error))
 
-    def _attempt(self, pattern: Pattern, server: Server, idle: Server) -> tuple[Figure | None, str]:
+    def _attempt(self, pattern: Pattern, server: Server) -> tuple[Figure | None, str]:
         """One measurement; a server that died, or may be in a bad state, is started afresh."""
         load_error = build.generator().LoadError
-        idle.pause()
+        server.resume()
         try:
             return pattern.run(server, self._plan.load(pattern)), ""
         except (load_error, Mismatch, WireError, OSError) as error:
@@ -186,7 +203,7 @@ class Comparison:
             server.start()
             return None, text
         finally:
-            idle.resume()
+            server.pause()
 
 
 def timed(watch: Callable[[Step, float], None]) -> Callable[[Step], None]:
@@ -198,6 +215,3 @@ def timed(watch: Callable[[Step, float], None]) -> Callable[[Step], None]:
         watch(step, passed / step.done * (step.total - step.done) if step.done else 0.0)
 
     return told
-
-
-__all__ = ["Comparison", "Outcome", "Plan", "Report", "ServerFailed", "Side", "Step", "timed"]

@@ -23,7 +23,7 @@ from typing import Any
 
 import click
 
-from bench.servers import Recipe, Server, ServerFailed, anchor, headwater
+from bench.servers import Recipe, Server, ServerFailed, anchor, end_on_sigterm, headwater
 from bench.wire import Link, WireError
 
 STREAM = "CRASH"
@@ -279,6 +279,7 @@ def main(
 
     Exit codes: 0 every promise held, 1 faults, 2 the server could not be driven.
     """
+    end_on_sigterm()
     recipe = anchor(command) if server == "real" else headwater(command)
     storm = Storm(rounds, connections, longest, size, seed)
     try:

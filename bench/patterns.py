@@ -4,15 +4,16 @@ A figure is a rate (messages per second, more is better) or a latency (microseco
 better). Both sides of a comparison send the same bytes in the same order.
 """
 
+import contextlib
 import statistics
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 from bench import build
 from bench.servers import Server
-from bench.wire import Link
+from bench.wire import Link, WireError
 
 SUBJECT = "bench.test.subject"
 STREAM = "BENCH"
@@ -62,14 +63,19 @@ class Figure:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A named measurement. `messages` is its size at scale 1; `latency` says what is compared."""
+    """A named measurement. `messages` is its size at scale 1; `latency` says what is compared.
+
+    `synced` patterns are compared with a nats-server that syncs before it acknowledges.
+    `unequal` ones promise less on the other side, and so no general floor holds for them.
+    """
 
     name: str
     title: str
     messages: int
     run: Callable[[Server, Load], Figure]
     latency: bool = False
-    jetstream: bool = False
+    synced: bool = False
+    unequal: bool = False
     size: int = 128
 
 
@@ -162,8 +168,22 @@ def request_reply(server: Server, load: Load, *, size: int) -> Figure:
     return percentiles(list(samples), total)
 
 
-def fresh_stream(control: Link, storage: str) -> None:
-    """Create the stream of the JetStream patterns, empty."""
+@contextlib.contextmanager
+def fresh_stream(server: Server, load: Load, storage: str) -> Iterator[Link]:
+    """The stream of the JetStream patterns, empty, and a connection to administer it.
+
+    One left behind by a server that died is removed before, this one after.
+    """
+    with Link(server.port, load.timeout) as control:
+        with contextlib.suppress(WireError):
+            control.api(f"STREAM.DELETE.{STREAM}")
+        create_stream(control, storage)
+        yield control
+        control.api(f"STREAM.DELETE.{STREAM}")
+
+
+def create_stream(control: Link, storage: str) -> None:
+    """One replica, no limits, all subjects that `js_frame` uses."""
     control.api(
         f"STREAM.CREATE.{STREAM}",
         name=STREAM,
@@ -205,29 +225,21 @@ def fill(server: Server, load: Load, size: int) -> Figure:
 
 def stream_publish(server: Server, load: Load, *, size: int, storage: str) -> Figure:
     """Asynchronous JetStream publish with `WINDOW` messages unacknowledged."""
-    with Link(server.port, load.timeout) as control:
-        fresh_stream(control, storage)
-        try:
-            figure = fill(server, load, size)
-            state = control.api(f"STREAM.INFO.{STREAM}")["state"]
-            if state["messages"] != figure.messages:
-                raise Mismatch(f"{state['messages']} stored, {figure.messages} acknowledged")
-        finally:
-            control.api(f"STREAM.DELETE.{STREAM}")
+    with fresh_stream(server, load, storage) as control:
+        figure = fill(server, load, size)
+        state = control.api(f"STREAM.INFO.{STREAM}")["state"]
+        if state["messages"] != figure.messages:
+            raise Mismatch(f"{state['messages']} stored, {figure.messages} acknowledged")
     return figure
 
 
 def stream_sync(server: Server, load: Load, *, size: int, storage: str) -> Figure:
     """Synchronous JetStream publish: each waits for its acknowledgement."""
-    with Link(server.port, load.timeout) as control, Link(server.port, load.timeout) as publisher:
-        fresh_stream(control, storage)
-        try:
-            publisher.subscribe(INBOX, "3")
-            samples, total = build.generator().publish_sync(
-                publisher.fd, js_frame(0, size), load.messages, load.cap_ns
-            )
-        finally:
-            control.api(f"STREAM.DELETE.{STREAM}")
+    with fresh_stream(server, load, storage), Link(server.port, load.timeout) as publisher:
+        publisher.subscribe(INBOX, "3")
+        samples, total = build.generator().publish_sync(
+            publisher.fd, js_frame(0, size), load.messages, load.cap_ns
+        )
     return percentiles(list(samples), total)
 
 
@@ -235,14 +247,10 @@ def replay(
     server: Server, load: Load, *, take: Callable[[Link, Load, int], tuple[int, int]]
 ) -> Figure:
     """Fill a file stream with 128 byte messages, then take it all; only the taking counts."""
-    with Link(server.port, load.timeout) as control:
-        fresh_stream(control, "file")
-        try:
-            stored = fill(server, Load(load.messages, 60.0, load.timeout), 128).messages
-            with Link(server.port, load.timeout) as consumer:
-                count, total = take(consumer, load, stored)
-        finally:
-            control.api(f"STREAM.DELETE.{STREAM}")
+    with fresh_stream(server, load, "file"):
+        stored = fill(server, Load(load.messages, 60.0, load.timeout), 128).messages
+        with Link(server.port, load.timeout) as consumer:
+            count, total = take(consumer, load, stored)
     if count < stored and total < load.cap_ns:
         raise Mismatch(f"{count} of {stored} messages replayed")
     return rate(count, total)
@@ -305,17 +313,23 @@ def _stream() -> list[Pattern]:
     for storage, messages, waits in (("file", 400_000, 4_000), ("memory", 400_000, 15_000)):
         run = partial(stream_publish, size=128, storage=storage)
         title = f"JetStream {storage}, window {WINDOW}, 128 B"
-        made.append(Pattern(f"js-{storage}", title, messages, run, jetstream=True))
+        made.append(Pattern(f"js-{storage}", title, messages, run))
+        if storage == "file":
+            made.append(Pattern("js-safe", title + ", both synced", 60_000, run, synced=True))
         run = partial(stream_sync, size=128, storage=storage)
         title = f"JetStream {storage}, synchronous, 128 B"
-        made.append(Pattern(f"js-{storage}-sync", title, waits, run, True, True))
+        lax = storage == "file"
+        made.append(Pattern(f"js-{storage}-sync", title, waits, run, latency=True, unequal=lax))
+        if lax:
+            title += ", both synced"
+            made.append(Pattern("js-safe-sync", title, waits, run, latency=True, synced=True))
     takes: tuple[tuple[str, str, Callable[[Link, Load, int], tuple[int, int]]], ...] = (
         ("replay-push", "replay, ordered push consumer", take_push),
         ("replay-fetch", f"replay, pull by {FETCH}", partial(take_pull, low=0, ack=False)),
         ("consume", "pull ahead, ack each", partial(take_pull, low=FETCH // 2, ack=True)),
     )
     for name, title, take in takes:
-        made.append(Pattern(name, title, 400_000, partial(replay, take=take), jetstream=True))
+        made.append(Pattern(name, title, 400_000, partial(replay, take=take)))
     return made
 
 

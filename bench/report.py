@@ -1,14 +1,15 @@
 """A comparison for people (table or plain lines) and for programs (JSON)."""
 
 import json
-import os
-import platform
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.compare import Outcome, Report, Side
 from bench.patterns import Figure
+
+WIDE = 130
+"""Columns of a terminal from which a table shows the titles of patterns."""
 
 Row = tuple[str, str, str, str, str]
 
@@ -79,25 +80,25 @@ def plain(report: Report) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, report.machine.line()])
 
 
-def table(report: Report, floors: dict[str, float]) -> object:
-    """A rich table; ratios under their floor (or 1) are red."""
+def table(report: Report, floors: dict[str, float], width: int) -> object:
+    """A rich table; ratios under their floor (or 1) are red. Narrow ones name patterns only."""
     from rich.table import Table
 
-    made = Table(title=f"side by side, {os.cpu_count()} processors, medians")
+    made = Table(title="side by side, medians", caption=report.machine.line())
     for column, title in enumerate(headings(report)):
         made.add_column(title, justify="left" if column == 0 else "right")
     names = [outcome.pattern.name for outcome in report.outcomes]
     for index, row in enumerate(rows(report)):
         style = None
         if index < len(names):
-            floor = floors.get(names[index], floors.get("", 1.0))
-            ratio = report.outcomes[index].ratio()
-            style = "green" if ratio is not None and ratio >= floor else "red"
+            low = report.below({"": 1.0, **floors})
+            style = "red" if names[index] in low else "green"
         ratio_cell = f"[{style}]{row[3]}[/]" if style else row[3]
-        made.add_row(row[0].replace("[", r"\["), row[1], row[2], ratio_cell, row[4])
+        title = row[0] if width >= WIDE else row[0].partition(":")[0]
+        made.add_row(title, row[1], row[2], ratio_cell, row[4])
     return made
 
 
@@ -145,15 +146,11 @@ def document(report: Report) -> str:
                 "errors": outcome.errors,
             }
         )
-    machine = {
-        "processors": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
     made = {
-        "machine": machine,
+        "machine": report.machine.document(),
         "ours": side(report.ours),
         "theirs": side(report.theirs),
+        "synced": side(report.synced) if report.synced else None,
         "patterns": patterns,
     }
     return json.dumps(made, indent=2)

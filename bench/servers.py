@@ -36,14 +36,19 @@ class Recipe:
     """How to launch a server: a name for tables, and a command.
 
     `{port}` and `{dir}` in the command are replaced; a command without `{port}` gets
-    nats-server's flags `-a 127.0.0.1 -p PORT -js -sd DIR` appended.
+    nats-server's flags `-a 127.0.0.1 -p PORT -js -sd DIR` appended. `config` is the text of a
+    configuration file, given with `-c`.
     """
 
     name: str
     command: tuple[str, ...]
+    config: str = ""
 
-    def argv(self, port: int, directory: Path) -> list[str]:
-        """The command line for this port and store directory."""
+    def argv(self, port: int, work: Path, directory: Path) -> list[str]:
+        """The command line for this port and store directory; writes the configuration to work."""
+        if self.config:
+            (work / "server.conf").write_text(self.config)
+            return [*self.command, "-c", str(work / "server.conf"), "-a", HOST, "-p", str(port)]
         if not any("{port}" in word for word in self.command):
             return [*self.command, "-a", HOST, "-p", str(port), "-js", "-sd", str(directory)]
         return [
@@ -73,11 +78,22 @@ def anchor(command: str | None = None) -> Recipe:
     return Recipe("nats-server" if command is None else Path(words[0]).name, tuple(words))
 
 
+def anchor_synced() -> Recipe:
+    """The real nats-server that syncs before it acknowledges, as Headwater does by default."""
+    config = "jetstream { store_dir: store, sync_interval: always }\n"
+    return Recipe("nats-server, sync always", (program("nats-server"),), config)
+
+
 def free_port() -> int:
     """A TCP port of the loopback address that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM unwind this process, so that its servers end with it."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def first_line(port: int, timeout: float) -> bytes:
@@ -142,7 +158,7 @@ class Server:
     def start(self) -> float:
         """Launch and wait for the first INFO; returns and keeps the seconds it took."""
         self.store.mkdir(parents=True, exist_ok=True)
-        argv = self.recipe.argv(self.port, self.store)
+        argv = self.recipe.argv(self.port, self._work, self.store)
         begin = time.monotonic()
         with open(self._work / "log", "ab") as log:
             self._process = subprocess.Popen(

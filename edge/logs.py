@@ -6,7 +6,7 @@
 import logging
 import os
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 
 TRACE = 5
@@ -27,7 +27,7 @@ class NatsFormatter(logging.Formatter):
         super().__init__()
         self._prefix = f"[{os.getpid()}] "
         self._with_time = with_time
-        self._zone = timezone.utc if utc else None
+        self._zone = UTC if utc else None
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""

@@ -53,7 +53,7 @@ class Node:
         self._stopped = asyncio.Event()
         self._make_accounts()
 
-    # --- accounts ---------------------------------------------------------------------------------
+    # --- accounts ---
 
     def account(self, name: str) -> Account:
         """The account of that name; made when it is first asked for."""
@@ -87,7 +87,7 @@ class Node:
         named = [a for a in self.options.accounts.values() if a.jetstream is not None]
         return not named or name == GLOBAL_ACCOUNT and not self.options.accounts
 
-    # --- start ------------------------------------------------------------------------------------
+    # --- start ---
 
     def start(self) -> None:
         """Recover, listen, and say so. Raises ListenError or a StoreError with a clear text."""
@@ -181,7 +181,7 @@ class Node:
             and (options.tls.verify or options.tls.verify_and_map),
         )
 
-    # --- files for launchers -----------------------------------------------------------------------
+    # --- files for launchers ---
 
     def ports(self) -> dict[str, list[str]]:
         """URLs of every listener, by the names of the ports file."""
@@ -206,7 +206,7 @@ class Node:
         name = "nats-server" if name in ("headwater", "__main__.py", "") else name
         return Path(self.options.ports_file_dir) / f"{name}_{os.getpid()}.ports"
 
-    # --- end ----------------------------------------------------------------------------------------
+    # --- end ---
 
     async def stop(self) -> None:
         """End cleanly: sessions first, then services, then storage."""

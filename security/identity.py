@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
 from headwater.security.auth_options import (
     GLOBAL_ACCOUNT,
     AuthOptions,

@@ -11,6 +11,7 @@ import time
 from typing import Any, TypeVar
 
 import msgspec
+
 from headwater.security import nkeys
 from headwater.security.claims import (
     AccountClaims,

@@ -6,7 +6,7 @@ CRC-16/XMODEM (little-endian) over both. Seeds carry two prefix bytes: "seed" an
 
 import base64
 import binascii
-import secrets
+import os
 from typing import Final
 
 from headwater.security.errors import NKeyError
@@ -135,7 +135,7 @@ class KeyPair:
     @classmethod
     def create(cls, prefix: str) -> "KeyPair":
         """A fresh key pair of kind `prefix`, from the system's randomness."""
-        return cls(prefix, secrets.token_bytes(KEY_BYTES))
+        return cls(prefix, os.urandom(KEY_BYTES))
 
     @classmethod
     def from_seed(cls, seed: str | bytes) -> "KeyPair":

@@ -4,6 +4,7 @@ import itertools
 import re
 
 import msgspec
+
 from headwater.security.claims import AccountClaims, SubjectPermission, UserClaims, UserLimits
 from headwater.security.errors import JWTError
 from headwater.security.subjects import is_valid_subject

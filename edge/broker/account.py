@@ -205,7 +205,7 @@ class Account:
         shown: bytes = b"",
         origin: Endpoint = None,
     ) -> cython.Py_ssize_t:
-        """Publish from Python; `headers` is a whole block or empty. Ends outside a turn in a kick."""
+        """Publish from Python; `headers` is a whole block or empty."""
         m: Msg
         body: bytes = headers + payload if headers else payload
         m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))

@@ -12,10 +12,10 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task  # noqa: F401
-from cython.cimports.libc.errno import EAGAIN, EINTR, errno
-from cython.cimports.libc.stdlib import free, malloc, realloc
-from cython.cimports.libc.string import memcpy, memmove
 from cython.cimports.headwater.edge.broker.sockets import MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
+from cython.cimports.libc.errno import EAGAIN, EINTR, errno
+from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.libc.string import memcpy, memmove
 
 # Above this many queued bytes producers wait for the receiver; four read buffers, so that one
 # turn's worth of fan-out never stalls a healthy receiver.
@@ -338,7 +338,7 @@ class Conn(Endpoint):
 
     @cython.ccall
     def close(self, reason: str):
-        """End the connection: last bytes are offered to the socket, nothing is delivered any more."""
+        """End the connection: what is queued is offered to the socket once more."""
         if self.closed:
             return
         if not self.writing and self.pending and reason not in ("Write Error", "Client Closed"):
@@ -364,7 +364,7 @@ class Conn(Endpoint):
         """Hook of the subclasses: forget subscriptions. Called once, before `on_closed`."""
 
     def linger(self, reason: str) -> None:
-        """Shut down for writing and discard what still comes, so that no reset eats the last line."""
+        """Shut down for writing and discard what comes, so that no reset eats the last line."""
         if self.sock is None:
             return
         if reason in ("Client Closed", "Read Error", "Write Error"):

@@ -213,7 +213,6 @@ class Kernel:
         rounds: cython.int = 0
         batch: list
         endpoint: Endpoint
-        task: Task
         if self.turning:
             return
         self.turning = True

@@ -74,7 +74,7 @@ class Sessions:
         self._details: dict[int, dict[str, Any]] = {}
         self._sweeper = kernel.loop.call_later(SWEEP_S, self._sweep)
 
-    # --- life of a connection -----------------------------------------------------------------
+    # --- life of a connection ---
 
     def accept(self, sock: Any, address: tuple[Any, ...], *, kind: str = "STANDARD") -> ClientConn:
         """Make the session of a new socket. The caller attaches it and then calls `greet`."""
@@ -151,7 +151,7 @@ class Sessions:
             forgotten, _ = self.closed.popitem(last=False)
             self._details.pop(forgotten, None)
 
-    # --- login ----------------------------------------------------------------------------------
+    # --- login ---
 
     def login(self, conn: ClientConn, fields: dict[str, Any]) -> bool:
         """CONNECT came: admit the connection, or refuse and close it."""
@@ -208,7 +208,7 @@ class Sessions:
 
     def _apply_limits(self, conn: ClientConn, identity: Identity, account: Account) -> None:
         payload = identity.limits.max_payload
-        conn.max_payload = payload if 0 <= payload else self.options.max_payload
+        conn.max_payload = payload if payload >= 0 else self.options.max_payload
         if account.limits.get("max_payload", -1) > 0:
             conn.max_payload = min(conn.max_payload, account.limits["max_payload"])
         subscriptions = identity.limits.max_subscriptions
@@ -242,7 +242,7 @@ class Sessions:
             extra["acc_is_sys"] = True
         conn.queue(self.info_for(conn, **extra))
 
-    # --- permissions ----------------------------------------------------------------------------
+    # --- permissions ---
 
     def may_subscribe(self, conn: ClientConn, subject: bytes, queue: bytes | None) -> bool:
         """Whether a SUB is allowed; answers the violation otherwise."""
@@ -267,7 +267,7 @@ class Sessions:
         """Answer a publish whose reply subject is reserved."""
         conn.warn(f"Permissions Violation for Publish with Reply of {_quoted(reply)}")
 
-    # --- timers -----------------------------------------------------------------------------------
+    # --- timers ---
 
     def _arm(self, conn: ClientConn, delay: float, action: Callable[[ClientConn], None]) -> None:
         self._disarm(conn)
@@ -308,7 +308,7 @@ class Sessions:
                 conn.overtake()
         self._sweeper = self.kernel.loop.call_later(SWEEP_S, self._sweep)
 
-    # --- end ----------------------------------------------------------------------------------------
+    # --- end ---
 
     def close_all(self, reason: str = "Server Shutdown") -> None:
         """End every session."""

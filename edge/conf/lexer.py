@@ -23,7 +23,7 @@ _SUFFIX_LETTERS = "kKmMgGtTpPeE"
 _SUFFIXES = {
     "": 1,
     **{
-        letter + tail: base**power
+        letter + tail: int(base**power)
         for power, letter in enumerate("kmgtpe", start=1)
         for tail, base in (("", 1000), ("b", 1024), ("i", 1024), ("ib", 1024))
     },

@@ -6,6 +6,7 @@ Ports: 0 is "off" (for the client port: the default), -1 is "any free port".
 """
 
 import msgspec
+
 from headwater.security.auth_options import (
     DEFAULT_AUTH_TIMEOUT,
     GLOBAL_ACCOUNT,

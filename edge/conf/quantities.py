@@ -85,3 +85,10 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours}h{minutes}m{rest:g}s" if hours else f"{minutes}m{rest:g}s"
+
+
+def redact_url(url: str) -> str:
+    """`url` without a password, for messages."""
+    head, at, tail = url.rpartition("@")
+    scheme, slashes, user = head.rpartition("://")
+    return f"{scheme}{slashes}{user.partition(':')[0]}:xxxxx@{tail}" if at and ":" in user else url

@@ -6,7 +6,6 @@ type and sets an attribute of the options record.
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.problems import Problems
@@ -16,6 +15,7 @@ from headwater.edge.conf.quantities import (
     parse_address,
     parse_duration,
     parse_storage_size,
+    redact_url,
 )
 
 Field = Callable[["Reader", str, Value, Any], None]
@@ -228,17 +228,12 @@ def is_url(text: str) -> bool:
     head = text.partition("://")[0] if "://" in text else text.partition("/")[0]
     if text.startswith(":") or ("://" not in text and ":" in head and head[:1].isdigit()):
         return False
+    from urllib.parse import urlsplit
+
     try:
         return (urlsplit(text).port or 0) >= 0
     except ValueError:
         return False
-
-
-def redact_url(url: str) -> str:
-    """`url` without a password, for messages."""
-    head, at, tail = url.rpartition("@")
-    scheme, slashes, user = head.rpartition("://")
-    return f"{scheme}{slashes}{user.partition(':')[0]}:xxxxx@{tail}" if at and ":" in user else url
 
 
 def _setter(method: Callable[[Reader, str, Value], Any], attribute: str) -> Field:

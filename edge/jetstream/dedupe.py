@@ -63,6 +63,10 @@ class DedupeWindow:
         """`put` for interpreted callers."""
         self.put(msg_id, sequence, ns)
 
+    def sequence_of(self, msg_id: bytes, ns: int) -> int:
+        """`find` for interpreted callers."""
+        return self.find(msg_id, ns)
+
     def resize(self, window_ns: int) -> None:
         """Change the window; what is outside of a smaller one is forgotten at the next look."""
         self.window_ns = window_ns

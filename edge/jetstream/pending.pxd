@@ -24,7 +24,7 @@ cdef class PendingTable:
     cdef Py_ssize_t queue_capacity
     cdef Entry* find(self, unsigned long long sequence) noexcept nogil
     cdef Entry* first(self) noexcept nogil
-    cdef Entry* add(self, unsigned long long sequence, unsigned long long consumer_seq, long long since, unsigned int deliveries) except NULL
+    cdef int add(self, unsigned long long sequence, unsigned long long consumer_seq, long long since, unsigned int deliveries) except -1
     cdef int drop(self, Entry* entry) noexcept nogil
     cdef int requeue(self, Entry* entry) except -1
     cdef int unqueue(self, Entry* entry) noexcept nogil

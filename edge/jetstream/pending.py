@@ -77,14 +77,14 @@ class PendingTable:
         return cython.address(self.items[self.head])
 
     @cython.cfunc
-    @cython.exceptval(cython.NULL, check=False)
+    @cython.exceptval(-1, check=False)
     def add(
         self,
         sequence: cython.ulonglong,
         consumer_seq: cython.ulonglong,
         since: cython.longlong,
         deliveries: cython.uint,
-    ) -> cython.pointer(Entry):
+    ) -> cython.int:
         """Enter a delivery; one that is already there is overwritten."""
         at: cython.Py_ssize_t
         entry: cython.pointer(Entry) = self.find(sequence)
@@ -113,7 +113,7 @@ class PendingTable:
         self.count += 1
         if deliveries > 1:
             self.redelivered += 1
-        return entry
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -100,10 +100,10 @@ class AckQueue:
         reply_len: cython.Py_ssize_t,
         wait: cython.ulonglong,
         sequence: cython.ulonglong,
-        duplicate: cython.bint,
+        kind: cython.int,
         payload: bytes,
     ) -> cython.int:
-        """Queue an answer; `payload` (None: a PubAck) is sent as it is."""
+        """Queue an answer of `kind`; a `payload` is sent as it is."""
         entry: cython.pointer(Entry)
         extra: cython.Py_ssize_t = 0 if payload is None else PyBytes_GET_SIZE(payload)
         self.room(reply_len + extra)
@@ -112,7 +112,7 @@ class AckQueue:
         entry.sequence = sequence
         entry.payload_len = extra
         entry.reply_len = cython.cast(cython.int, reply_len)
-        entry.duplicate = duplicate
+        entry.kind = kind
         memcpy(self.arena + self.arena_end, reply, reply_len)
         if extra:
             memcpy(self.arena + self.arena_end + reply_len, PyBytes_AS_STRING(payload), extra)
@@ -144,9 +144,12 @@ class AckQueue:
         elif instead is not None:
             m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(instead))
             m.size = PyBytes_GET_SIZE(instead)
+        elif entry.kind == EMPTY:
+            m.body = reply
+            m.size = 0
         else:
             n += put_number(self.line + n, entry.sequence)
-            if entry.duplicate:
+            if entry.kind == DUPLICATE:
                 tail = b',"duplicate": true}'
                 tail_len = 19
             else:

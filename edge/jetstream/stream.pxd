@@ -40,6 +40,8 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public bytes last_msg_id
     cdef long long max_msgs
     cdef long long max_bytes
+    cdef long long max_age
+    cdef public bint age_armed          # whether `timers` waits for the oldest message to end
     cdef long long max_per_subject
     cdef long long max_msg_size
     cdef long long marker_ttl_s
@@ -52,6 +54,8 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef bint ttl_allowed
     cdef bint rollup_allowed
     cdef public bint is_mirror
+    cdef bint counter                   # a counter stream (ADR-49)
+    cdef long long overhead             # bytes counted per message besides its content
     cdef long long counted_bytes        # of this stream's bytes, as far as `usage` knows
     cdef unsigned long long mark_seq    # back-pressure: everything before `mark_bytes` is durable
     cdef unsigned long long mark_bytes  # once `mark_seq` is
@@ -69,6 +73,9 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef int trim(self) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int count_usage(self) except -1
+    cdef int relieve(self) except -1
+    cdef bint needed(self, unsigned long long sequence) except -1
     cdef int throttle(self, Py_ssize_t size) except -1
     cdef int answer(self, Msg* m, bytes payload) except -1
-    cdef int answer_stored(self, Msg* m, unsigned long long sequence, bint duplicate) except -1
+    cdef int answer_later(self, Msg* m, unsigned long long sequence, bytes payload) except -1
+    cdef int answer_stored(self, Msg* m, unsigned long long sequence, int kind) except -1

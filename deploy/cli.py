@@ -1,0 +1,52 @@
+"""Commands beside `serve`; each imports what it needs when it runs."""
+
+import click
+
+from headwater.edge.version import NATS_LEVEL, VERSION
+
+
+class LazyGroup(click.Group):
+    """A group that loads `spark`, the one heavy group, only when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted([*super().list_commands(ctx), "spark"])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command of that name."""
+        if name == "spark":
+            from headwater.spark.cli import spark
+
+            command: click.Command = spark
+            return command
+        return super().get_command(ctx, name)
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(VERSION, message=f"headwater {VERSION} (NATS level {NATS_LEVEL})")
+def cli() -> None:
+    """Edge-to-cloud streaming, wire-compatible with NATS and JetStream."""
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def serve(flags: tuple[str, ...]) -> None:
+    """Run a node; takes nats-server's flags (`headwater serve --help` lists them)."""
+    from headwater.deploy.serve import serve as run
+
+    raise SystemExit(run(list(flags)))
+
+
+@cli.command()
+@click.option("--messages", default=20_000, show_default=True, help="Messages each edge publishes.")
+@click.option("--edges", default=3, show_default=True, help="Edge nodes beside the hub.")
+@click.option("--output", default="demo-output", show_default=True, help="Folder for results.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON too.")
+def demo(messages: int, edges: int, output: str, as_json: bool) -> None:
+    """Run a fleet on loopback: outage, crash, recovery, analytics."""
+    from headwater.deploy.demo.run import run_demo
+
+    raise SystemExit(run_demo(messages=messages, edges=edges, output=output, as_json=as_json))

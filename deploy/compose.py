@@ -1,0 +1,22 @@
+"""What plugs into a node, chosen by its options: the one place where the floors meet."""
+
+from headwater.edge.conf.options import Options
+from headwater.edge.service import Service
+
+
+def services_for(options: Options) -> list[Service]:
+    """Services of a node with these options, in the order of starting."""
+    services: list[Service] = []
+    if options.leaf.port or options.leaf.remotes or options.headwater.discovery:
+        from headwater.federation.service import leaf_services
+
+        services.extend(leaf_services(options))
+    if options.websocket.port:
+        from headwater.edge.broker.websocket_listener import WebSocketService
+
+        services.append(WebSocketService(options))
+    if options.http_port or options.https_port:
+        from headwater.edge.monitor.service import MonitorService
+
+        services.append(MonitorService(options))
+    return services

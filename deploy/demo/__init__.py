@@ -1,0 +1,1 @@
+"""The demo: a small fleet on loopback that is cut, killed, healed and analysed."""

@@ -1,0 +1,162 @@
+"""`headwater serve`: one node as a process.
+
+Reads flags and configuration, composes the node with what the floors above `edge` plug in, turns
+signals into actions, and ends with a status that service managers understand.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from headwater.deploy.compose import services_for
+from headwater.edge import logs
+from headwater.edge.conf.flags import USAGE, FlagError, Invocation, parse_args
+from headwater.edge.conf.options import Options
+from headwater.edge.conf.problems import ConfigError
+from headwater.edge.node import Node
+from headwater.edge.version import NATS_LEVEL
+
+log = logging.getLogger("headwater.node")
+
+
+class StartError(Exception):
+    """Something that keeps a node from starting; the text says what to do."""
+
+
+def serve(arguments: list[str]) -> int:
+    """Run until told to stop; returns the exit status."""
+    try:
+        invocation = parse_args(arguments)
+    except (FlagError, ConfigError) as error:
+        print(f"nats-server: {error}", file=sys.stderr)
+        return 1
+    if invocation.action == "serve":
+        return run(invocation, arguments)
+    if invocation.action == "signal":
+        return send_signal(invocation)
+    if invocation.action == "version":
+        print(f"nats-server: v{NATS_LEVEL}")
+    elif invocation.action == "test":
+        options = invocation.options
+        print(
+            f"nats-server: configuration file {options.config_file} is valid "
+            f"({options.config_digest})",
+            file=sys.stderr,
+        )
+    else:
+        print(USAGE)
+    return 0
+
+
+def run(invocation: Invocation, arguments: list[str]) -> int:
+    """Run a node with these options in this process."""
+    import uvloop
+
+    options = invocation.options
+
+    try:
+        configure_logging(options)
+    except OSError as error:
+        print(f"nats-server: cannot open log file: {error}", file=sys.stderr)
+        return 1
+    for warning in invocation.warnings:
+        log.warning("%s", warning)
+    return uvloop.run(_main(options, arguments))
+
+
+def configure_logging(options: Options) -> None:
+    """Set up log output as the options say."""
+    logs.configure(
+        file=options.log_file,
+        debug=options.debug,
+        trace=options.trace,
+        with_time=options.logtime,
+        utc=options.logtime_utc,
+    )
+
+
+async def _main(options: Options, arguments: list[str]) -> int:
+    loop = asyncio.get_running_loop()
+    try:
+        node = Node(options, loop)
+        node.services.extend(services_for(options))
+        node.start()
+    except _start_errors() as error:
+        log.critical("%s", error)
+        return 1
+    tasks: set[asyncio.Task[None]] = set()
+
+    def later(action: str) -> None:
+        task = loop.create_task(_act(node, action, arguments))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    for name, action in _SIGNALS.items():
+        loop.add_signal_handler(name, later, action)
+    await node.stopped()
+    await asyncio.gather(*tasks)
+    return 0
+
+
+_SIGNALS = {
+    signal.SIGINT: "stop",
+    signal.SIGTERM: "stop",
+    signal.SIGUSR1: "reopen",
+    signal.SIGUSR2: "ldm",
+    signal.SIGHUP: "reload",
+}
+
+
+async def _act(node: Node, action: str, arguments: list[str]) -> None:
+    if action == "stop":
+        await node.stop()
+    elif action == "ldm":
+        await node.lame_duck()
+    elif action == "reopen":
+        configure_logging(node.options)
+    elif action == "reload":
+        _reload(node, arguments)
+
+
+def _reload(node: Node, arguments: list[str]) -> None:
+    from headwater.edge.reload import reload_node
+
+    try:
+        reload_node(node, parse_args(arguments).options)
+    except ConfigError as error:
+        log.error("Failed to reload server configuration: %s", error)
+
+
+def _start_errors() -> tuple[type[Exception], ...]:
+    from headwater.edge.broker.listener import ListenError
+    from headwater.edge.storage.errors import StoreError
+    from headwater.security.errors import SecurityError
+
+    return (ListenError, StoreError, SecurityError, StartError)
+
+
+def send_signal(invocation: Invocation) -> int:
+    """`--signal`: tell a running node what to do."""
+    assert invocation.signal is not None
+    numbers = {
+        "stop": signal.SIGKILL,
+        "quit": signal.SIGINT,
+        "term": signal.SIGTERM,
+        "reopen": signal.SIGUSR1,
+        "reload": signal.SIGHUP,
+        "ldm": signal.SIGUSR2,
+    }
+    try:
+        os.kill(_process_id(invocation.signal.target), numbers[invocation.signal.name])
+    except (ProcessLookupError, FileNotFoundError, ValueError):
+        print("nats-server: no nats-server processes running", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _process_id(target: str) -> int:
+    """A process id, or the one in a pid file. Raises ValueError when there is none."""
+    return int(target) if target.isdigit() else int(Path(target).read_text())

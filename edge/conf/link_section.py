@@ -1,0 +1,290 @@
+"""Reads the blocks of links between nodes: `cluster`, `gateway` and `leafnodes`."""
+
+import os
+import re
+from typing import Any
+
+from headwater.edge.conf.auth_section import (
+    leaf_authorization,
+    link_authorization,
+    permissions,
+    subjects,
+)
+from headwater.edge.conf.grammar import Value
+from headwater.edge.conf.options import (
+    CompressionOptions,
+    GatewayOptions,
+    LeafOptions,
+    LeafRemoteOptions,
+    Options,
+    RemoteGatewayOptions,
+)
+from headwater.edge.conf.reader import (
+    Field,
+    Reader,
+    boolean,
+    choice,
+    integer,
+    keys,
+    lenient_duration,
+    listen,
+    name_without_spaces,
+    port,
+    strings,
+    text,
+    urls,
+)
+from headwater.edge.conf.tls_section import tls
+from headwater.security.errors import NKeyError
+from headwater.security.nkeys import decode_seed
+
+MAX_ROUTE_PING = 30.0
+"""Seconds; longer ping intervals of routes are cut to this."""
+
+MIN_LEAF_VERSION = (2, 8, 0)
+WRITE_POLICIES = "default close retry"
+
+
+def cluster(reader: Reader, key: str, value: Value, options: Options) -> None:
+    """Field of the `cluster` block."""
+    reader.section(key, value, _CLUSTER_FIELDS, options.cluster)
+    rules = options.cluster.permissions
+    if rules is not None and rules.allow_responses is not None:
+        reader.error(value, "Cluster permissions do not support dynamic responses")
+    if options.cluster.ping_interval > MAX_ROUTE_PING:
+        reader.warning(value, "cluster 'ping_interval' will reset to 30s, the max for routes")
+
+
+def gateway(reader: Reader, key: str, value: Value, options: Options) -> None:
+    """Field of the `gateway` block."""
+    reader.section(key, value, _GATEWAY_FIELDS, options.gateway)
+
+
+def leafnodes(reader: Reader, key: str, value: Value, options: Options) -> None:
+    """Field of the `leafnodes` block."""
+    reader.section(key, value, _LEAF_FIELDS, options.leaf)
+
+
+def _compression(default: str) -> Field:
+    """Field of link compression; plain "on" chooses mode `default`."""
+
+    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+        found = CompressionOptions()
+        if isinstance(value.data, bool):
+            found.mode = default if value.data else "off"
+        elif isinstance(value.data, str):
+            found.mode = value.data
+        elif not isinstance(value.data, dict):
+            reader.wrong_type(key, value, "a boolean, a mode or a map")
+            return
+        else:
+            reader.members(value.data, _COMPRESSION_FIELDS, found)
+        target.compression = found
+
+    return field
+
+
+def _thresholds(reader: Reader, key: str, value: Value, target: CompressionOptions) -> None:
+    found = [reader.duration(key, item) for item in reader.array(key, value) or []]
+    target.rtt_thresholds = [seconds for seconds in found if seconds is not None]
+
+
+def _gateways(reader: Reader, key: str, value: Value, target: GatewayOptions) -> None:
+    for item in reader.array(key, value) or []:
+        remote = RemoteGatewayOptions()
+        if reader.section(key, item, _REMOTE_GATEWAY_FIELDS, remote):
+            target.gateways = [*target.gateways, remote]
+
+
+def _single_url(reader: Reader, key: str, value: Value, target: Any) -> None:
+    found = reader.url(key, value)
+    if found is not None:
+        target.urls = [*target.urls, found]
+
+
+def _url_or_urls(reader: Reader, key: str, value: Value, target: Any) -> None:
+    if isinstance(value.data, str):
+        _single_url(reader, key, value, target)
+    else:
+        target.urls = reader.urls(key, value) or []
+
+
+def _min_version(reader: Reader, key: str, value: Value, target: LeafOptions) -> None:
+    found = reader.string(key, value)
+    if found is None:
+        return
+    numbers = re.match(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})", found)
+    if numbers is None:
+        reader.error(value, f"invalid leafnode's minimum version: {found!r}")
+    elif tuple(map(int, numbers.groups())) < MIN_LEAF_VERSION:
+        reader.error(value, "the minimum version should be at least 2.8.0")
+    target.min_version = found
+
+
+def _remotes(reader: Reader, key: str, value: Value, target: LeafOptions) -> None:
+    seen: list[tuple[list[str], str, str, str]] = []
+    for item in reader.array(key, value) or []:
+        remote = LeafRemoteOptions()
+        if not reader.section(key, item, _REMOTE_FIELDS, remote):
+            continue
+        if remote.credentials and remote.nkey:
+            reader.error(item, "Remote leafnode can not have both creds and nkey defined")
+        _check_proxy(reader, item, remote)
+        identity = (remote.urls, remote.account or "$G", remote.credentials, remote.nkey)
+        if identity in seen:
+            reader.error(item, "duplicate remote: same urls, account and credentials")
+        seen.append(identity)
+        target.remotes = [*target.remotes, remote]
+
+
+def _check_proxy(reader: Reader, value: Value, remote: LeafRemoteOptions) -> None:
+    if not remote.proxy_url:
+        return
+    scheme, separator, rest = remote.proxy_url.partition("://")
+    if scheme not in ("http", "https") or not separator:
+        reader.error(value, f"proxy URL scheme must be http or https, got: {remote.proxy_url}")
+    elif not rest.strip("/"):
+        reader.error(value, "proxy URL must specify a host")
+    if remote.proxy_timeout < 0:
+        reader.error(value, "proxy timeout must be >= 0")
+    if bool(remote.proxy_user) != bool(remote.proxy_password):
+        reader.error(
+            value, "proxy username and password must both be specified or both be empty"
+        )
+    schemes = [url.partition("://")[0] for url in remote.urls]
+    if "wss" in schemes and remote.tls is None:
+        reader.error(value, "a proxy and a wss URL need a TLS configuration")
+    elif schemes and any(each not in ("ws", "wss") for each in schemes):
+        reader.warning(value, "proxy settings only apply to WebSocket URLs (ws:// or wss://)")
+
+
+def _credentials(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+    found = reader.string(key, value)
+    if found is None:
+        return
+    path = os.path.expandvars(found)
+    if path.startswith("~"):
+        path = os.path.join(os.path.expanduser("~"), path[1:].lstrip("/"))
+    target.credentials = path
+
+
+def _seed(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+    found = reader.string(key, value)
+    if found is None:
+        return
+    try:
+        kind, _ = decode_seed(found)
+    except NKeyError:
+        kind = ""
+    if kind != "U":
+        reader.error(value, "Remote leafnode nkey is not a valid user seed")
+        return
+    target.nkey = found
+
+
+def _migrate(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+    if isinstance(value.data, bool):
+        target.jetstream_cluster_migrate = value.data
+    elif isinstance(value.data, dict):
+        target.jetstream_cluster_migrate = True
+        reader.members(value.data, _MIGRATE_FIELDS, target)
+    else:
+        reader.wrong_type(key, value, "a boolean or a map")
+
+
+def _proxy(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+    reader.section(key, value, _PROXY_FIELDS, target)
+
+
+_LISTENER: dict[str, Field] = {
+    "listen": listen(),
+    "port": port("port"),
+    **keys("host net", text("host")),
+    "write_deadline": lenient_duration("write_deadline"),
+    "write_timeout": choice("write_timeout", WRITE_POLICIES),
+}
+_COMPRESSION_FIELDS: dict[str, Field] = {
+    "mode": text("mode"),
+    **keys("rtt_thresholds thresholds rtts rtt", _thresholds),
+}
+_CLUSTER_FIELDS: dict[str, Field] = {
+    **_LISTENER,
+    "name": name_without_spaces("name"),
+    "authorization": link_authorization,
+    "routes": urls("routes"),
+    "tls": tls("tls", link=True),
+    **keys("cluster_advertise advertise", text("advertise")),
+    "no_advertise": boolean("no_advertise"),
+    "connect_retries": integer("connect_retries"),
+    "connect_backoff": boolean("connect_backoff"),
+    "permissions": permissions("permissions"),
+    "pool_size": integer("pool_size"),
+    "accounts": strings("accounts"),
+    "compression": _compression("s2_fast"),
+    "ping_interval": lenient_duration("ping_interval"),
+    "ping_max": integer("ping_max"),
+}
+_REMOTE_GATEWAY_FIELDS: dict[str, Field] = {
+    "name": text("name"),
+    "tls": tls("tls", link=True),
+    "url": _single_url,
+    "urls": urls("urls"),
+}
+_GATEWAY_FIELDS: dict[str, Field] = {
+    **_LISTENER,
+    "name": name_without_spaces("name"),
+    "authorization": link_authorization,
+    "tls": tls("tls", link=True),
+    "advertise": text("advertise"),
+    "connect_retries": integer("connect_retries"),
+    "connect_backoff": boolean("connect_backoff"),
+    "gateways": _gateways,
+    **keys("reject_unknown reject_unknown_cluster", boolean("reject_unknown")),
+}
+_LEAF_FIELDS: dict[str, Field] = {
+    **_LISTENER,
+    "authorization": leaf_authorization,
+    "remotes": _remotes,
+    **keys("reconnect reconnect_delay reconnect_interval", lenient_duration("reconnect")),
+    "dial_timeout": lenient_duration("dial_timeout"),
+    "tls": tls("tls"),
+    **keys("leafnode_advertise advertise", text("advertise")),
+    "no_advertise": boolean("no_advertise"),
+    **keys("min_version minimum_version", _min_version),
+    "compression": _compression("s2_auto"),
+    **keys("isolate_leafnode_interest isolate", boolean("isolate_interest")),
+}
+_MIGRATE_FIELDS: dict[str, Field] = {
+    "leader_migrate_delay": lenient_duration("jetstream_cluster_migrate_delay"),
+}
+_PROXY_FIELDS: dict[str, Field] = {
+    "url": text("proxy_url"),
+    "username": text("proxy_user"),
+    "password": text("proxy_password"),
+    "timeout": lenient_duration("proxy_timeout"),
+}
+_REMOTE_FIELDS: dict[str, Field] = {
+    **keys("no_randomize dont_randomize", boolean("no_randomize")),
+    **keys("url urls", _url_or_urls),
+    **keys("account local", text("account")),
+    **keys("creds credentials", _credentials),
+    **keys("nkey seed", _seed),
+    "tls": tls("tls", solicited=True),
+    "hub": boolean("hub"),
+    **keys("deny_imports deny_import", subjects("deny_imports")),
+    **keys("deny_exports deny_export", subjects("deny_exports")),
+    **keys(
+        "ws_compress ws_compression websocket_compress websocket_compression",
+        boolean("websocket_compression"),
+    ),
+    **keys("ws_no_masking websocket_no_masking", boolean("websocket_no_masking")),
+    **keys("jetstream_cluster_migrate js_cluster_migrate", _migrate),
+    **keys("isolate_leafnode_interest isolate", boolean("local_isolation")),
+    "request_isolation": boolean("request_isolation"),
+    "compression": _compression("s2_auto"),
+    "first_info_timeout": lenient_duration("first_info_timeout"),
+    "dial_timeout": lenient_duration("dial_timeout"),
+    "disabled": boolean("disabled"),
+    "proxy": _proxy,
+    "ignore_discovered_servers": boolean("ignore_discovered_servers"),
+}

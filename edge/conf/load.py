@@ -1,0 +1,321 @@
+"""Configuration documents to `Options`, with everything that is wrong reported at once."""
+
+import hashlib
+import os
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headwater.edge.conf.account_section import accounts, global_mappings
+from headwater.edge.conf.auth_section import authorization
+from headwater.edge.conf.grammar import Value, parse_file, parse_text
+from headwater.edge.conf.jetstream_section import jetstream, store_dir
+from headwater.edge.conf.link_section import WRITE_POLICIES, cluster, gateway, leafnodes
+from headwater.edge.conf.listener_section import mqtt, websocket
+from headwater.edge.conf.operator_section import (
+    operators,
+    pinned_accounts,
+    preload,
+    resolver,
+    trusted_keys,
+)
+from headwater.edge.conf.options import HeadwaterOptions, Options, ProxyOptions
+from headwater.edge.conf.problems import Problems
+from headwater.edge.conf.quantities import format_duration
+from headwater.edge.conf.reader import (
+    MAX_INT32,
+    Field,
+    Reader,
+    boolean,
+    choice,
+    duration,
+    ignored,
+    integer,
+    keys,
+    lenient_duration,
+    listen,
+    name_without_spaces,
+    port,
+    storage_size,
+    strings,
+    text,
+    text_map,
+)
+from headwater.edge.conf.tls_section import tls
+from headwater.edge.conf.users import check_users
+from headwater.security.nkeys import is_public_key
+
+MIN_LAME_DUCK = 30.0
+"""Seconds."""
+
+MAX_SUBSCRIPTION_TOKENS = 255
+
+_OCSP_MODES = ("auto", "always", "must", "never")
+
+
+class Loaded:
+    """Result of a load: the options, and warnings that a person should see."""
+
+    __slots__ = ("options", "warnings")
+
+    def __init__(self, options: Options, warnings: list[str]) -> None:
+        self.options = options
+        self.warnings = warnings
+
+
+def load_file(path: str | os.PathLike[str]) -> Loaded:
+    """Options of a configuration file. Raises ConfigError with all problems."""
+    document = parse_file(path)
+    loaded = _load(document, os.fspath(path))
+    loaded.options.config_file = os.fspath(path)
+    return loaded
+
+
+def load_text(configuration: str) -> Loaded:
+    """Options of a configuration text. Raises ConfigError with all problems."""
+    return _load(parse_text(configuration), "")
+
+
+def digest(document: Value) -> str:
+    """"sha256:<hex>" of a document's values, independent of their order and layout."""
+    encoded = msgspec.json.encode(_canonical(document.plain()), order="sorted")
+    for char in (b"<", b">", b"&"):
+        encoded = encoded.replace(char, b"\\u%04x" % char[0])
+    return "sha256:" + hashlib.sha256(encoded + b"\n").hexdigest()
+
+
+def _load(document: Value, name: str) -> Loaded:
+    problems = Problems()
+    reader = Reader(problems)
+    options = Options()
+    members = reader.map(name, document) or {}
+    if not members:
+        problems.warning(None, f"{name}: config has no values or is empty")
+    reader.members(members, _FIELDS, options)
+    if not problems.errors:
+        check_users(reader, document, options)
+    problems.raise_if_any()
+    options.config_digest = digest(document)
+    return Loaded(options, problems.warnings)
+
+
+def _canonical(data: Any) -> Any:
+    """Plain data in the form in which it is digested: whole floats as integers, clean text."""
+    if isinstance(data, dict):
+        return {_clean(key): _canonical(item) for key, item in data.items()}
+    if isinstance(data, list):
+        return [_canonical(item) for item in data]
+    if isinstance(data, float) and data.is_integer() and abs(data) < 1e21:
+        return int(data)
+    if isinstance(data, str):
+        return _clean(data)
+    if isinstance(data, datetime):
+        return data.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return data
+
+
+def _clean(value: str) -> str:
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _max_connections(reader: Reader, key: str, value: Value, options: Options) -> None:
+    found = reader.integer(key, value)
+    if found is not None:
+        options.max_connections = found or -1
+
+
+def _trace(attribute: str) -> Field:
+    """Field of a kind of tracing, which turns plain tracing on and off with it."""
+
+    def field(reader: Reader, key: str, value: Value, options: Options) -> None:
+        found = reader.boolean(key, value)
+        if found is not None:
+            setattr(options, attribute, found)
+            options.trace = found
+
+    return field
+
+
+def _lame_duck_duration(reader: Reader, key: str, value: Value, options: Options) -> None:
+    found = reader.duration(key, value)
+    if found is not None and found < MIN_LAME_DUCK:
+        reader.error(
+            value,
+            f"invalid lame_duck_duration of {format_duration(found)}, minimum is 30 seconds",
+        )
+    elif found is not None:
+        options.lame_duck_duration = found
+
+
+def _lame_duck_grace(reader: Reader, key: str, value: Value, options: Options) -> None:
+    found = reader.duration(key, value)
+    if found is not None and found < 0:
+        reader.error(value, "invalid lame_duck_grace_period, needs to be positive")
+    elif found is not None:
+        options.lame_duck_grace = found
+
+
+def _max_sub_tokens(reader: Reader, key: str, value: Value, options: Options) -> None:
+    found = reader.integer(key, value)
+    if found is not None and found > MAX_SUBSCRIPTION_TOKENS:
+        reader.error(value, f"{key} value is too big")
+    elif found is not None and found <= 0:
+        reader.error(value, f"{key} value can not be negative")
+    elif found is not None:
+        options.max_subscription_tokens = found
+
+
+def _feature_flags(reader: Reader, key: str, value: Value, options: Options) -> None:
+    found = {}
+    for name, item in (reader.map(key, value) or {}).items():
+        flag = reader.boolean(name, item)
+        if flag is not None:
+            found[name] = flag
+    options.feature_flags = found
+
+
+def _ocsp(reader: Reader, key: str, value: Value, options: Options) -> None:
+    if isinstance(value.data, bool):
+        options.ocsp_mode = "auto" if value.data else "never"
+        return
+    options.ocsp_mode = "auto"
+    reader.section(key, value, _OCSP_FIELDS, options)
+
+
+def _ocsp_mode(reader: Reader, key: str, value: Value, options: Options) -> None:
+    found = reader.string(key, value)
+    if found is not None and found.lower() not in _OCSP_MODES:
+        reader.error(value, f'error parsing ocsp config: unsupported ocsp mode "{found}"')
+    elif found is not None:
+        options.ocsp_mode = found.lower()
+
+
+def _ocsp_cache(reader: Reader, key: str, value: Value, options: Options) -> None:
+    if not isinstance(value.data, bool):
+        reader.section(key, value, _OCSP_CACHE_FIELDS, options)
+
+
+def _proxies(reader: Reader, key: str, value: Value, options: Options) -> None:
+    options.proxies = ProxyOptions()
+    reader.section(key, value, {"trusted": _trusted_proxies}, options.proxies)
+
+
+def _trusted_proxies(reader: Reader, key: str, value: Value, target: ProxyOptions) -> None:
+    for item in reader.array(key, value) or []:
+        reader.section(key, item, keys("key public_key", _proxy_key), target)
+
+
+def _proxy_key(reader: Reader, key: str, value: Value, target: ProxyOptions) -> None:
+    found = reader.string(key, value)
+    if found is not None and not is_public_key(found):
+        reader.error(value, f'invalid proxy key "{found}"')
+    elif found is not None:
+        target.trusted = [*target.trusted, found]
+
+
+def _headwater(reader: Reader, key: str, value: Value, options: Options) -> None:
+    reader.section(key, value, _HEADWATER_FIELDS, options.headwater)
+
+
+def _discovery(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+    if isinstance(value.data, bool):
+        target.discovery = value.data
+        return
+    target.discovery = True
+    reader.section(key, value, _DISCOVERY_FIELDS, target)
+
+
+_OCSP_FIELDS: dict[str, Field] = {"mode": _ocsp_mode, "url": ignored, "urls": ignored}
+_OCSP_CACHE_FIELDS: dict[str, Field] = keys(
+    "type local_store preserve_revoked save_interval", ignored
+)
+_DISCOVERY_FIELDS: dict[str, Field] = {
+    "enabled": boolean("discovery"),
+    "service": text("discovery_service"),
+    "name": text("discovery_name"),
+    "cluster": text("cluster_label"),
+}
+_HEADWATER_FIELDS: dict[str, Field] = {
+    "durability": choice("durability", "fsync interval memory"),
+    "commit_segment_bytes": storage_size("commit_segment_bytes"),
+    "commit_max_delay": duration("commit_max_delay"),
+    "discovery": _discovery,
+}
+_FIELDS: dict[str, Field] = {
+    "listen": listen(),
+    "client_advertise": text("client_advertise"),
+    "port": port("port"),
+    "server_name": name_without_spaces("server_name"),
+    **keys("host net", text("host")),
+    "debug": boolean("debug"),
+    "trace": boolean("trace"),
+    "trace_verbose": _trace("trace_verbose"),
+    "trace_headers": _trace("trace_headers"),
+    "logtime": boolean("logtime"),
+    "logtime_utc": boolean("logtime_utc"),
+    **keys("mappings maps", global_mappings),
+    **keys("disable_sublist_cache no_sublist_cache", boolean("no_sublist_cache")),
+    "accounts": accounts,
+    "default_sentinel": text("default_sentinel"),
+    "authorization": authorization(),
+    "http": listen("http_host", "http_port"),
+    "https": listen("http_host", "https_port"),
+    **keys("http_port monitor_port", port("http_port")),
+    "https_port": port("https_port"),
+    "http_base_path": text("http_base_path"),
+    "cluster": cluster,
+    "gateway": gateway,
+    **keys("leaf leafnodes", leafnodes),
+    **keys("store_dir storedir", store_dir),
+    "jetstream": jetstream,
+    **keys("logfile log_file", text("log_file")),
+    **keys("logfile_size_limit log_size_limit", integer("log_size_limit")),
+    **keys("logfile_max_num log_max_num", integer("log_max_files")),
+    "syslog": boolean("syslog"),
+    "remote_syslog": text("remote_syslog"),
+    **keys("pidfile pid_file", text("pid_file")),
+    "ports_file_dir": text("ports_file_dir"),
+    "prof_port": integer("profile_port"),
+    "prof_block_rate": integer("profile_block_rate"),
+    "max_control_line": integer("max_control_line", high=MAX_INT32),
+    "max_payload": integer("max_payload", high=MAX_INT32),
+    "max_pending": integer("max_pending"),
+    "proxy_protocol": boolean("proxy_protocol"),
+    **keys("max_connections max_conn", _max_connections),
+    "max_traced_msg_len": integer("max_traced_message"),
+    **keys("max_subscriptions max_subs", integer("max_subscriptions")),
+    **keys("max_sub_tokens max_subscription_tokens", _max_sub_tokens),
+    "ping_interval": lenient_duration("ping_interval"),
+    "ping_max": integer("ping_max"),
+    "tls": tls("tls"),
+    "ocsp": _ocsp,
+    "allow_non_tls": boolean("allow_non_tls"),
+    "write_deadline": lenient_duration("write_deadline"),
+    "write_timeout": choice("write_timeout", WRITE_POLICIES),
+    "lame_duck_duration": _lame_duck_duration,
+    "lame_duck_grace_period": _lame_duck_grace,
+    **keys("operator operators roots root root_operators root_operator", operators),
+    **keys("resolver account_resolver accounts_resolver", resolver),
+    "resolver_tls": tls("resolver_tls"),
+    "resolver_preload": preload,
+    "resolver_pinned_accounts": pinned_accounts,
+    "no_auth_user": text("no_auth_user"),
+    **keys("system_account system", text("system_account")),
+    **keys("no_system_account no_system no_sys_acc", boolean("no_system_account")),
+    "no_header_support": boolean("no_header_support"),
+    **keys("trusted trusted_keys", trusted_keys),
+    "connect_error_reports": integer("connect_error_reports"),
+    "reconnect_error_reports": integer("reconnect_error_reports"),
+    **keys("websocket ws", websocket),
+    "mqtt": mqtt,
+    "server_tags": strings("server_tags"),
+    "server_metadata": text_map("server_metadata"),
+    "feature_flags": _feature_flags,
+    "default_js_domain": text_map("default_js_domain"),
+    "ocsp_cache": _ocsp_cache,
+    "no_fast_producer_stall": boolean("no_fast_producer_stall"),
+    "max_closed_clients": integer("max_closed_clients"),
+    "proxies": _proxies,
+    "headwater": _headwater,
+}

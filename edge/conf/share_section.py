@@ -1,0 +1,241 @@
+"""Reads what accounts share: `exports` and `imports`, and whether they fit together."""
+
+from collections.abc import Mapping
+
+from headwater.edge.conf.grammar import Value
+from headwater.edge.conf.options import (
+    AccountOptions,
+    ExportOptions,
+    ImportOptions,
+    LatencyOptions,
+)
+from headwater.edge.conf.reader import (
+    Field,
+    Reader,
+    boolean,
+    duration,
+    integer,
+    keys,
+    strings,
+    text,
+)
+from headwater.security.subjects import covers, is_valid_subject
+
+_RESPONSE_TYPES = {
+    "single": "single",
+    "singleton": "single",
+    "stream": "stream",
+    "chunk": "chunked",
+    "chunked": "chunked",
+}
+_SERVICE_ONLY = (
+    "response",
+    "response_type",
+    "threshold",
+    "response_threshold",
+    "response_max_time",
+    "response_time",
+    "latency",
+    "allow_trace",
+)
+
+
+def exports(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+    """Field of an account's exports."""
+    found = []
+    for item in reader.array(key, value) or []:
+        export = ExportOptions()
+        members = reader.map(key, item)
+        if members is None:
+            continue
+        reader.members(members, _EXPORT_FIELDS, export)
+        lower = {name.lower(): member for name, member in members.items()}
+        if "stream" in lower and "service" in lower:
+            reader.error(item, "an export is either a stream or a service")
+        export.kind = "service" if "service" in lower else "stream"
+        for name in _SERVICE_ONLY:
+            if export.kind == "stream" and name in lower:
+                reader.error(lower[name], f"Detected {name} directive on non-service")
+        if "stream" in lower or "service" in lower:
+            _check_export(reader, item, export)
+            found.append(export)
+    target.exports = found
+
+
+def _check_export(reader: Reader, value: Value, export: ExportOptions) -> None:
+    if not is_valid_subject(export.subject):
+        reader.error(
+            value, f'Error adding {export.kind} export "{export.subject}": invalid subject'
+        )
+    position = export.account_token_position
+    tokens = export.subject.split(".")
+    if position and not (0 < position <= len(tokens) and tokens[position - 1] == "*"):
+        reader.error(
+            value,
+            f'Error adding {export.kind} export "{export.subject}": account_token_position '
+            f"{position} must be the position of a *",
+        )
+
+
+def imports(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+    """Field of an account's imports."""
+    found: list[ImportOptions] = []
+    for item in reader.array(key, value) or []:
+        entry = ImportOptions()
+        members = reader.map(key, item)
+        if members is None:
+            continue
+        reader.members(members, _IMPORT_FIELDS, entry)
+        lower = {name.lower() for name in members}
+        if not lower & {"stream", "service"}:
+            continue
+        _check_import(reader, item, entry, lower)
+        entry.kind = "service" if "service" in lower else "stream"
+        if entry.kind == "service":
+            entry.to = entry.to or entry.subject
+            for other in found:
+                if (other.kind, other.account, other.to) == ("service", entry.account, entry.to):
+                    reader.error(item, f'Duplicate service import subject "{entry.to}"')
+        found.append(entry)
+    target.imports = found
+
+
+def _check_import(reader: Reader, value: Value, entry: ImportOptions, keys: set[str]) -> None:
+    if {"stream", "service"} <= keys:
+        reader.error(value, "an import is either a stream or a service")
+    if entry.prefix and entry.to and "stream" in keys:
+        reader.error(value, "Stream import can not have a 'prefix' and a 'to' property")
+    if "service" in keys and "allow_trace" in keys:
+        reader.error(value, "Detected allow_trace directive on a non-stream")
+
+
+def check_shares(reader: Reader, value: Value, accounts: Mapping[str, AccountOptions]) -> None:
+    """Report exports and imports that name unknown accounts, and imports of nothing offered."""
+    if reader.problems.errors:
+        return
+    for account in accounts.values():
+        for export in account.exports:
+            for name in export.accounts:
+                if name not in accounts:
+                    reader.error(value, f'"{name}" account not defined for {export.kind} export')
+        for entry in account.imports:
+            source = accounts.get(entry.account)
+            if source is None:
+                reader.error(
+                    value, f'"{entry.account}" account not defined for {entry.kind} import'
+                )
+            elif not any(_offers(export, entry, account.name) for export in source.exports):
+                reader.error(
+                    value, f'Error adding {entry.kind} import "{entry.subject}": '
+                    f"{entry.kind} import not authorized"
+                )
+    if not reader.problems.errors:
+        _check_cycles(reader, value, accounts)
+
+
+def _offers(export: ExportOptions, entry: ImportOptions, importer: str) -> bool:
+    if export.kind != entry.kind or (export.accounts and importer not in export.accounts):
+        return False
+    wanted = entry.subject.split(".")
+    if not covers(export.subject.split("."), wanted):
+        return False
+    position = export.account_token_position
+    return not position or (position <= len(wanted) and wanted[position - 1] == importer)
+
+
+def _check_cycles(reader: Reader, value: Value, accounts: Mapping[str, AccountOptions]) -> None:
+    """Report a chain of imports that leads back to where it began."""
+    for account in accounts.values():
+        for entry in account.imports:
+            if _leads_back(accounts, account.name, entry, {account.name}):
+                reader.error(
+                    value, f'Error adding {entry.kind} import "{entry.subject}": '
+                    "import forms a cycle"
+                )
+
+
+def _leads_back(
+    accounts: Mapping[str, AccountOptions], origin: str, entry: ImportOptions, seen: set[str]
+) -> bool:
+    if entry.account == origin:
+        return False
+    subject = entry.subject.split(".")
+    for further in accounts[entry.account].imports if entry.account in accounts else ():
+        local = _local_subject(further).split(".")
+        if further.kind != entry.kind or not (covers(local, subject) or covers(subject, local)):
+            continue
+        if further.account == origin:
+            return True
+        if further.account not in seen and _leads_back(
+            accounts, origin, further, {*seen, further.account}
+        ):
+            return True
+    return False
+
+
+def _local_subject(entry: ImportOptions) -> str:
+    if entry.prefix:
+        return f"{entry.prefix}.{entry.subject}"
+    return entry.to or entry.subject
+
+
+def _import_source(reader: Reader, key: str, value: Value, target: ImportOptions) -> None:
+    if not reader.section(key, value, _SOURCE_FIELDS, target):
+        return
+    if not target.account or not target.subject:
+        reader.error(value, "Expect an account name and a subject")
+
+
+def _response_type(reader: Reader, key: str, value: Value, target: ExportOptions) -> None:
+    found = reader.string(key, value)
+    if found is not None and found.lower() not in _RESPONSE_TYPES:
+        reader.error(value, f'Unknown response type: "{found}"')
+    elif found is not None:
+        target.response_type = _RESPONSE_TYPES[found.lower()]
+
+
+def _latency(reader: Reader, key: str, value: Value, target: ExportOptions) -> None:
+    latency = LatencyOptions()
+    if isinstance(value.data, str):
+        latency.subject = value.data
+    elif reader.section(key, value, _LATENCY_FIELDS, latency) and not latency.subject:
+        reader.error(value, "Latency subject required, but missing")
+    target.latency = latency
+
+
+def _sampling(reader: Reader, key: str, value: Value, target: LatencyOptions) -> None:
+    data = value.data
+    if isinstance(data, str):
+        if data.strip().lower() == "headers":
+            target.sampling = 0
+            return
+        digits = data.removesuffix("%")
+        sample = int(digits) if digits.isdigit() and len(digits) < 9 else -1
+    else:
+        sample = reader.integer(key, value) or 0
+    if not 1 <= sample <= 100:
+        reader.error(value, "sampling percentage needs to be between 1 and 100")
+        return
+    target.sampling = sample
+
+
+_SOURCE_FIELDS: dict[str, Field] = {"account": text("account"), "subject": text("subject")}
+_LATENCY_FIELDS: dict[str, Field] = {"sampling": _sampling, "subject": text("subject")}
+_EXPORT_FIELDS: dict[str, Field] = {
+    **keys("stream service", text("subject")),
+    **keys("response response_type", _response_type),
+    **keys(
+        "threshold response_threshold response_max_time response_time", duration("threshold")
+    ),
+    "accounts": strings("accounts"),
+    "latency": _latency,
+    "account_token_position": integer("account_token_position"),
+    "allow_trace": boolean("allow_trace"),
+}
+_IMPORT_FIELDS: dict[str, Field] = {
+    **keys("stream service", _import_source),
+    "prefix": text("prefix"),
+    "to": text("to"),
+    "share": boolean("share"),
+    "allow_trace": boolean("allow_trace"),
+}

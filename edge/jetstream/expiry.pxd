@@ -1,0 +1,16 @@
+# Ages and times to live of a stream's messages. See expiry.py.
+from headwater.edge.jetstream.stream cimport Stream
+
+cdef class Expiry:
+    cdef Stream stream
+    cdef dict buckets                   # second -> array of sequences that end in it
+    cdef list seconds                   # heap of the keys of `buckets`
+    cdef object timer
+    cdef long long timer_at             # ns; 0 without a timer
+    cdef unsigned long long kept        # messages up to here are kept for ever (TTL `never`)
+    cdef unsigned long long scanned     # TTLs of messages up to here are in `buckets`
+    cdef bint stopped
+    cdef int expire_old(self, long long now, int left) except -1
+    cdef int expire_due(self, long long now, int left) except -1
+    cdef int end(self, unsigned long long sequence) except -1
+    cdef long long next_due(self) except? -1

@@ -1,0 +1,202 @@
+"""Messages that end by age (`max_age`) or by their own TTL, and the markers they leave.
+
+TTLs are kept in buckets of one second, which is their resolution on the wire. The buckets are not
+stored: after a start they are filled from the stored headers, a slice at a time. Nothing here runs
+per message on the publish path except putting a TTL into its bucket.
+"""
+
+import heapq
+from array import array
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.jetstream.headers import Slice, find_header
+from cython.cimports.headwater.edge.jetstream.stream import Stream
+from cython.cimports.headwater.edge.storage.index import Entry
+from cython.cimports.headwater.edge.storage.store import Record
+
+from headwater.edge.jetstream.ttl import NEVER, header_ttl, is_marker, marker_headers, parse_ttl
+
+# Messages ended, or headers looked at, in one turn.
+SLICE = cython.declare(cython.int, 5000)
+SECOND = cython.declare(cython.longlong, 1_000_000_000)
+# Timers are not set finer than this, so that a busy stream of short age costs few wake-ups.
+GRAIN_S = 0.01
+
+
+@cython.cclass
+class Expiry:
+    """The clockwork of one stream. `arm` after something was stored or configured."""
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+        self.buckets = {}
+        self.seconds = []
+        if stream.ttl_allowed and stream.store.messages:
+            stream.kernel.loop.call_soon(self.scan)
+        else:
+            self.scanned = stream.store.last_seq
+
+    def add(self, sequence: int, due_ns: int) -> None:
+        """End `sequence` at `due_ns`."""
+        second: int = -(-due_ns // SECOND)
+        bucket = self.buckets.get(second)
+        if bucket is None:
+            bucket = self.buckets[second] = array("Q")
+            heapq.heappush(self.seconds, second)
+        bucket.append(sequence)
+        if not self.timer_at or second * SECOND < self.timer_at:
+            self.arm()
+
+    def note_header(self, sequence: int, block: bytes, timestamp: int) -> None:
+        """Take the TTL from the header block of a message stored at `timestamp`."""
+        ttl_s = header_ttl(block)
+        if ttl_s > 0:
+            self.add(sequence, timestamp + ttl_s * SECOND)
+
+    def scan(self) -> None:
+        """Take the TTLs of stored messages, a slice per turn."""
+        record: Record
+        value: Slice
+        n: cython.int
+        at: cython.ulonglong = self.scanned
+        if self.stopped:
+            return
+        for n in range(SLICE):
+            at = self.stream.store.next_match(None, at + 1)
+            if not at:
+                break
+            if self.stream.store.load(at, cython.address(record)) and record.header_len:
+                value = find_header(record.body, record.header_len, b"Nats-TTL", 8)
+                if value.n > 0:
+                    text = PyBytes_FromStringAndSize(
+                        cython.cast(cython.p_char, value.at), value.n
+                    )
+                    ttl_s = parse_ttl(text)
+                    if ttl_s and ttl_s > 0:
+                        self.add(at, record.timestamp + ttl_s * SECOND)
+            self.scanned = at
+        if at:
+            self.stream.kernel.loop.call_soon(self.scan)
+
+    def arm(self) -> None:
+        """Set the timer for what ends next."""
+        due: cython.longlong
+        if self.stopped:
+            return
+        due = self.next_due()
+        self.stream.age_armed = due != 0
+        if self.timer is not None:
+            if self.timer_at == due:
+                return
+            self.timer.cancel()
+            self.timer = None
+        self.timer_at = due
+        if due:
+            wait = (due - self.stream.kernel.clock()) / 1e9
+            self.timer = self.stream.kernel.loop.call_later(max(wait, GRAIN_S), self.on_timer)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def next_due(self) -> cython.longlong:
+        """When the next message ends, in ns; 0 when none does."""
+        due: cython.longlong = 0
+        at: cython.ulonglong
+        entry: cython.pointer(Entry)
+        if self.seconds:
+            due = cython.cast(cython.longlong, self.seconds[0]) * SECOND
+        if self.stream.max_age > 0:
+            at = self.stream.store.next_match(None, self.kept + 1)
+            entry = self.stream.store.at(at) if at else cython.NULL
+            if entry != cython.NULL and (
+                not due or entry.timestamp + self.stream.max_age < due
+            ):
+                due = entry.timestamp + self.stream.max_age
+        return due
+
+    def on_timer(self) -> None:
+        """End what is due, then set the timer again."""
+        now: cython.longlong = self.stream.kernel.clock()
+        self.timer = None
+        self.timer_at = 0
+        if self.stopped:
+            return
+        self.expire_due(now, SLICE)
+        self.expire_old(now, SLICE)
+        self.stream.count_usage()
+        self.arm()
+        self.stream.kernel.turn()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def expire_old(self, now: cython.longlong, left: cython.int) -> cython.int:
+        """End messages older than `max_age`, but for those that are to stay for ever."""
+        at: cython.ulonglong
+        entry: cython.pointer(Entry)
+        record: Record
+        if self.stream.max_age <= 0:
+            return 0
+        while left > 0:
+            at = self.stream.store.next_match(None, self.kept + 1)
+            if not at:
+                break
+            entry = self.stream.store.at(at)
+            if entry == cython.NULL or entry.timestamp + self.stream.max_age > now:
+                break
+            left -= 1
+            if self.stream.ttl_allowed and entry.header_len:
+                if self.stream.store.load(at, cython.address(record)):
+                    block = PyBytes_FromStringAndSize(
+                        cython.cast(cython.p_char, record.body), record.header_len
+                    )
+                    if header_ttl(block) == NEVER:
+                        self.kept = at
+                        continue
+            self.end(at)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def expire_due(self, now: cython.longlong, left: cython.int) -> cython.int:
+        """End messages whose own time is over."""
+        while self.seconds and left > 0:
+            if cython.cast(cython.longlong, self.seconds[0]) * SECOND > now:
+                break
+            bucket = self.buckets[self.seconds[0]]
+            while bucket and left > 0:
+                self.end(bucket.pop())
+                left -= 1
+            if not bucket:
+                del self.buckets[heapq.heappop(self.seconds)]
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def end(self, sequence: cython.ulonglong) -> cython.int:
+        """Drop one message, and leave a marker when it was its subject's last."""
+        stream: Stream = self.stream
+        marks: cython.bint = stream.config.subject_delete_marker_ttl > 0
+        block: bytes = b""
+        subject: bytes
+        if not marks:
+            stream.drop(sequence)
+            return 0
+        found = stream.store.get(sequence)
+        if found is None:
+            return 0
+        subject = found.subject
+        block = found.headers
+        stream.drop(sequence)
+        if stream.store.last_by_subject(subject) is None and not is_marker(block):
+            ttl_ns = stream.config.subject_delete_marker_ttl
+            stream.import_message(
+                subject, marker_headers(ttl_ns), b"", stream.kernel.clock(), 0
+            )
+        return 0
+
+    def stop(self) -> None:
+        """No more timers."""
+        self.stopped = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

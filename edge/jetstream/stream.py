@@ -1,0 +1,509 @@
+"""A stream: stored messages of some subjects, and what is owed for them.
+
+A `Stream` ties its store, its consumers and its account together: it appends what ingest accepts,
+keeps the limits, releases answers when the store has made them durable, wakes consumers, and drops
+what retention no longer needs. Checks of headers are ingest's, ages are `expiry`'s, requests
+are the API's. Everything here runs on the loop's thread.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
+from cython.cimports.headwater.edge.jetstream.consumer import Consumer
+from cython.cimports.headwater.edge.jetstream.dedupe import DedupeWindow
+from cython.cimports.headwater.edge.jetstream.puback import EMPTY, STORED, AckQueue
+from cython.cimports.headwater.edge.jetstream.republish import Republisher
+from cython.cimports.headwater.edge.jetstream.usage import Usage
+from cython.cimports.headwater.edge.storage.store import MessageStore
+from cython.cimports.headwater.edge.subjects.tokens import subject_matches
+from cython.cimports.headwater.edge.subjects.transform import Transform
+
+from headwater.edge.jetstream import stream_wire
+from headwater.edge.jetstream.times import SECOND
+
+# Message bytes that may wait for durability before publishers are held back, and the mark below
+# which they are let go: a few commits of a fast disk, far below what would hurt a gateway.
+BACKLOG_HIGH = cython.declare(cython.ulonglong, 16 << 20)
+BACKLOG_LOW = cython.declare(cython.ulonglong, 4 << 20)
+
+
+@cython.cclass
+class Gate(Endpoint):
+    """Stands for the stream's commit queue: publishers wait on it as on a slow receiver."""
+
+
+@cython.cclass
+class Stream(Task):
+    """One stream of one account. `start` makes it listen, `stop` ends it without deleting data."""
+
+    def __init__(
+        self,
+        account: Account,
+        store: MessageStore,
+        config: object,
+        incarnation: str,
+        created_ns: int,
+        node: object,
+        usage: Usage,
+    ):
+        self.account = account
+        self.kernel = account.kernel
+        self.store = store
+        self.name = config.name
+        self.name_bytes = self.name.encode()
+        self.incarnation = incarnation
+        self.created_ns = created_ns
+        self.node = node
+        self.usage = usage
+        self.consumers = {}
+        self.active = []
+        self.interests = ()
+        self.error_texts = {}
+        self.sinks = []
+        self.gate = Gate()
+        self.acks = AckQueue(stream_wire.ack_head(self.name, node.domain))
+        self.dedupe = DedupeWindow(0)
+        self.last_msg_id = b""
+        store.listener = self
+        self.configure(config)
+        self.count_usage()
+
+    def configure(self, config: object) -> None:
+        """Act on a checked configuration from now on."""
+        self.config = config
+        self.max_msgs = config.max_msgs
+        self.max_bytes = config.max_bytes
+        self.max_age = config.max_age
+        self.max_per_subject = config.max_msgs_per_subject
+        self.max_msg_size = config.max_msg_size
+        self.marker_ttl_s = config.subject_delete_marker_ttl // SECOND
+        self.discard_new = config.discard == "new"
+        self.discard_new_per = config.discard_new_per_subject
+        self.no_ack = config.no_ack
+        self.sealed = config.sealed
+        self.keeps_interest = config.retention == "interest"
+        self.keeps_work = config.retention == "workqueue"
+        self.ttl_allowed = config.allow_msg_ttl
+        self.rollup_allowed = config.allow_rollup_hdrs
+        self.is_mirror = config.mirror is not None
+        self.counter = config.allow_msg_counter
+        self.overhead = stream_wire.OVERHEAD[config.storage]
+        self.dedupe.resize(config.duplicate_window)
+        self.transform = stream_wire.input_transform(config)
+        self.republisher = None
+        republish = stream_wire.republish_transform(config)
+        if republish is not None:
+            self.republisher = Republisher(
+                self.name_bytes, republish, config.republish.headers_only
+            )
+
+    # --- storing ---------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def keep(
+        self,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """Store an accepted message and keep the limits; returns its sequence.
+
+        `sequence` 0 takes the next one. Raises StoreError.
+        """
+        last: cython.ulonglong = 0
+        if timestamp < self.store.last_ts:
+            timestamp = self.store.last_ts
+        if self.republisher is not None:
+            last = self.store.last_for(m.subject, m.subject_len)
+        sequence = self.store.append(m, timestamp, sequence)
+        if self.republisher is not None:
+            self.republisher.note(m, sequence, timestamp, last)
+        if self.max_per_subject > 0:
+            self.trim_subject(m.subject, m.subject_len)
+        if self.max_msgs > 0 or self.max_bytes > 0:
+            self.trim()
+        if self.max_age > 0 and not self.age_armed and self.timers is not None:
+            self.timers.arm()
+        self.count_usage()
+        self.throttle(m.size)
+        return sequence
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def append_import(
+        self,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+        extra: bytes,
+    ) -> cython.ulonglong:
+        """Store a message of a mirror (its own `sequence`) or a source (0: a new one).
+
+        `extra` (may be None) are header lines, each ended by CR LF, to be added. A sequence at or
+        below the last one is known already and not stored again. Returns the sequence. Raises
+        StoreError.
+        """
+        copy: Msg = m[0]
+        body: bytes
+        block: bytes
+        if sequence and sequence <= self.store.last_seq:
+            return sequence
+        if extra is not None and extra:
+            block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.size)
+            if m.header_len:
+                body = block[: m.header_len - 2] + extra + b"\r\n" + block[m.header_len :]
+                copy.header_len = m.header_len + len(extra)
+            else:
+                body = b"NATS/1.0\r\n" + extra + b"\r\n" + block
+                copy.header_len = 12 + len(extra)
+            copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+            copy.size = PyBytes_GET_SIZE(body)
+        if self.keeps_interest and not self.wanted(copy.subject, copy.subject_len):
+            return self.skip()
+        if not timestamp:
+            timestamp = self.kernel.now_ns
+        sequence = self.keep(cython.address(copy), timestamp, sequence)
+        if self.ttl_allowed and copy.header_len and self.timers is not None:
+            self.timers.note_header(
+                sequence,
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, copy.body), copy.header_len),
+                timestamp,
+            )
+        return sequence
+
+    def import_message(
+        self,
+        subject: bytes,
+        headers: bytes,
+        payload: bytes,
+        timestamp: int,
+        sequence: int,
+        extra: bytes | None = None,
+    ) -> int:
+        """`append_import` for interpreted callers."""
+        m: Msg
+        body: bytes = headers + payload
+        m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+        m.subject_len = PyBytes_GET_SIZE(subject)
+        m.reply = m.shown = cython.NULL
+        m.reply_len = m.shown_len = 0
+        m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+        m.header_len = PyBytes_GET_SIZE(headers)
+        m.size = PyBytes_GET_SIZE(body)
+        return self.append_import(cython.address(m), timestamp, sequence, extra)
+
+    def skip(self) -> int:
+        """Use up a sequence without storing anything; returns it."""
+        sequence: cython.ulonglong = self.store.last_seq + 1
+        self.store.skip(sequence)
+        return sequence
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def throttle(self, size: cython.Py_ssize_t) -> cython.int:
+        """Count bytes that wait for durability, and hold the publisher back when they are many."""
+        self.taken_bytes += size
+        if not self.mark_seq:
+            self.mark_seq = self.store.last_seq
+            self.mark_bytes = self.taken_bytes
+        if self.taken_bytes - self.base_bytes > BACKLOG_HIGH and not self.gate.closed:
+            self.kernel.congested = self.gate
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def relieve(self) -> cython.int:
+        """Let publishers go on once enough is durable."""
+        committed: cython.ulonglong = self.store.committed
+        if self.mark_seq and committed >= self.mark_seq:
+            self.base_bytes = self.mark_bytes
+            self.mark_seq = 0
+        if committed >= self.store.last_seq or self.store.failure is not None:
+            self.base_bytes = self.taken_bytes
+            self.mark_seq = 0
+        if self.gate.waiters and self.taken_bytes - self.base_bytes <= BACKLOG_LOW:
+            self.open_gate()
+        return 0
+
+    def open_gate(self) -> None:
+        """Schedule everything that waits on the gate."""
+        waiting: list = self.gate.waiters
+        self.gate.waiters = []
+        for item in waiting:
+            self.kernel.schedule(cython.cast(Task, item))
+
+    # --- answers ---------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answer(self, m: cython.pointer(Msg), payload: bytes) -> cython.int:
+        """Answer a publisher with `payload`, after the answers that are already owed."""
+        if m.reply_len and not self.no_ack:
+            self.acks.add(m.reply, m.reply_len, 0, 0, STORED, payload)
+            self.kernel.schedule(self)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answer_stored(
+        self, m: cython.pointer(Msg), sequence: cython.ulonglong, kind: cython.int
+    ) -> cython.int:
+        """Owe the publisher a PubAck for `sequence`, as soon as that is durable."""
+        if m.reply_len and not self.no_ack:
+            self.acks.add(m.reply, m.reply_len, sequence, sequence, kind, None)
+            if self.store.committed >= sequence:
+                self.kernel.schedule(self)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answer_later(
+        self, m: cython.pointer(Msg), sequence: cython.ulonglong, payload: bytes
+    ) -> cython.int:
+        """Owe the publisher `payload`, as soon as `sequence` is durable."""
+        if m.reply_len and not self.no_ack:
+            self.acks.add(m.reply, m.reply_len, sequence, sequence, STORED, payload)
+            if self.store.committed >= sequence:
+                self.kernel.schedule(self)
+        return 0
+
+    def answer_text(self, reply: bytes, sequence: int, payload: bytes, empty: bool = False) -> None:
+        """`answer_later` for interpreted callers; `empty` sends a message without payload."""
+        if reply and not self.no_ack:
+            self.acks.add(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply)),
+                PyBytes_GET_SIZE(reply),
+                sequence,
+                sequence,
+                EMPTY if empty else STORED,
+                payload,
+            )
+            self.kernel.schedule(self)
+
+    def ack_start(self) -> bytes:
+        """What every PubAck starts with."""
+        return self.acks.head
+
+    def load_ids(self) -> None:
+        """Fill the deduplication window with the ids of stored messages, once after a start."""
+        self.dedupe.loaded = True
+        stream_wire.load_ids(self.store, self.dedupe, self.kernel.clock())
+
+    def error_payload(self, error: object) -> bytes:
+        """The PubAck form of an error."""
+        return stream_wire.ack_error(self.name, error)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """Release what is durable now."""
+        committed: cython.ulonglong = self.store.committed
+        if self.deleted:
+            return 0
+        self.acks.release(self.account, committed)
+        if self.republisher is not None:
+            self.republisher.release(self.account, committed)
+        if self.store.failure is not None and len(self.acks):
+            self.acks.fail(self.account, self.error_payload(stream_wire.store_error(self.store)))
+        self.relieve()
+        self.wake_consumers()
+        return 0
+
+    @cython.ccall
+    def wake_consumers(self):
+        """Have every consumer look for something to deliver."""
+        for item in self.active:
+            self.kernel.schedule(cython.cast(Consumer, item))
+
+    # --- consumers and retention -----------------------------------------------------------
+
+    @cython.ccall
+    def consumers_changed(self):
+        """Note that `consumers`, or what one of them filters, is not what it was."""
+        wanted: list = []
+        self.active = list(self.consumers.values())
+        for consumer in self.active:
+            wanted.extend(stream_wire.consumer_filters(consumer.config))
+        self.interests = (b">",) if b">" in wanted else tuple(wanted)
+        if self.keeps_interest and self.store.messages and self.node is not None:
+            self.node.sweep(self)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def wanted(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+        """Whether some consumer's filter matches a subject."""
+        pattern: bytes
+        for item in self.interests:
+            pattern = cython.cast(bytes, item)
+            if subject_matches(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(pattern)),
+                PyBytes_GET_SIZE(pattern),
+                subject,
+                n,
+            ):
+                return True
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def consumer_acked(self, sequence: cython.ulonglong) -> cython.int:
+        """A consumer is done with `sequence`; drop it when retention says so."""
+        if self.keeps_work:
+            self.drop(sequence)
+            self.count_usage()
+        elif self.keeps_interest and not self.needed(sequence):
+            self.drop(sequence)
+            self.count_usage()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def needed(self, sequence: cython.ulonglong) -> cython.bint:
+        """Whether some consumer has still to acknowledge `sequence`."""
+        for item in self.active:
+            if cython.cast(Consumer, item).needs(sequence):
+                return True
+        return False
+
+    def sweep_some(self, start: int, most: int) -> int:
+        """Drop up to `most` messages from `start` on that interest no longer holds.
+
+        Returns where to go on, 0 at the end.
+        """
+        at: cython.ulonglong = start
+        left: cython.longlong = most
+        everything = self.store.filter(())
+        if not self.keeps_interest:
+            return 0
+        while left > 0:
+            at = self.store.next_match(everything, at)
+            if not at:
+                break
+            if not self.needed(at):
+                self.drop(at)
+            at += 1
+            left -= 1
+        self.count_usage()
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def drop(self, sequence: cython.ulonglong) -> cython.int:
+        """Remove a message without a request; consumers that hold it are told. 1 when it was there."""
+        if not self.store.remove(sequence, False):
+            return 0
+        for item in self.active:
+            cython.cast(Consumer, item).removed(sequence)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def trim(self) -> cython.int:
+        """Drop the oldest messages until `max_msgs` and `max_bytes` hold."""
+        while (
+            self.max_msgs > 0
+            and self.store.messages > cython.cast(cython.ulonglong, self.max_msgs)
+        ):
+            self.drop(self.store.first_seq)
+        while (
+            self.max_bytes > 0
+            and self.store.messages > 0
+            and self.store.bytes > cython.cast(cython.ulonglong, self.max_bytes)
+        ):
+            self.drop(self.store.first_seq)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def trim_subject(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+        """Drop the oldest messages of a subject until `max_msgs_per_subject` holds."""
+        oldest: cython.ulonglong
+        while self.store.count_for(subject, n) > cython.cast(
+            cython.ulonglong, self.max_per_subject
+        ):
+            oldest = self.store.first_for(subject, n)
+            if not oldest or not self.drop(oldest):
+                break
+        return 0
+
+    def trim_all(self) -> None:
+        """Make a changed configuration's limits hold for what is stored."""
+        text: bytes
+        if self.max_per_subject > 0:
+            for row in self.store.subjects_matching(b">"):
+                text = row[0]
+                self.trim_subject(
+                    cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text)), len(text)
+                )
+        self.trim()
+        self.count_usage()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def count_usage(self) -> cython.int:
+        """Tell the account how many bytes this stream holds."""
+        held: cython.longlong = self.store.bytes
+        if held != self.counted_bytes:
+            self.usage.change(held - self.counted_bytes)
+            self.counted_bytes = held
+        return 0
+
+    # --- requests --------------------------------------------------------------------------
+
+    def delete_message(self, sequence: int, erase: bool) -> bool:
+        """Delete one message; False when it is not there."""
+        if not self.store.delete(sequence, erase):
+            return False
+        for item in self.active:
+            cython.cast(Consumer, item).removed(sequence)
+        self.count_usage()
+        return True
+
+    def purge(self, subject: bytes = b"", sequence: int = 0, keep: int = 0) -> int:
+        """Remove messages of `subject` (b"": all) below `sequence`, or all but the last `keep`.
+
+        Returns how many. Raises StoreError.
+        """
+        gone: int = self.store.purge(subject or b">", sequence, keep)
+        if gone:
+            for item in self.active:
+                stream_wire.tell_purged(item)
+            self.count_usage()
+        return gone
+
+    # --- life ------------------------------------------------------------------------------
+
+    def listen(self, sinks: list) -> None:
+        """Replace the stream's sinks in its account."""
+        for sink in self.sinks:
+            self.account.remove(sink)
+        self.sinks = sinks
+        for sink in sinks:
+            self.account.insert(sink)
+
+    def stop(self, deleted: bool) -> None:
+        """End: no more sinks, timers or answers. The data is the node's to close or delete."""
+        self.listen([])
+        self.deleted = True
+        self.gate.closed = True
+        self.open_gate()
+        if self.timers is not None:
+            self.timers.stop()
+        self.acks.clear()
+        self.store.listener = None
+        if deleted:
+            self.usage.change(-self.counted_bytes)
+            self.counted_bytes = 0
+
+    def refusal(self, kind: object) -> bytes:
+        """The PubAck form of an error whose text never changes, made once."""
+        text = self.error_texts.get(kind.err_code)
+        if text is None:
+            text = self.error_texts[kind.err_code] = self.error_payload(kind.error())
+        return text

@@ -1,0 +1,53 @@
+"""What this process uses of the machine, read from the kernel without further packages."""
+
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+SAMPLE_S = 1.0
+"""Processor use is averaged over at least this long."""
+
+_PAGE = resource.getpagesize()
+
+
+class ProcessUse:
+    """Memory and processor use of this process."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._spent = _processor_seconds()
+        self._percent = 0.0
+
+    def memory(self) -> int:
+        """Resident bytes; the highest so far where the kernel does not tell the present ones."""
+        try:
+            return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+        except (OSError, IndexError, ValueError):
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            return peak if sys.platform == "darwin" else peak * 1024
+
+    def processor(self) -> float:
+        """Percent of one core used since the last sample."""
+        now = time.monotonic()
+        if now - self._since >= SAMPLE_S:
+            spent = _processor_seconds()
+            self._percent = round((spent - self._spent) / (now - self._since) * 100, 1)
+            self._since, self._spent = now, spent
+        return self._percent
+
+
+def cores() -> int:
+    """Processors of the machine."""
+    return os.cpu_count() or 1
+
+
+def usable_cores() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores()
+
+
+def _processor_seconds() -> float:
+    times = os.times()
+    return times.user + times.system

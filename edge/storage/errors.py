@@ -1,0 +1,34 @@
+"""What can go wrong with stored data. `StoreError` is the root; callers map it to JetStream codes."""
+
+
+class StoreError(Exception):
+    """Something that storage refused or could not do."""
+
+
+class StoreFull(StoreError):
+    """No room on the device, in the log or below a configured limit; appends may work again later."""
+
+
+class StoreFailed(StoreError):
+    """A write or sync failed. Nothing is acknowledged until the data is safe elsewhere."""
+
+
+class StoreClosed(StoreError):
+    """The store was deleted or its node was closed."""
+
+
+class Damaged(StoreError):
+    """A stored message does not match its checksums. It is never served; the rest is unharmed."""
+
+    def __init__(self, sequence: int, reason: str):
+        super().__init__(f"message {sequence} is damaged: {reason}")
+        self.sequence = sequence
+        self.reason = reason
+
+
+class StoreLocked(StoreError):
+    """Another process uses the directory."""
+
+
+class FormatError(StoreError):
+    """The directory was written by another program, or by a newer version of this one."""

@@ -1,0 +1,256 @@
+"""Subjects of one stream, numbered, so that a message carries four bytes instead of its subject.
+
+Open addressing with backward-shift deletion. A number whose last message went away is handed out
+again; `stamp` tells the meanings of one number apart, and `fresh` lists numbers in the order in
+which they got a meaning, so that filters learn of new subjects without looking at all of them.
+"""
+
+import secrets
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.libc.stdlib import free, malloc, realloc
+from cython.cimports.libc.string import memcmp, memcpy, memset
+
+# A filter that missed more new subjects than this looks at all subjects again.
+FRESH_MAX = cython.declare(cython.uint, 65536)
+MULTIPLIER = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.inline
+@cython.exceptval(check=False)
+def hash_text(
+    seed: cython.ulonglong, text: cython.p_const_uchar, n: cython.Py_ssize_t
+) -> cython.uint:
+    """Seeded multiply-mix over eight bytes at a time; not for untrusted sizes beyond a subject."""
+    h: cython.ulonglong = seed ^ (cython.cast(cython.ulonglong, n) * MULTIPLIER)
+    word: cython.ulonglong
+    while n >= 8:
+        memcpy(cython.address(word), text, 8)
+        h = (h ^ word) * MULTIPLIER
+        h ^= h >> 29
+        text += 8
+        n -= 8
+    if n:
+        word = 0
+        memcpy(cython.address(word), text, n)
+        h = (h ^ word) * MULTIPLIER
+    h ^= h >> 32
+    return cython.cast(cython.uint, h)
+
+
+@cython.cclass
+class SubjectTable:
+    """Numbers for subjects, with what is stored of each."""
+
+    def __cinit__(self):
+        self.capacity = 8
+        self.items = cython.cast(cython.pointer(Subject), malloc(8 * cython.sizeof(Subject)))
+        self.mask = 15
+        self.slots = cython.cast(cython.p_uint, malloc(16 * cython.sizeof(cython.uint)))
+        if self.items == cython.NULL or self.slots == cython.NULL:
+            raise MemoryError
+        memset(self.items, 0, 8 * cython.sizeof(Subject))
+        memset(self.slots, 0, 16 * cython.sizeof(cython.uint))
+        self.used = 1
+        self.seed = secrets.randbits(64)
+
+    def __dealloc__(self):
+        number: cython.uint
+        if self.items != cython.NULL:
+            for number in range(1, self.used):
+                free(self.items[number].text)
+        free(self.items)
+        free(self.slots)
+        free(self.unused)
+        free(self.fresh)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def find(self, text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint:
+        """Number of a subject, 0 when it is not known."""
+        h: cython.uint = hash_text(self.seed, text, n)
+        i: cython.uint = h & self.mask
+        number: cython.uint
+        while True:
+            number = self.slots[i]
+            if number == 0:
+                return 0
+            if (
+                self.items[number].hash == h
+                and self.items[number].size == n
+                and memcmp(self.items[number].text, text, n) == 0
+            ):
+                return number
+            i = (i + 1) & self.mask
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def intern(self, text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint:
+        """Number of a subject, given one when it is new."""
+        number: cython.uint = self.find(text, n)
+        i: cython.uint
+        s: cython.pointer(Subject)
+        copy: cython.p_uchar
+        if number:
+            return number
+        if self.live >= (self.mask + 1) - ((self.mask + 1) >> 2):
+            self.grow_slots()
+        copy = cython.cast(cython.p_uchar, malloc(n + 1))
+        if copy == cython.NULL:
+            raise MemoryError
+        try:
+            number = self.take_number()
+        except MemoryError:
+            free(copy)
+            raise
+        memcpy(copy, text, n)
+        s = cython.address(self.items[number])
+        memset(s, 0, cython.sizeof(Subject))
+        s.text = copy
+        s.size = cython.cast(cython.uint, n)
+        s.hash = hash_text(self.seed, text, n)
+        self.stamps += 1
+        s.stamp = self.stamps
+        i = s.hash & self.mask
+        while self.slots[i]:
+            i = (i + 1) & self.mask
+        self.slots[i] = number
+        self.live += 1
+        self.note_fresh(number)
+        return number
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def take_number(self) -> cython.uint:
+        """A number without meaning."""
+        capacity: cython.uint
+        grown: cython.p_void
+        if self.unused_count:
+            self.unused_count -= 1
+            return self.unused[self.unused_count]
+        if self.used == self.capacity:
+            capacity = self.capacity * 2
+            if capacity <= self.capacity:
+                raise MemoryError("too many subjects")
+            grown = realloc(
+                self.items, cython.cast(cython.size_t, capacity) * cython.sizeof(Subject)
+            )
+            if grown == cython.NULL:
+                raise MemoryError
+            self.items = cython.cast(cython.pointer(Subject), grown)
+            self.capacity = capacity
+        self.used += 1
+        return self.used - 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def grow_slots(self) -> cython.int:
+        """Double the hash table."""
+        size: cython.size_t = (cython.cast(cython.size_t, self.mask) + 1) * 2
+        slots: cython.p_uint = cython.cast(
+            cython.p_uint, malloc(size * cython.sizeof(cython.uint))
+        )
+        old: cython.uint
+        number: cython.uint
+        i: cython.uint
+        mask: cython.uint = cython.cast(cython.uint, size - 1)
+        if slots == cython.NULL:
+            raise MemoryError
+        memset(slots, 0, size * cython.sizeof(cython.uint))
+        for old in range(self.mask + 1):
+            number = self.slots[old]
+            if number:
+                i = self.items[number].hash & mask
+                while slots[i]:
+                    i = (i + 1) & mask
+                slots[i] = number
+        free(self.slots)
+        self.slots = slots
+        self.mask = mask
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_fresh(self, number: cython.uint) -> cython.int:
+        """Remember that `number` has a new meaning; forgets all when too many were noted."""
+        if self.fresh == cython.NULL:
+            self.fresh = cython.cast(
+                cython.p_uint, malloc(cython.sizeof(cython.uint) * FRESH_MAX)
+            )
+            if self.fresh == cython.NULL:
+                raise MemoryError
+        if self.fresh_count == FRESH_MAX:
+            self.fresh_base += FRESH_MAX
+            self.fresh_count = 0
+        self.fresh[self.fresh_count] = number
+        self.fresh_count += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def release(self, number: cython.uint) -> cython.int:
+        """Forget a subject of which nothing is stored any more."""
+        s: cython.pointer(Subject) = cython.address(self.items[number])
+        hole: cython.uint = s.hash & self.mask
+        i: cython.uint
+        home: cython.uint
+        grown: cython.p_void
+        capacity: cython.uint
+        if self.unused_count == self.unused_capacity:
+            capacity = self.unused_capacity * 2 or 16
+            grown = realloc(
+                self.unused, cython.cast(cython.size_t, capacity) * cython.sizeof(cython.uint)
+            )
+            if grown == cython.NULL:
+                raise MemoryError
+            self.unused = cython.cast(cython.p_uint, grown)
+            self.unused_capacity = capacity
+        while self.slots[hole] != number:
+            hole = (hole + 1) & self.mask
+        i = hole
+        while True:
+            i = (i + 1) & self.mask
+            if self.slots[i] == 0:
+                break
+            home = self.items[self.slots[i]].hash & self.mask
+            if ((i - home) & self.mask) >= ((i - hole) & self.mask):
+                self.slots[hole] = self.slots[i]
+                hole = i
+        self.slots[hole] = 0
+        free(s.text)
+        s.text = cython.NULL
+        s.size = 0
+        s.count = 0
+        s.stamp = 0
+        self.unused[self.unused_count] = number
+        self.unused_count += 1
+        self.live -= 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def clear(self) -> cython.int:
+        """Forget every subject at once."""
+        number: cython.uint
+        for number in range(1, self.used):
+            free(self.items[number].text)
+            self.items[number].text = cython.NULL
+            self.items[number].stamp = 0
+            self.items[number].count = 0
+        memset(self.slots, 0, (cython.cast(cython.size_t, self.mask) + 1) * 4)
+        self.fresh_base += self.fresh_count + 1
+        self.fresh_count = 0
+        self.used = 1
+        self.unused_count = 0
+        self.live = 0
+        return 0
+
+    @cython.cfunc
+    def text(self, number: cython.uint) -> bytes:
+        return PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, self.items[number].text), self.items[number].size
+        )

