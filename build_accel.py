@@ -31,6 +31,8 @@ COMPILED = (
     "edge/jetstream/stream.py",
     "edge/jetstream/expiry.py",
     "edge/jetstream/ingest.py",
+    "federation/rules.py",
+    "federation/leaf_conn.py",
 )
 
 

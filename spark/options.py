@@ -20,7 +20,7 @@ OPTIONS = {
     "domain": "JetStream domain: the API is reached as $JS.<domain>.API",
     "subjects": "comma-separated subject filters; default everything",
     "starting": "earliest, or the first sequence to read",
-    "ending": "latest, or the last sequence to read; fixed when the DataFrame is loaded",
+    "ending": "latest (fixed at load; at each action with .schema()), or the last sequence",
     "partitions": "how many tasks read one stream, 1 to 10000; default by size",
     "columns": "comma-separated metadata columns: " + ", ".join(META_COLUMNS),
     "headers": "off, map (string to string) or raw (bytes)",

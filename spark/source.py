@@ -35,7 +35,8 @@ class HeadwaterSource(DataSource):
 
     The sequences to read are fixed when the DataFrame is loaded: every action on it, also in
     a self-join, sees the same rows. Spark makes this object once per load and ships copies of
-    it, hence the planning in the constructor.
+    it, hence the planning in the constructor. Only with `.schema(...)` Spark makes a new one
+    for every action; the option `ending` fixes the end then.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -224,7 +224,7 @@ class _Text:
 
 @cython.cfunc
 @cython.inline
-@cython.exceptval(-1, check=False)
+@cython.exceptval(check=False)
 def _digits(source: cython.p_char, size: cython.Py_ssize_t) -> int64_t:
     """An unsigned decimal number of 1 to 18 digits; -1 when it is not one."""
     i: cython.Py_ssize_t

@@ -154,9 +154,12 @@ class ClientConn(Conn):
                 self.fail("maximum control line exceeded", "Maximum Control Line Exceeded")
                 break
             c = data[pos] | 32
-            if c == 112 and line > 4 and (data[pos + 1] | 32) == 117 and self.ready:
+            if not self.ready and c != 99 and line > 1:
+                self.server.first_verb(self)
+                continue
+            if c == 112 and line > 4 and (data[pos + 1] | 32) == 117:
                 used = self.message(data + pos, line, at + 1, n - pos - line - 1, False)
-            elif c == 104 and line > 5 and (data[pos + 1] | 32) == 112 and self.ready:
+            elif c == 104 and line > 5 and (data[pos + 1] | 32) == 112:
                 used = self.message(data + pos, line, at + 1, n - pos - line - 1, True)
             else:
                 if line > 0 and data[pos + line - 1] == 13:
@@ -272,7 +275,6 @@ class ClientConn(Conn):
             is_valid(m.subject, m.subject_len) and is_literal(m.subject, m.subject_len)
         ):
             self.queue(b"-ERR 'Invalid Publish Subject'\r\n")
-            return 0
         if self.account.mappings is not None:
             subject = self.account.mappings.apply(subject)
             m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
@@ -381,10 +383,6 @@ class ClientConn(Conn):
             self.server.pong(self)
         elif head.startswith(b"CONNECT"):
             self.connect(line[7:].strip())
-        elif not self.ready:
-            self.server.first_verb(self, line)
-            if self.ready and not self.closed:
-                self.verb(line)
         elif head.startswith((b"SUB ", b"SUB\t")):
             self.subscribe(line[4:].split())
         elif head.startswith((b"UNSUB ", b"UNSUB\t")):
@@ -405,8 +403,8 @@ class ClientConn(Conn):
             self.fail("Unknown Protocol Operation", "Protocol Violation")
             return
         self.options = fields
-        self.verbose = bool(fields.get("verbose", False))
-        self.pedantic = bool(fields.get("pedantic", False))
+        self.verbose = bool(fields.get("verbose", True))
+        self.pedantic = bool(fields.get("pedantic", True))
         self.echo = bool(fields.get("echo", True))
         self.headers = bool(fields.get("headers", False)) and self.server.headers_supported
         self.no_responders = bool(fields.get("no_responders", False))

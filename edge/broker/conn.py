@@ -5,6 +5,8 @@ mean is for the subclasses (`parse`). Both buffers are bounded: the unparsed one
 refuses, the unsent one by `max_pending`, beyond which the peer is cut as a slow consumer.
 """
 
+import logging
+
 import cython
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
@@ -26,6 +28,8 @@ OUT_INITIAL = cython.declare(cython.Py_ssize_t, 16 << 10)
 OUT_KEPT = cython.declare(cython.Py_ssize_t, 1 << 20)
 # How long a closed connection still reads, so that its last error line is not lost to a reset.
 LINGER_S = 0.5
+
+log = logging.getLogger("headwater.broker")
 
 
 @cython.cclass
@@ -116,6 +120,9 @@ class Conn(Endpoint):
                     self.feed(
                         PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
                     )
+            except Exception:
+                log.exception("cid %d: what came in could not be handled", self.cid)
+                self.close("Parse Error")
             finally:
                 kernel.kicked = kicked
         kernel.turn()
@@ -274,7 +281,11 @@ class Conn(Endpoint):
                 cython.cast(cython.p_char, self.out + self.out_start), self.out_end - self.out_start
             )
             self.out_start = self.out_end = 0
-        self.wire += self.filter.send(data)
+        try:
+            self.wire += self.filter.send(data)
+        except OSError:
+            self.close("Write Error")
+            return 0
         while self.wire:
             try:
                 taken = self.sock.send(self.wire)

@@ -227,8 +227,7 @@ class Kernel:
                     batch = self.tasks
                     self.tasks = []
                     self.run_all(batch)
-                for item in self.enders:
-                    cython.cast(Task, item).run()
+                self.run_all(self.enders)
                 if not self.dirty:
                     break
                 batch = self.dirty

@@ -218,12 +218,10 @@ class Sessions:
             subscriptions if subscriptions > 0 else self.options.max_subscriptions
         )
 
-    def first_verb(self, conn: ClientConn, line: bytes) -> None:
+    def first_verb(self, conn: ClientConn) -> None:
         """A verb came before CONNECT: an implicit login where that is configured."""
-        if self.options.no_auth_user:
-            self.login(conn, {})
-            return
-        conn.refuse("Authorization Violation", "Authentication Failure")
+        if not self.options.no_auth_user or not self.login(conn, {}):
+            conn.refuse("Authorization Violation", "Authentication Failure")
 
     def _login_expired(self, conn: ClientConn) -> None:
         if not conn.ready:

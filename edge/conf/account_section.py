@@ -91,19 +91,19 @@ def _check_destinations(
         seen.add(identity)
         total = totals.get(destination.cluster, 0) + destination.weight
         totals[destination.cluster] = total
-        tokens = destination.subject.split(".")
-        if not is_valid_subject(destination.subject) and "{{" not in destination.subject:
-            reader.error(
-                value, f'Error adding mapping for "{source}": invalid destination '
-                f'"{destination.subject}"'
-            )
-        elif "*" in tokens or (">" in tokens) != (">" in source.split(".")):
-            reader.error(
-                value, f'Error adding mapping for "{source}": invalid mapping destination: '
-                f'invalid transform "{destination.subject}"'
-            )
+        _check_transform(reader, value, source, destination.subject)
     if any(total > FULL_WEIGHT for total in totals.values()):
         reader.error(value, "total weight needs to be <= 100")
+
+
+def _check_transform(reader: Reader, value: Value, source: str, destination: str) -> None:
+    # Compiled code that a node without mappings need not load to read its configuration.
+    from headwater.edge.subjects.transform import TransformError, transform
+
+    try:
+        transform(source, destination)
+    except TransformError as error:
+        reader.error(value, f'Error adding mapping for "{source}" to "{destination}": {error}')
 
 
 def _weight(reader: Reader, key: str, value: Value, target: MappingDestination) -> None:

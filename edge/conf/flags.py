@@ -134,8 +134,9 @@ def _configure(action: str, given: Given, path: str) -> Invocation:
         loaded = load_file(path)
         options, warnings = loaded.options, loaded.warnings
     _apply(options, given)
-    from headwater.edge.conf.validate import validate
+    from headwater.edge.conf.validate import complete, validate
 
+    complete(options)
     problems = validate(options)
     if problems:
         raise ConfigError(problems)

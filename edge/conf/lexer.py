@@ -219,7 +219,7 @@ class Lexer:
         self.position += 1
         while self.peek() and self.peek() in "bBiI":
             self.position += 1
-        if not self._number_may_end() and not self._at_digit():
+        if not self._number_may_end():
             return self._bare(start)
         return self._integer(start, digits_end)
 

@@ -29,13 +29,29 @@ COMPRESSION_MODES = frozenset(
     )
 )
 
+_ZERO_IS_DEFAULT = (
+    "host",
+    "port",
+    "max_payload",
+    "max_pending",
+    "max_connections",
+    "max_control_line",
+    "max_closed_clients",
+    "ping_interval",
+    "ping_max",
+    "write_deadline",
+    "lame_duck_duration",
+    "lame_duck_grace",
+    "connect_error_reports",
+    "reconnect_error_reports",
+)
 _FORBIDDEN_HEADERS = ("host", "content-length", "connection", "upgrade", "nats-no-masking")
 
 
 def validate(options: Options) -> list[str]:
     """Everything about `options` that does not fit together; empty when all is well.
 
-    Completes them where one part decides another: the system account of an operator's token.
+    They must be complete.
     """
     return [
         *_check_limits(options),
@@ -46,6 +62,32 @@ def validate(options: Options) -> list[str]:
         *_check_jetstream(options),
         *_check_websocket(options),
     ]
+
+
+def complete(options: Options) -> None:
+    """Put defaults where a zero or an empty text means "not configured"."""
+    defaults = Options()
+    for name in _ZERO_IS_DEFAULT:
+        if not getattr(options, name):
+            setattr(options, name, getattr(defaults, name))
+    for listener in (options.websocket, options.leaf, options.cluster):
+        if listener.port and not listener.host:
+            listener.host = defaults.host
+    options.http_host = options.http_host or options.host
+    if len(options.operator.operators) == 1:
+        _complete_operator(options)
+
+
+def _complete_operator(options: Options) -> None:
+    """Take system account and resolver from the only operator's token when not configured."""
+    from headwater.security import jwt
+
+    told = jwt.decode_operator(options.operator.operators[0]).nats
+    options.system_account = options.system_account or told.system_account
+    resolver = options.operator.resolver
+    if not resolver.kind and told.account_server_url:
+        resolver.kind = "url"
+        resolver.url = told.account_server_url + "/accounts"
 
 
 def _check_limits(options: Options) -> list[str]:
@@ -77,11 +119,6 @@ def _check_operator(options: Options) -> list[str]:
     claims = [jwt.decode_operator(token) for token in operator.operators]
     named = [each.nats.system_account for each in claims if each.nats.system_account]
     problems = []
-    if not options.system_account and len(claims) == 1:
-        options.system_account = claims[0].nats.system_account
-    if not operator.resolver.kind and len(claims) == 1 and claims[0].nats.account_server_url:
-        operator.resolver.kind = "url"
-        operator.resolver.url = claims[0].nats.account_server_url + "/accounts"
     if not operator.resolver.kind:
         problems.append("operators require an account resolver to be configured")
     if options.accounts:

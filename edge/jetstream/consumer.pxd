@@ -28,6 +28,7 @@ cdef class Consumer(Progress):          # as a Task: delivers what can be delive
     cdef unsigned int deliveries        # of it, this one included
     cdef public list sinks
     cdef bint headers_only
+    cdef bint ruled                     # pull requests have to be checked against the configuration
     # Pull consumers.
     cdef public PullQueue queue         # None for a push consumer
     cdef long long checked_ns           # last time that all waiting requests were looked at

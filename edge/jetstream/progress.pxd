@@ -34,6 +34,11 @@ cdef class Progress(Task):
     cdef long long max_deliver          # 0: no limit
     cdef long long max_ack_pending      # 0: no limit
     cdef int sample_percent
+    cdef long long wall_offset          # wall clock minus monotonic clock, ns
+    cdef public bytes ack_event         # subjects of advisories and metrics
+    cdef public bytes nak_event
+    cdef public bytes term_event
+    cdef public bytes limit_event
     cdef unsigned long long unread      # matching messages from `at.next_seq` to `counted`
     cdef unsigned long long counted
     cdef bint unread_known

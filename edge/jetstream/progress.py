@@ -232,7 +232,7 @@ class Progress(Task):
             self.delta.track(
                 entry.sequence,
                 entry.consumer_seq,
-                entry.since + wall_ns() - monotonic_ns(),
+                entry.since + self.wall_offset,
                 entry.deliveries,
             )
             self.mark()
@@ -277,7 +277,8 @@ class Progress(Task):
             self.delta.exhaust(sequence, deliveries)
             self.mark()
         self.kernel.schedule(self)
-        events.max_deliveries(self, sequence, deliveries)
+        if self.account.has_interest(self.limit_event):
+            events.max_deliveries(self, sequence, deliveries)
         return 0
 
     # --- acknowledgement -------------------------------------------------------------------------
@@ -311,7 +312,12 @@ class Progress(Task):
         entry: cython.pointer(Entry) = self.pending.find(sequence)
         if entry != cython.NULL:
             self.at.acked_ns = wall_ns()
-            if sample and self.sample_percent and events.sampled(self.sample_percent):
+            if (
+                sample
+                and self.sample_percent
+                and self.kernel.random() % 100 < cython.cast(cython.ulonglong, self.sample_percent)
+                and self.account.has_interest(self.ack_event)
+            ):
                 events.ack_sample(
                     self,
                     sequence,
@@ -373,7 +379,8 @@ class Progress(Task):
         entry = self.pending.find(sequence)
         if entry == cython.NULL:
             return 0
-        events.naked(self, sequence, consumer_seq, deliveries)
+        if self.account.has_interest(self.nak_event):
+            events.naked(self, sequence, consumer_seq, deliveries)
         if delay is None or delay <= 0:
             self.pending.requeue(entry)
             self.kernel.schedule(self)
@@ -407,7 +414,8 @@ class Progress(Task):
     ) -> cython.int:
         """Take a +TERM: never deliver again."""
         answer: cython.int = self.acknowledge(sequence, consumer_seq, deliveries, False)
-        events.terminated(self, sequence, consumer_seq, deliveries, reason)
+        if self.account.has_interest(self.term_event):
+            events.terminated(self, sequence, consumer_seq, deliveries, reason)
         return answer
 
     # --- deadlines -------------------------------------------------------------------------------

@@ -187,7 +187,9 @@ class AckQueue:
             entry = self.entries[self.first]
             size = entry.reply_len + entry.payload_len
             # A receiver may be a stream that answers into this queue, which may move the arena.
-            text = buffer if size <= 512 else cython.cast(cython.p_uchar, malloc(size))
+            text = cython.address(buffer[0])
+            if size > 512:
+                text = cython.cast(cython.p_uchar, malloc(size))
             if text == cython.NULL:
                 raise MemoryError
             memcpy(text, self.arena + self.arena_start, size)
@@ -198,7 +200,7 @@ class AckQueue:
             try:
                 self.send(account, cython.address(entry), text, instead)
             finally:
-                if text != buffer:
+                if size > 512:
                     free(text)
         return sent
 

@@ -12,6 +12,7 @@ cdef class PullRequest:
     cdef public long long heartbeat_at  # monotonic ns
     cdef public bint no_wait
     cdef public bint grouped            # came as JSON, so that group rules apply
+    cdef public bint special            # has fields of a priority policy
     cdef public str group
     cdef public str pin
     cdef public long long min_pending

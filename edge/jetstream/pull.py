@@ -95,6 +95,9 @@ def parse_request(
     request.min_pending = found.min_pending
     request.min_ack_pending = found.min_ack_pending
     request.priority = found.priority
+    request.special = bool(
+        found.id or found.min_pending or found.min_ack_pending or found.priority
+    )
     return request
 
 

@@ -6,6 +6,8 @@ cdef class Step:
     cdef list tokens                    # source token positions
     cdef long long number
     cdef put(self, list out, list tokens, bytes subject)
+    cdef bytes partition(self, list tokens, bytes subject)
+    cdef list cut(self, bytes token)
 
 cdef class Transform:
     cdef public bytes source

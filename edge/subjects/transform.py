@@ -174,7 +174,7 @@ class Transform:
 
 
 def fail(token: str, reason: str) -> TransformError:
-    return TransformError(f"invalid mapping destination: {reason}: in '{token}'")
+    return TransformError(f"invalid mapping destination: {reason} in {token}")
 
 
 def take_number(text: str, token: str) -> int:
@@ -227,11 +227,13 @@ def read_call(token: str, kind: int, args: list) -> Step:
     return Step(kind, b"", [first], take_number(args[1], token))
 
 
+@cython.wraparound(True)
 def well_formed(subject: str) -> bool:
     tokens = subject.split(".")
     return bool(subject) and all(tokens) and ">" not in tokens[:-1]
 
 
+@cython.wraparound(True)
 def transform(source: str, destination: str, strict: bool = False) -> Transform:
     """Compile a transform. An empty `source` means `>`.
 
@@ -276,6 +278,7 @@ def check_mapping(source: str, destination: str) -> None:
         transform(source, destination)
 
 
+@cython.wraparound(True)
 def reversed_transform(source: str, destination: str) -> Transform:
     """The way back of a strict transform. Raises TransformError."""
     stars: list = [i for i, token in enumerate(source.split(".")) if token == "*"]

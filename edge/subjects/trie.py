@@ -132,6 +132,11 @@ class Trie:
             walk(self.root, subject, n, plain, queues)
         return Match(tuple(plain), tuple([tuple(q) for q in queues.values()]))
 
+    def find(self, subject: bytes) -> tuple:
+        """`match` for interpreted callers: (plain sinks, queue groups)."""
+        found: Match = self.match(subject, len(subject))
+        return found.plain, found.queues
+
     @cython.ccall
     def insert(self, sink: Sink):
         """Add a sink under its own subject and queue."""

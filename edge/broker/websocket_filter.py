@@ -1,0 +1,186 @@
+"""WebSocket frames between a socket and a connection (RFC 6455), over `wsproto`.
+
+Sans-IO, like the TLS filter: `receive` takes frames and gives protocol bytes, `send` the reverse.
+Message boundaries mean nothing to NATS, so payloads are passed on as they come and nothing is
+kept until a message is complete.
+"""
+
+import zlib
+from typing import Protocol
+
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.extensions import Extension, PerMessageDeflate
+from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
+from wsproto.utilities import LocalProtocolError
+
+FRAME_BYTES_MAX = 256 * 1024
+"""Longest message sent; clients bound what they accept (nats.py: 4 MiB, browsers: memory)."""
+
+COMPRESS_BYTES_MIN = 64
+"""Shorter messages are sent as they are: deflating them costs more than it saves."""
+
+INFLATED_BYTES_MAX = 64 * 1024 * 1024
+"""Longest message after inflating, as in NATS; more is an attack."""
+
+_POLICY = (
+    "Authentication Timeout",
+    "Authentication Failure",
+    "Authentication Expired",
+    "Slow Consumer (Pending Bytes)",
+    "Slow Consumer (Write Deadline)",
+    "Maximum Account Connections Exceeded",
+    "Maximum Connections Exceeded",
+    "Maximum Control Line Exceeded",
+    "Maximum Subscriptions Exceeded",
+    "Missing Account",
+    "Credentials Revoked",
+)
+CLOSE_CODES = {
+    "Client Closed": CloseReason.NORMAL_CLOSURE,
+    "Server Shutdown": CloseReason.GOING_AWAY,
+    "Stale Connection": CloseReason.GOING_AWAY,
+    "Read Error": CloseReason.GOING_AWAY,
+    "Write Error": CloseReason.GOING_AWAY,
+    "Parse Error": CloseReason.PROTOCOL_ERROR,
+    "Protocol Violation": CloseReason.PROTOCOL_ERROR,
+    "Bad Client Protocol Version": CloseReason.PROTOCOL_ERROR,
+    "Maximum Message Payload Exceeded": CloseReason.MESSAGE_TOO_BIG,
+    **dict.fromkeys(_POLICY, CloseReason.POLICY_VIOLATION),
+}
+"""Close code of each reason for which a connection ends; 1011 for all others."""
+
+
+class Filter(Protocol):
+    """What stands between a socket and a connection."""
+
+    def receive(self, data: bytes) -> bytes:
+        """Protocol bytes in what came. Raises ConnectionError at the end or when it is broken."""
+
+    def send(self, data: bytes) -> bytes:
+        """Bytes for the wire."""
+
+
+class WebSocketFilter:
+    """One WebSocket after its handshake."""
+
+    def __init__(self, *, server_side: bool = True, compression: bool = False) -> None:
+        extensions: list[Extension] = [BoundedDeflate()] if compression else []
+        role = ConnectionType.SERVER if server_side else ConnectionType.CLIENT
+        self._frames = Connection(role, extensions)
+        self._control = bytearray()
+        self._reason = ""
+        self._closing = False
+
+    def receive(self, data: bytes) -> bytes:
+        """Payloads of what came. Raises ConnectionError with the reason when it ends."""
+        if self._closing:
+            return b""
+        self._frames.receive_data(data)
+        parts: list[bytes] = []
+        for event in self._frames.events():
+            if isinstance(event, BytesMessage):
+                parts.append(event.data)
+            elif isinstance(event, TextMessage):
+                parts.append(event.data.encode())
+            elif isinstance(event, Ping):
+                self._control += self._frames.send(event.response())
+            elif isinstance(event, CloseConnection):
+                self._answer_close(event)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _answer_close(self, event: CloseConnection) -> None:
+        """The peer said goodbye, or broke the protocol: answer, and end."""
+        self._closing = True
+        by_peer = self._frames.state.name == "REMOTE_CLOSING"
+        try:
+            self._control += self._frames.send(event.response() if by_peer else event)
+        except LocalProtocolError as error:
+            raise ConnectionError("Client Closed") from error
+        raise ConnectionError("Client Closed" if by_peer else "Protocol Violation")
+
+    def send(self, data: bytes) -> bytes:
+        """Frames of `data`, after control frames that wait; a close frame last when it is time."""
+        parts = [bytes(self._control)]
+        self._control.clear()
+        if not self._closing:
+            for start in range(0, len(data), FRAME_BYTES_MAX):
+                piece = data[start : start + FRAME_BYTES_MAX]
+                parts.append(self._frames.send(BytesMessage(data=piece)))
+            if self._reason:
+                self._closing = True
+                code = CLOSE_CODES.get(self._reason, CloseReason.INTERNAL_ERROR)
+                parts.append(self._frames.send(CloseConnection(code=code, reason=self._reason)))
+        return b"".join(parts)
+
+    def finish(self, reason: str) -> None:
+        """The connection ends for `reason`: what is sent next ends with a close frame."""
+        self._reason = reason
+
+
+class FilterStack:
+    """A filter over another one: WebSocket over TLS."""
+
+    def __init__(self, outer: Filter, inner: WebSocketFilter) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def receive(self, data: bytes) -> bytes:
+        """Protocol bytes of what came from the wire. Raises ConnectionError."""
+        plain = self._outer.receive(data)
+        return self._inner.receive(plain) if plain else b""
+
+    def send(self, data: bytes) -> bytes:
+        """Bytes for the wire."""
+        return self._outer.send(self._inner.send(data))
+
+    def finish(self, reason: str) -> None:
+        """The connection ends for `reason`."""
+        self._inner.finish(reason)
+
+
+class BoundedDeflate(PerMessageDeflate):
+    """permessage-deflate without context takeover, short messages left alone, output bounded."""
+
+    def __init__(self) -> None:
+        super().__init__(client_no_context_takeover=True, server_no_context_takeover=True)
+        self._enabled = True
+        self._inflated = 0
+
+    def frame_inbound_payload_data(
+        self, proto: FrameDecoder | FrameProtocol, data: bytes
+    ) -> bytes | CloseReason:
+        """Inflate a piece, unless the message becomes too long."""
+        if not self._inbound_compressed or not self._inbound_is_compressible:
+            return data
+        assert self._decompressor is not None
+        room = INFLATED_BYTES_MAX - self._inflated
+        try:
+            piece = self._decompressor.decompress(data, room + 1)
+        except zlib.error:
+            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+        if len(piece) > room:
+            return CloseReason.MESSAGE_TOO_BIG
+        self._inflated += len(piece)
+        return piece
+
+    def frame_inbound_complete(
+        self, proto: FrameDecoder | FrameProtocol, fin: bool
+    ) -> bytes | CloseReason | None:
+        """A frame ended; after the last one of a message the count starts anew."""
+        if fin:
+            self._inflated = 0
+        return super().frame_inbound_complete(proto, fin)
+
+    def frame_outbound(
+        self,
+        proto: FrameDecoder | FrameProtocol,
+        opcode: Opcode,
+        rsv: RsvBits,
+        data: bytes,
+        fin: bool,
+    ) -> tuple[RsvBits, bytes]:
+        """Deflate what is worth it."""
+        if len(data) < COMPRESS_BYTES_MIN:
+            return rsv, data
+        return super().frame_outbound(proto, opcode, rsv, data, fin)

@@ -1,0 +1,104 @@
+"""Parts that a consumer is put together from, and what it does seldom enough to be interpreted."""
+
+import random
+from typing import Any
+
+from headwater.edge.jetstream import consumer_events as events
+from headwater.edge.jetstream.name_hash import name_hash
+from headwater.edge.jetstream.times import SECOND, parse_time
+
+ACK_POLICIES = {"none": 0, "all": 1, "explicit": 2, "flow_control": 3}
+POLICIES = {"": 0, "none": 0, "overflow": 1, "pinned_client": 2, "prioritized": 3}
+
+# An ephemeral consumer is deleted when nobody has used it for this long.
+EPHEMERAL_NS = 5 * SECOND
+# Spread, so that a client that comes back after its link was down is not raced by the timer, and
+# many consumers that were left at once do not end at once.
+_JITTER_NS = (SECOND // 10, SECOND)
+
+
+def sample_percent(config: Any) -> int:
+    """Percentage of acks that are reported."""
+    text = config.sample_freq.removesuffix("%")
+    return min(int(text), 100) if text else 0
+
+
+def patterns(config: Any) -> tuple[bytes, ...]:
+    """Subject patterns that the consumer wants; empty for everything."""
+    found = config.filter_subjects or ([config.filter_subject] if config.filter_subject else [])
+    return () if found == [">"] else tuple(subject.encode() for subject in found)
+
+
+def threshold(config: Any, current: int) -> int:
+    """ns without use after which the consumer is deleted, 0 for never; `current` is kept if apt."""
+    base = config.inactive_threshold
+    low, high = _JITTER_NS
+    if base <= 0:
+        if config.durable_name:
+            return 0
+        base = EPHEMERAL_NS
+    elif config.deliver_subject:
+        return base
+    if base + low <= current <= base + high:
+        return current
+    return base + random.randint(low, high)
+
+
+def pause_end(config: Any) -> int:
+    """Wall clock ns at which a pause ends, 0 without one."""
+    return parse_time(config.pause_until) if config.pause_until else 0
+
+
+def new_delta() -> Any:
+    """An empty record of progress."""
+    from headwater.edge.jetstream.delta import Delta
+
+    return Delta()
+
+
+def watch(consumer: Any) -> Any:
+    """Have the consumer told of interest in its deliver subject."""
+    from headwater.edge.jetstream import interest
+
+    return interest.watch(consumer.stream.account, consumer)
+
+
+def sinks(consumer: Any) -> list[Any]:
+    """Everything that the consumer listens on."""
+    from headwater.edge.jetstream.acks import AckSink, FlowSink, PullSink
+
+    stream = consumer.stream
+    domain = getattr(stream.node, "domain", "")
+    tail = f"{stream.name}.{consumer.name}."
+    long_tail = f"{domain or '_'}.{name_hash(stream.account.name)}.{tail}"
+    request = f"CONSUMER.MSG.NEXT.{tail[:-1]}"
+    found: list[Any] = [PullSink(consumer, f"$JS.API.{request}".encode())]
+    if domain:
+        found.append(PullSink(consumer, f"$JS.{domain}.API.{request}".encode()))
+    if consumer.config.ack_policy in ("all", "explicit"):
+        found.append(AckSink(consumer, f"$JS.ACK.{tail}".encode(), False))
+        found.append(AckSink(consumer, f"$JS.ACK.{long_tail}".encode(), True))
+    if consumer.config.flow_control:
+        found.append(FlowSink(consumer, f"$JS.FC.{tail}".encode()))
+        found.append(FlowSink(consumer, f"$JS.FC.{long_tail}".encode()))
+    return found
+
+
+def pin_client(consumer: Any, request: Any) -> None:
+    """Pin the client behind a pull request (ADR-42)."""
+    request.pin = events.unique_id()
+    consumer.set_pin(request.pin, consumer.stream.kernel.clock())
+    events.pinned(consumer, request.group, request.pin)
+
+
+def unpin_client(consumer: Any, reason: str) -> None:
+    """Let another client be pinned; `reason` is admin or timeout."""
+    consumer.set_pin("", 0)
+    events.unpinned(consumer, consumer.config.priority_groups[0], reason)
+
+
+def expire_consumer(consumer: Any) -> None:
+    """Delete a consumer that nobody uses any more."""
+    from headwater.edge.jetstream.consumers import delete_consumer
+
+    delete_consumer(consumer)

@@ -1,0 +1,729 @@
+"""The commit log of a node: one append-only sequence of records for everything that must survive.
+
+Records are encoded straight into the image of the active segment. At the end of a kernel turn the
+batch gets its footer and goes to the commit thread; when the thread says that it is durable, the
+stores learn how far they are committed. A log sequence number (lsn) is the number of a batch.
+
+When a write or sync fails, nothing that was pending is acknowledged. The log begins a fresh file,
+writes the pending records there, and only what is synced there counts.
+"""
+
+import asyncio
+import errno as errors_by_name
+import logging
+import os
+import struct
+from collections import deque
+from collections.abc import Callable
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
+from cython.cimports.headwater.edge.storage.commit_thread import CommitThread
+from cython.cimports.headwater.edge.storage.crc import crc32c
+from cython.cimports.headwater.edge.storage.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
+from cython.cimports.headwater.edge.storage.record import (
+    FILE_HEADER_BYTES,
+    FLAG_COPY,
+    HEADER_BYTES,
+    KIND_FOOTER,
+    KIND_MESSAGE,
+    KIND_STATE_DELETE,
+    KIND_STATE_DELTA,
+    KIND_STATE_PUT,
+    RecordHeader,
+    Run,
+    record_size,
+    seal_header,
+)
+from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.libc.string import memcpy, memset
+
+from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
+from headwater.edge.storage.log_files import LogFiles, LogHeader, Slot
+from headwater.edge.storage.states import Snapshot, StateTable
+
+# Segments that may wait to be retired before appends are refused.
+LIVE_MAX = 8
+# Retirement that is this far behind slows producers down.
+LIVE_SLOW = 5
+# Unsynced bytes at which producers are paused; a segment or this, whichever is less.
+UNSYNCED_MAX = 32 << 20
+# Begin of a footer's body: batch number, offset of the batch's first record, records.
+FOOTER = struct.Struct("<QII")
+FOOTER_BYTES = cython.declare(cython.Py_ssize_t, 16)
+RUN_BYTES = cython.declare(cython.Py_ssize_t, 24)
+RETRY_FIRST = 0.5
+RETRY_MAX = 30.0
+
+log = logging.getLogger("headwater.storage")
+
+
+@cython.cclass
+class TurnEnd(Task):
+    """Hands the batch over when the kernel's turn ends."""
+
+    log: "CommitLog"
+
+    def __init__(self, log: "CommitLog"):
+        self.log = log
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        return self.log.end_turn()
+
+
+@cython.cclass
+class CommitLog:
+    """See the module. Made by NodeStore; `start` follows once recovery has set the position."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        files: LogFiles,
+        seed: int,
+        node_id: bytes,
+        sync_interval: float = 0.0,
+    ):
+        self.kernel = kernel
+        self.files = files
+        self.directory = files.directory
+        self.segment_bytes = files.segment_bytes
+        self.seed = seed
+        self.node_id = node_id
+        self.table = StateTable()
+        self.stores = {}
+        self.live = []
+        self.keep = 1
+        self.touched = []
+        self.turn_stores = []
+        self.pending = deque()
+        self.waiters = []
+        self.gate = Endpoint()
+        self.batch = 1
+        self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
+        self.retry_delay = RETRY_FIRST
+        self.interval = sync_interval > 0
+        self.thread = CommitThread(sync_interval)
+
+    def __dealloc__(self):
+        free(self.runs)
+
+    def start(self, batch: int, chain: int, last_number: int, last_end: int) -> None:
+        """Begin a segment after what recovery found: number and end of the last one, the checksum
+        of its last record, and the first batch number. Starts the thread. Raises OSError."""
+        self.batch = batch
+        self.durable = batch - 1
+        self.thread = CommitThread(self.thread.interval_ns / 1e9, batch)
+        self.chain = chain
+        slot = self.files.take(self.segment_bytes, True)
+        self.begin_segment(slot, last_number + 1, last_number, last_end, chain)
+        self.durable_segment = self.active.number
+        self.durable_end = FILE_HEADER_BYTES
+        self.durable_chain = chain
+        done_fd = self.thread.start()
+        self.kernel.loop.add_reader(done_fd, self.on_done)
+        self.watching = True
+        self.ender = TurnEnd(self)
+        self.kernel.add_ender(self.ender)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def begin_segment(
+        self,
+        slot: object,
+        number: cython.uint,
+        previous: cython.uint,
+        previous_end: cython.Py_ssize_t,
+        previous_chain: cython.uint,
+    ) -> cython.int:
+        """Make `slot` the active segment; its header goes out with its first batch."""
+        segment: LogSegment = LogSegment(number, slot)
+        oldest = self.live[0].number if self.live else number
+        header = LogHeader(
+            number,
+            previous,
+            previous_end,
+            previous_chain,
+            oldest,
+            segment.capacity,
+            self.kernel.now_ns,
+            self.batch,
+        )
+        segment.fill(header.encode(self.seed, self.node_id), 0)
+        segment.end = FILE_HEADER_BYTES
+        segment.previous = previous
+        segment.previous_end = previous_end
+        segment.previous_chain = previous_chain
+        self.live.append(segment)
+        self.active = segment
+        self.batch_start = 0
+        return 0
+
+    @cython.cfunc
+    def reserve(self, length: cython.Py_ssize_t, message: cython.bint) -> cython.p_uchar:
+        """Where the next record goes, with room for it and for the batch's footers.
+
+        Messages leave an eighth of the last segment to other records when there is no further
+        one. Raises StoreFull, StoreFailed.
+        """
+        need: cython.Py_ssize_t = record_size(length)
+        footers: cython.Py_ssize_t = 2 * record_size(
+            FOOTER_BYTES + RUN_BYTES * (self.run_count + 1)
+        )
+        if self.failure is not None and message:
+            raise self.failure
+        if self.active.end + need + footers > self.active.capacity:
+            self.roll(need + footers, message)
+        if self.batch_records == 0 and not self.kernel.turning:
+            self.kernel.kick()
+        return self.active.image + self.active.end
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def roll(self, need: cython.Py_ssize_t, message: cython.bint) -> cython.int:
+        """End the active segment and begin the next."""
+        last: LogSegment = self.active
+        if self.closed:
+            raise StoreClosed("the log is closed")
+        if len(self.live) >= LIVE_MAX and message:
+            raise StoreFull("the device is too slow: too many log segments wait to be retired")
+        try:
+            slot = self.files.take(
+                max(self.segment_bytes, need + FILE_HEADER_BYTES), not message
+            )
+        except OSError as error:
+            raise self.no_room(error) from error
+        self.close_batch()
+        self.begin_segment(slot, last.number + 1, last.number, last.end, self.chain)
+        if self.on_retire is not None and len(self.live) > self.keep + 1:
+            self.on_retire()
+        return 0
+
+    def no_room(self, error: OSError) -> StoreError:
+        """What to raise when there is no file to go on with; appends are tried again by a timer."""
+        if error.errno not in (errors_by_name.ENOSPC, errors_by_name.EDQUOT, errors_by_name.EFBIG):
+            return StoreFailed(f"cannot make a log segment: {error}")
+        failure = StoreFull(f"no room for the log in {self.directory}: {error.strerror}")
+        if self.failure is None:
+            log.error("%s: reads go on, publishes are refused until there is room", failure)
+            self.fail(failure)
+            self.kernel.loop.call_later(self.retry_delay, self.retry_room)
+        return failure
+
+    def retry_room(self) -> None:
+        """See whether there is room again."""
+        if self.closed or not isinstance(self.failure, StoreFull):
+            return
+        try:
+            self.files.top_up()
+        except OSError:
+            self.kernel.loop.call_later(self.retry_delay, self.retry_room)
+            return
+        log.warning("there is room for the log again: publishes are accepted")
+        self.fail(None)
+
+    def fail(self, failure: StoreError | None) -> None:
+        """Set or clear what stops appends, and tell every store."""
+        store: LoggedStore
+        self.failure = failure
+        for item in self.stores.values():
+            store = item
+            store.failure = failure
+            store.scheduled_listener()
+        self.kernel.kick()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def finish(self, at: cython.p_uchar, length: cython.Py_ssize_t) -> cython.int:
+        """Seal a record whose fields and body are in place."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        size: cython.Py_ssize_t = record_size(length)
+        header.length = cython.cast(cython.uint, length)
+        header.body_crc = crc32c(0, at + HEADER_BYTES, length)
+        header.segment = self.active.number
+        header.offset = cython.cast(cython.uint, self.active.end)
+        header.chain = self.chain
+        seal_header(header, self.seed)
+        self.chain = header.header_crc
+        self.active.end += size
+        self.batch_records += 1
+        self.unsynced += size
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def add_run(self, store: LoggedStore, sequence: cython.ulonglong) -> cython.int:
+        """Note in the batch's account that it holds a message."""
+        run: cython.pointer(Run)
+        grown: cython.p_void
+        capacity: cython.uint
+        if store.run_batch == self.batch and store.run_index < self.run_count:
+            run = cython.address(self.runs[store.run_index])
+            if run.last + 1 == sequence:
+                run.last = sequence
+                return 0
+        if self.run_count == self.run_capacity:
+            capacity = self.run_capacity * 2 or 16
+            grown = realloc(self.runs, capacity * cython.sizeof(Run))
+            if grown == cython.NULL:
+                raise MemoryError
+            self.runs = cython.cast(cython.pointer(Run), grown)
+            self.run_capacity = capacity
+        run = cython.address(self.runs[self.run_count])
+        run.stream = store.stream_id
+        run.first = sequence
+        run.last = sequence
+        store.run_batch = self.batch
+        store.run_index = self.run_count
+        self.run_count += 1
+        if store.touched_batch != self.batch:
+            store.touched_batch = self.batch
+            self.touched.append(store)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def write_message(
+        self,
+        store: LoggedStore,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """Append a message; returns the address of its record."""
+        length: cython.Py_ssize_t = m.subject_len + m.size
+        at: cython.p_uchar = self.reserve(length, True)
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        header.kind = KIND_MESSAGE
+        header.flags = 0
+        header.subject_len = cython.cast(cython.uint, m.subject_len)
+        header.header_len = cython.cast(cython.uint, m.header_len)
+        header.sequence = sequence
+        header.timestamp = timestamp
+        header.stream = store.stream_id
+        memcpy(at + HEADER_BYTES, m.subject, m.subject_len)
+        memcpy(at + HEADER_BYTES + m.subject_len, m.body, m.size)
+        self.add_run(store, sequence)
+        self.finish(at, length)
+        if self.unsynced > self.high_water or len(self.live) >= LIVE_SLOW:
+            self.kernel.congested = self.gate
+        return cython.cast(cython.ulonglong, at)
+
+    @cython.ccall
+    @cython.exceptval(0, check=False)
+    def write_record(
+        self,
+        kind: cython.int,
+        stream: cython.ulonglong,
+        sequence: cython.ulonglong,
+        first: bytes,
+        second: bytes,
+        rest: bytes,
+    ) -> cython.ulonglong:
+        """Append a record that is no message; returns its lsn."""
+        a: cython.Py_ssize_t = PyBytes_GET_SIZE(first)
+        b: cython.Py_ssize_t = PyBytes_GET_SIZE(second)
+        c: cython.Py_ssize_t = PyBytes_GET_SIZE(rest)
+        at: cython.p_uchar
+        header: cython.pointer(RecordHeader)
+        if self.closed:
+            raise StoreClosed("the log is closed")
+        at = self.reserve(a + b + c, False)
+        header = cython.cast(cython.pointer(RecordHeader), at)
+        header.kind = cython.cast(cython.uchar, kind)
+        header.flags = 0
+        header.subject_len = cython.cast(cython.uint, a)
+        header.header_len = cython.cast(cython.uint, b)
+        header.sequence = sequence
+        header.timestamp = self.kernel.now_ns
+        header.stream = stream
+        memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(first), a)
+        memcpy(at + HEADER_BYTES + a, PyBytes_AS_STRING(second), b)
+        memcpy(at + HEADER_BYTES + a + b, PyBytes_AS_STRING(rest), c)
+        self.finish(at, a + b + c)
+        return self.batch
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_turn(self, store: LoggedStore) -> cython.int:
+        """Call `store.flush_turn` before the batch is handed over."""
+        if not store.turn_noted:
+            store.turn_noted = True
+            self.turn_stores.append(store)
+            if not self.kernel.turning:
+                self.kernel.kick()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def end_turn(self) -> cython.int:
+        """Hand over what this turn wrote."""
+        store: LoggedStore
+        stores: list
+        if self.closed or self.active is None:
+            return 0
+        if self.turn_stores and not isinstance(self.failure, StoreFailed):
+            stores = self.turn_stores
+            self.turn_stores = []
+            for item in stores:
+                store = item
+                store.turn_noted = False
+                try:
+                    store.flush_turn()
+                except StoreFull:
+                    self.note_turn(store)
+                except StoreError:
+                    log.exception("removals of stream %x are not durable", store.stream_id)
+        return self.close_batch()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_footer(self, flags: cython.int) -> cython.int:
+        """End the batch with its account; room for it was reserved."""
+        at: cython.p_uchar = self.active.image + self.active.end
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        runs: cython.Py_ssize_t = self.run_count * RUN_BYTES
+        begin: bytes = FOOTER.pack(
+            self.batch, max(self.batch_start, FILE_HEADER_BYTES), self.batch_records
+        )
+        header.kind = KIND_FOOTER
+        header.flags = cython.cast(cython.ushort, flags)
+        header.subject_len = 0
+        header.header_len = 0
+        header.sequence = self.batch
+        header.timestamp = self.kernel.now_ns
+        header.stream = 0
+        memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(begin), FOOTER_BYTES)
+        memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs, runs)
+        self.finish(at, FOOTER_BYTES + runs)
+        self.batch_records -= 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def close_batch(self) -> cython.int:
+        """Write the footer, twice, and queue the batch for the thread."""
+        segment: LogSegment = self.active
+        length: cython.Py_ssize_t
+        if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
+            return 0
+        self.write_footer(0)
+        self.write_footer(FLAG_COPY)
+        length = segment.end - self.batch_start
+        stores = [(store, cython.cast(LoggedStore, store).last_seq) for store in self.touched]
+        self.pending.append(
+            (self.batch, segment.number, segment.end, self.chain, stores, self.unsynced)
+        )
+        if self.thread.submit(
+            segment.fd, segment.image + self.batch_start, length, self.batch_start, self.batch
+        ):
+            raise StoreFull("the commit thread's queue is full")
+        self.batch += 1
+        self.batch_start = segment.end
+        self.batch_records = 0
+        self.run_count = 0
+        self.touched = []
+        return 0
+
+    def on_done(self) -> None:
+        """The commit thread completed or failed something."""
+        written: cython.ulonglong = 0
+        synced: cython.ulonglong = 0
+        error: cython.int
+        try:
+            os.eventfd_read(self.thread.done_fd)
+        except BlockingIOError:
+            return
+        error = self.thread.results(cython.address(written), cython.address(synced))
+        self.complete(written if self.interval else synced)
+        if error and not isinstance(self.failure, StoreFailed):
+            self.on_failure(error)
+        self.kernel.turn()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def complete(self, batch: cython.ulonglong) -> cython.int:
+        """Release what waited for batches up to `batch`."""
+        store: LoggedStore
+        left: list
+        settled: cython.Py_ssize_t = 0
+        if batch <= self.durable:
+            return 0
+        while self.pending and self.pending[0][0] <= batch:
+            number, segment, end, chain, stores, unsynced = self.pending.popleft()
+            self.durable = number
+            self.durable_segment = segment
+            self.durable_end = end
+            self.durable_chain = chain
+            settled = unsynced
+            for item, last in stores:
+                store = item
+                if last > store.committed:
+                    store.committed = last
+                    store.scheduled_listener()
+        self.settle(settled)
+        if self.waiters:
+            left = []
+            for wait in self.waiters:
+                if wait[0] <= self.durable:
+                    self.release(wait[1])
+                else:
+                    left.append(wait)
+            self.waiters = left
+        return 0
+
+    def settle(self, settled: int) -> None:
+        """Account for bytes that are durable now; let producers go on."""
+        self.unsynced -= settled
+        for i in range(len(self.pending)):
+            row = self.pending[i]
+            self.pending[i] = (*row[:5], row[5] - settled)
+        if (
+            self.gate.waiters
+            and self.unsynced <= self.high_water // 2
+            and len(self.live) < LIVE_SLOW
+        ):
+            self.open_gate()
+
+    def open_gate(self) -> None:
+        """Schedule every producer that was paused."""
+        waiters = self.gate.waiters
+        self.gate.waiters = []
+        for item in waiters:
+            self.kernel.schedule(cython.cast(Task, item))
+
+    def release(self, waiter: object) -> None:
+        """Schedule a Task, or call a callable."""
+        if isinstance(waiter, Task):
+            self.kernel.schedule(cython.cast(Task, waiter))
+        else:
+            cython.cast(object, waiter)()
+
+    @property
+    def durable_lsn(self) -> int:
+        """Every record written with an lsn up to this is durable."""
+        return self.durable
+
+    @property
+    def congested(self) -> bool:
+        """Whether producers should wait."""
+        return self.unsynced > self.high_water or len(self.live) >= LIVE_SLOW
+
+    @cython.ccall
+    def when_durable(self, lsn: cython.ulonglong, waiter: object):
+        """Schedule `waiter` (a Task), or call it, once everything up to `lsn` is durable."""
+        if lsn <= self.durable:
+            self.release(waiter)
+        else:
+            self.waiters.append((lsn, waiter))
+            if not self.kernel.turning:
+                self.kernel.kick()
+
+    async def wait_durable(self, lsn: int) -> None:
+        """Return once everything up to `lsn` is durable."""
+        if lsn <= self.durable:
+            return
+        future: asyncio.Future[None] = self.kernel.loop.create_future()
+        self.when_durable(lsn, lambda: future.done() or future.set_result(None))
+        await future
+
+    @cython.ccall
+    @cython.exceptval(0, check=False)
+    def put_state(self, owner: bytes, key: bytes, value: bytes) -> cython.ulonglong:
+        """Store the whole value of a state; returns its lsn."""
+        lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value)
+        self.table.put(owner, key, value, self.active.number)
+        return lsn
+
+    @cython.ccall
+    @cython.exceptval(0, check=False)
+    def add_delta(self, owner: bytes, key: bytes, value: bytes) -> cython.ulonglong:
+        """Store an addition to a state; returns its lsn."""
+        lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value)
+        self.table.delta(owner, key, value, self.active.number)
+        return lsn
+
+    def delete_state(self, owner: bytes, key: bytes) -> int:
+        """Forget a state; returns the lsn."""
+        lsn = self.write_record(KIND_STATE_DELETE, 0, 0, owner, key, b"")
+        self.table.delete(owner, key)
+        return lsn
+
+    def states(self, owner: bytes) -> dict[bytes, tuple[bytes | None, list[bytes]]]:
+        """key -> (value, deltas since) of everything kept for an owner."""
+        return self.table.owned(owner)
+
+    def snapshotter(self, owner: bytes, key: bytes, snapshot: Snapshot | None) -> None:
+        """Ask `snapshot()` for the whole value when the log must write it again; value and deltas
+        are not kept in memory any more. The answer may include additions that are still to be
+        logged, so deltas must bear being applied twice. None: keep them again."""
+        self.table.snapshotter(owner, key, snapshot)
+
+    def put_again(self, segment: int) -> None:
+        """Write states that live in `segment` or before at the tail, so that it can be retired."""
+        for state in self.table.due(segment):
+            if state.snapshot is not None:
+                self.put_state(state.owner, state.key, state.snapshot())
+                continue
+            value, deltas = state.value, state.deltas
+            if value is not None:
+                self.put_state(state.owner, state.key, value)
+            else:
+                self.delete_state(state.owner, state.key)
+            for delta in deltas:
+                self.add_delta(state.owner, state.key, delta)
+
+    def drop_oldest(self) -> LogSegment:
+        """Take the oldest segment out: nothing needs it any more. The caller recycles its file."""
+        segment: LogSegment = self.live.pop(0)
+        if self.gate.waiters and not self.congested:
+            self.open_gate()
+        return segment
+
+    def on_failure(self, error: int) -> None:
+        """A write or sync failed: stop, and make a new beginning soon."""
+        self.sync_failures += 1
+        reason = os.strerror(error)
+        log.error("the commit log cannot be written (%s): nothing is acknowledged", reason)
+        self.fail(StoreFailed(f"the commit log cannot be written: {reason}"))
+        self.kernel.loop.call_later(self.retry_delay, self.begin_again)
+        self.retry_delay = min(self.retry_delay * 2, RETRY_MAX)
+
+    def begin_again(self) -> None:
+        """After a failure: write everything that is not durable to a fresh file and sync that."""
+        if self.closed or not isinstance(self.failure, StoreFailed):
+            return
+        try:
+            slot = self.files.create(self.segment_bytes)
+        except OSError as error:
+            log.error("still no file to go on with: %s", error)
+            self.kernel.loop.call_later(self.retry_delay, self.begin_again)
+            return
+        self.thread.clear_error()
+        self.failure = None
+        self.rewrite_pending(slot)
+        self.close_batch()
+        self.when_durable(self.batch - 1, self.recovered)
+        self.kernel.kick()
+
+    def recovered(self) -> None:
+        """Everything that was pending is durable in the fresh file."""
+        log.warning("the commit log is written again: publishes are accepted")
+        self.retry_delay = RETRY_FIRST
+        self.fail(None)
+
+    def rewrite_pending(self, slot: Slot) -> None:
+        """Copy the records after the durable point to a segment in `slot`."""
+        segment: LogSegment
+        at: cython.Py_ssize_t
+        header: cython.pointer(RecordHeader)
+        old = [item for item in self.live if item.number >= self.durable_segment]
+        number: cython.uint = self.active.number + 1
+        touched = {store for row in self.pending for store, _ in row[4]} | set(self.touched)
+        self.pending.clear()
+        self.touched = []
+        self.run_count = 0
+        self.batch_records = 0
+        self.batch += 1
+        self.unsynced = 0
+        self.chain = self.durable_chain
+        self.begin_segment(
+            slot, number, self.durable_segment, self.durable_end, self.durable_chain
+        )
+        for item in old:
+            segment = item
+            at = self.durable_end if segment.number == self.durable_segment else FILE_HEADER_BYTES
+            while at < segment.end:
+                header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+                at += record_size(header.length)
+                if header.kind != KIND_FOOTER:
+                    self.copy_again(cython.cast(cython.p_uchar, header))
+        for item in old:
+            segment = item
+            if segment.number == self.durable_segment:
+                segment.end = self.durable_end
+            else:
+                self.live.remove(segment)
+                self.files.discard(segment.slot)
+        for store in touched:
+            if store not in self.touched:
+                self.touched.append(store)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def copy_again(self, old: cython.p_uchar) -> cython.int:
+        """Write one pending record again."""
+        source: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), old)
+        store: LoggedStore
+        at: cython.p_uchar
+        length: cython.Py_ssize_t = source.length
+        body: bytes
+        if source.kind == KIND_MESSAGE:
+            store = self.stores.get(source.stream)
+            if store is None:
+                return 0
+            at = self.reserve(length, False)
+            if not store.moved(
+                source.sequence,
+                cython.cast(cython.ulonglong, old),
+                cython.cast(cython.ulonglong, at),
+            ):
+                return 0
+            memcpy(at, old, HEADER_BYTES + length)
+            self.add_run(store, source.sequence)
+            return self.finish(at, length)
+        at = self.reserve(length, False)
+        memcpy(at, old, HEADER_BYTES + length)
+        self.finish(at, length)
+        if source.kind == KIND_STATE_PUT or source.kind == KIND_STATE_DELTA:
+            body = cython.cast(cython.p_char, old)[HEADER_BYTES : HEADER_BYTES + length]
+            owner = body[: source.subject_len]
+            key = body[source.subject_len : source.subject_len + source.header_len]
+            self.table.repin(owner, key, self.active.number)
+        return 0
+
+    def hand_over(self) -> int:
+        """Hand over what is written now, outside of a turn; returns the last lsn."""
+        self.end_turn()
+        return self.batch - 1
+
+    def finish_now(self) -> None:
+        """Write and sync everything that is queued, and stop the thread (blocks)."""
+        self.end_turn()
+        if self.watching:
+            self.watching = False
+            self.kernel.loop.remove_reader(self.thread.done_fd)
+            self.thread.stop()
+            self.complete(self.thread.synced)
+        self.closed = True
+        if self.ender in self.kernel.enders:
+            self.kernel.enders.remove(self.ender)
+
+    def position(self) -> dict[str, int]:
+        """Where the durable part of the log ends."""
+        return {
+            "segment": self.durable_segment,
+            "end": self.durable_end,
+            "batch": self.durable,
+            "chain": self.durable_chain,
+        }
+
+    def release_files(self) -> None:
+        """Close every descriptor."""
+        for segment in self.live:
+            os.close(segment.fd)
+        self.live = []
+        self.files.close()
+
+    def numbers(self) -> dict[str, int]:
+        """Counters for monitoring."""
+        return {
+            **self.thread.counters(),
+            "segments": len(self.live),
+            "unsynced": self.unsynced,
+            "sync_failures": self.sync_failures,
+            "batches": self.durable,
+        }

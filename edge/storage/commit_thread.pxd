@@ -1,0 +1,51 @@
+# The thread that writes and syncs the log. See commit_thread.py.
+from posix.time cimport timespec
+
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t*, void*)
+    int pthread_mutex_destroy(pthread_mutex_t*)
+    int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_cond_init(pthread_cond_t*, void*)
+    int pthread_cond_destroy(pthread_cond_t*)
+    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
+    int pthread_cond_timedwait(pthread_cond_t*, pthread_mutex_t*, const timespec*)
+    int pthread_cond_signal(pthread_cond_t*)
+
+cdef enum:
+    JOBS_MAX = 64
+
+cdef struct Job:                        # bytes of one file that end with a batch
+    int fd
+    const unsigned char* data
+    Py_ssize_t length
+    long long offset
+    unsigned long long batch
+
+cdef class CommitThread:
+    cdef pthread_mutex_t mutex
+    cdef pthread_cond_t wake
+    cdef Job jobs[JOBS_MAX]
+    cdef int job_count
+    cdef bint waiting
+    cdef bint stopping
+    cdef int error                      # errno of a failed write or sync; jobs are dropped while set
+    cdef unsigned long long written     # newest batch handed to the kernel
+    cdef unsigned long long synced      # newest batch on the device
+    cdef long long interval_ns          # 0: sync every time
+    cdef long long last_sync_ns
+    cdef int done_fd                    # an eventfd, readable when something completed
+    cdef int dirty_fd                   # written and not yet synced; -1
+    cdef unsigned long long syncs
+    cdef unsigned long long bytes_written
+    cdef object thread
+    cdef int submit(self, int fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch) noexcept nogil
+    cdef void loop(self) noexcept nogil
+    cdef int take(self, Job* jobs) noexcept nogil
+    cdef int write_jobs(self, Job* jobs, int count) noexcept nogil
+    cdef int sync(self) noexcept nogil
+    cdef int results(self, unsigned long long* written, unsigned long long* synced) noexcept nogil

@@ -1,0 +1,250 @@
+"""The one thread that writes and syncs the commit log, without ever needing the GIL.
+
+It loops: take everything that is queued, `pwrite`, `fdatasync`, publish the number of the last
+batch and signal an eventfd that the event loop watches. While it syncs one batch, the next ones
+queue up (adjacent ones as one job). With an interval it publishes what is written at once and
+syncs by the clock. After a failed write or sync it drops what is queued, and says so, until the
+log has made a new beginning: a sync that failed once cannot be trusted the second time.
+"""
+
+import os
+import threading
+
+import cython
+from cython.cimports.libc.errno import EINTR, EIO, errno
+from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from cython.cimports.posix.unistd import fdatasync, pwrite, write
+
+SECOND_NS = cython.declare(cython.longlong, 1000000000)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def monotonic_ns() -> cython.longlong:
+    now: timespec
+    clock_gettime(CLOCK_MONOTONIC, cython.address(now))
+    return cython.cast(cython.longlong, now.tv_sec) * SECOND_NS + now.tv_nsec
+
+
+@cython.cclass
+class CommitThread:
+    """Owns the thread, its queue and its eventfd; knows files by descriptor only."""
+
+    def __cinit__(self, interval: float = 0.0, first_batch: int = 1):
+        pthread_mutex_init(cython.address(self.mutex), cython.NULL)
+        pthread_cond_init(cython.address(self.wake), cython.NULL)
+        self.interval_ns = cython.cast(cython.longlong, interval * 1e9)
+        self.dirty_fd = -1
+        self.written = first_batch - 1
+        self.synced = first_batch - 1
+        self.done_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.last_sync_ns = monotonic_ns()
+
+    def __dealloc__(self):
+        pthread_cond_destroy(cython.address(self.wake))
+        pthread_mutex_destroy(cython.address(self.mutex))
+
+    def start(self) -> int:
+        """Start the thread; returns the eventfd to watch."""
+        self.thread = threading.Thread(target=self.run, name="headwater-commit", daemon=True)
+        self.thread.start()
+        return self.done_fd
+
+    def run(self) -> None:
+        with cython.nogil:
+            self.loop()
+
+    def stop(self) -> None:
+        """Write and sync what is queued, then end the thread."""
+        with cython.nogil:
+            pthread_mutex_lock(cython.address(self.mutex))
+            self.stopping = True
+            pthread_cond_signal(cython.address(self.wake))
+            pthread_mutex_unlock(cython.address(self.mutex))
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+            os.close(self.done_fd)
+
+    def clear_error(self) -> None:
+        """Accept jobs again; those that were queued meanwhile are gone."""
+        with cython.nogil:
+            pthread_mutex_lock(cython.address(self.mutex))
+            self.error = 0
+            self.job_count = 0
+            self.dirty_fd = -1
+            pthread_mutex_unlock(cython.address(self.mutex))
+
+    def counters(self) -> dict[str, int]:
+        """Syncs and bytes written since the start."""
+        return {"syncs": self.syncs, "bytes_written": self.bytes_written}
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def submit(
+        self,
+        fd: cython.int,
+        data: cython.p_const_uchar,
+        length: cython.Py_ssize_t,
+        offset: cython.longlong,
+        batch: cython.ulonglong,
+    ) -> cython.int:
+        """Queue bytes that end with `batch`; -1 when the queue is full."""
+        last: cython.pointer(Job)
+        answer: cython.int = 0
+        pthread_mutex_lock(cython.address(self.mutex))
+        last = cython.address(self.jobs[self.job_count - 1 if self.job_count else 0])
+        if self.error:
+            answer = 0
+        elif self.job_count and last.fd == fd and last.data + last.length == data:
+            last.length += length
+            last.batch = batch
+        elif self.job_count == JOBS_MAX:
+            answer = -1
+        else:
+            last = cython.address(self.jobs[self.job_count])
+            last.fd = fd
+            last.data = data
+            last.length = length
+            last.offset = offset
+            last.batch = batch
+            self.job_count += 1
+        if self.waiting:
+            pthread_cond_signal(cython.address(self.wake))
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return answer
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def results(
+        self,
+        written: cython.pointer(cython.ulonglong),
+        synced: cython.pointer(cython.ulonglong),
+    ) -> cython.int:
+        """What completed so far; returns the errno of a failure, 0 without."""
+        error: cython.int
+        pthread_mutex_lock(cython.address(self.mutex))
+        written[0] = self.written
+        synced[0] = self.synced
+        error = self.error
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return error
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def take(self, jobs: cython.pointer(Job)) -> cython.int:
+        """Wait for jobs or for the next sync by the clock; -1 when the thread shall end."""
+        count: cython.int
+        i: cython.int
+        due: timespec
+        left: cython.longlong
+        pthread_mutex_lock(cython.address(self.mutex))
+        while self.job_count == 0 and not self.stopping:
+            self.waiting = True
+            if self.interval_ns and self.dirty_fd >= 0:
+                left = self.last_sync_ns + self.interval_ns - monotonic_ns()
+                if left <= 0:
+                    break
+                if left > SECOND_NS:
+                    left = SECOND_NS
+                clock_gettime(CLOCK_REALTIME, cython.address(due))
+                left += due.tv_nsec
+                due.tv_sec += left // SECOND_NS
+                due.tv_nsec = left % SECOND_NS
+                pthread_cond_timedwait(
+                    cython.address(self.wake), cython.address(self.mutex), cython.address(due)
+                )
+            else:
+                pthread_cond_wait(cython.address(self.wake), cython.address(self.mutex))
+        self.waiting = False
+        count = self.job_count
+        for i in range(count):
+            jobs[i] = self.jobs[i]
+        self.job_count = 0
+        if count == 0 and self.stopping:
+            count = -1
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return count
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def sync(self) -> cython.int:
+        """Put what was written on the device; 0, or an errno."""
+        if self.dirty_fd < 0:
+            return 0
+        if fdatasync(self.dirty_fd) != 0:
+            return errno or EIO
+        self.dirty_fd = -1
+        self.syncs += 1
+        self.last_sync_ns = monotonic_ns()
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def write_jobs(self, jobs: cython.pointer(Job), count: cython.int) -> cython.int:
+        """Write in order; a file is synced before the next one is begun. 0, or an errno."""
+        i: cython.int
+        error: cython.int
+        done: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        for i in range(count):
+            if self.dirty_fd >= 0 and self.dirty_fd != jobs[i].fd:
+                error = self.sync()
+                if error:
+                    return error
+            self.dirty_fd = jobs[i].fd
+            done = 0
+            while done < jobs[i].length:
+                n = pwrite(
+                    jobs[i].fd, jobs[i].data + done, jobs[i].length - done, jobs[i].offset + done
+                )
+                if n > 0:
+                    done += n
+                elif n == 0:
+                    return EIO
+                elif errno != EINTR:
+                    return errno or EIO
+            self.bytes_written += done
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def loop(self) -> cython.void:
+        jobs: Job[64]
+        count: cython.int
+        error: cython.int
+        batch: cython.ulonglong = self.written
+        one: cython.ulonglong = 1
+        while True:
+            count = self.take(jobs)
+            if count > 0:
+                batch = jobs[count - 1].batch
+                error = self.write_jobs(jobs, count)
+            else:
+                error = 0
+            if error == 0 and (
+                self.interval_ns == 0
+                or count < 0
+                or monotonic_ns() - self.last_sync_ns >= self.interval_ns
+            ):
+                error = self.sync()
+            pthread_mutex_lock(cython.address(self.mutex))
+            if error:
+                self.error = error
+                self.job_count = 0
+                self.dirty_fd = -1
+            else:
+                self.written = batch
+                if self.dirty_fd < 0:
+                    self.synced = batch
+            pthread_mutex_unlock(cython.address(self.mutex))
+            write(self.done_fd, cython.address(one), 8)
+            if count < 0:
+                return

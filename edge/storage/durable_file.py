@@ -1,0 +1,108 @@
+"""Small files that survive a crash at any moment: whole replacement, and two checksummed slots."""
+
+import os
+import struct
+from pathlib import Path
+
+from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.errors import FormatError
+
+# One slot: magic, version, reserved, generation, length, checksum of header and content.
+SLOT = struct.Struct("<4sHHQI")
+SLOT_MAGIC = b"HWS2"
+SLOT_VERSION = 1
+# A slot begins at a multiple of this, so that no sector holds parts of both.
+SLOT_ALIGN = 4096
+
+
+def sync_directory(path: Path) -> None:
+    """Make names that were created, renamed or removed in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """`pwrite` until everything is written."""
+    view = memoryview(data)
+    while view:
+        n = os.pwrite(fd, view, offset)
+        offset += n
+        view = view[n:]
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that after a crash either the old or the whole new content is there."""
+    temporary = path.with_name(path.name + ".tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, data, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def _encode_slot(generation: int, content: bytes) -> bytes:
+    head = SLOT.pack(SLOT_MAGIC, SLOT_VERSION, 0, generation, len(content))
+    crc = checksum(content, checksum(head))
+    slot = head + struct.pack("<I", crc) + content
+    return slot + bytes(-len(slot) % SLOT_ALIGN)
+
+
+def _decode_slot(data: bytes, offset: int) -> tuple[int, bytes] | None:
+    head = data[offset : offset + SLOT.size]
+    if len(head) < SLOT.size:
+        return None
+    magic, version, _, generation, length = SLOT.unpack(head)
+    start = offset + SLOT.size + 4
+    content = data[start : start + length]
+    if magic != SLOT_MAGIC or len(content) != length:
+        return None
+    (crc,) = struct.unpack_from("<I", data, start - 4)
+    if crc != checksum(content, checksum(head)):
+        return None
+    if version != SLOT_VERSION:
+        raise FormatError(f"version {version} of a two-slot file is newer than this program")
+    return generation, content
+
+
+class TwoSlotFile:
+    """A value kept in two checksummed copies with a generation; the newer valid one counts.
+
+    Both copies are written with every change (as one atomically renamed file), so one damaged
+    copy loses nothing. `damaged` tells how many copies were bad when it was read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.generation = 0
+        self.damaged = 0
+
+    def read(self) -> bytes | None:
+        """The content; None when no copy is valid or there is no file."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        slots = []
+        offset = 0
+        while offset < len(data):
+            slots.append(_decode_slot(data, offset))
+            offset += SLOT_ALIGN
+        valid = [slot for slot in slots if slot is not None]
+        if not valid:
+            self.damaged = 2
+            return None
+        self.damaged = max(2 - len(valid), 0)
+        self.generation, content = max(valid, key=lambda slot: slot[0])
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Replace the content durably."""
+        slot = _encode_slot(self.generation + 1, content)
+        replace_file(self.path, slot + slot)
+        self.generation += 1

@@ -1,0 +1,151 @@
+"""The files of the commit log: preallocated slots that are used again and again.
+
+A slot's name says nothing; the header at its start tells which segment of the log it holds. The
+header is there twice, and also tells where the segment before ended, so that a start knows what
+every segment but the last must hold, and which is the oldest one still needed.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.durable_file import sync_directory
+
+HEADER = struct.Struct("<4sIIIIIIIqQ16s")
+HEADER_MAGIC = b"HWLG"
+FORMAT = 1
+HEADER_COPIES = (0, 256)
+DATA_START = 512
+
+
+@dataclass
+class LogHeader:
+    """First bytes of a log segment."""
+
+    number: int
+    previous: int
+    """Number of the segment before, 0 for the first."""
+    previous_end: int
+    """Offset at which the segment before ended."""
+    previous_chain: int
+    """Checksum of the last record before this segment."""
+    oldest: int
+    """Oldest segment that was needed when this one began."""
+    capacity: int
+    created: int
+    """ns since the epoch."""
+    first_batch: int
+
+    def encode(self, seed: int, node_id: bytes) -> bytes:
+        """Both copies, padded to where records begin."""
+        head = HEADER.pack(
+            HEADER_MAGIC,
+            FORMAT,
+            self.number,
+            self.previous,
+            self.previous_end,
+            self.previous_chain,
+            self.oldest,
+            self.capacity,
+            self.created,
+            self.first_batch,
+            node_id,
+        )
+        copy = (head + struct.pack("<I", checksum(head, seed))).ljust(256, b"\0")
+        return copy * 2
+
+
+def decode_header(data: bytes, seed: int) -> LogHeader | None:
+    """The header of a slot; None when neither copy is valid."""
+    for at in HEADER_COPIES:
+        head = data[at : at + HEADER.size]
+        tail = data[at + HEADER.size : at + HEADER.size + 4]
+        if len(tail) == 4 and struct.unpack("<I", tail)[0] == checksum(head, seed):
+            fields = HEADER.unpack(head)
+            if fields[0] == HEADER_MAGIC and fields[1] == FORMAT:
+                return LogHeader(*fields[2:10])
+    return None
+
+
+@dataclass
+class Slot:
+    """One preallocated file."""
+
+    path: Path
+    fd: int
+    capacity: int
+
+
+class LogFiles:
+    """Makes, keeps and removes slots. One spare stays for records that are not messages, so that
+    deletes and consumer progress have room when the device is full."""
+
+    SPARES_MAX = 2
+
+    def __init__(self, directory: Path, segment_bytes: int) -> None:
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self.spares: list[Slot] = []
+        self._next = 0
+
+    def create(self, capacity: int) -> Slot:
+        """A new file of `capacity` bytes. Raises OSError (ENOSPC) and leaves nothing then."""
+        while True:
+            path = self.directory / f"slot-{self._next:04d}.log"
+            self._next += 1
+            if not path.exists():
+                break
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, capacity)
+            os.fsync(fd)
+            sync_directory(self.directory)
+        except OSError:
+            os.close(fd)
+            path.unlink()
+            raise
+        return Slot(path, fd, capacity)
+
+    def open(self, path: Path) -> Slot:
+        """A slot that exists."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return Slot(path, fd, os.fstat(fd).st_size)
+
+    def existing(self) -> list[Path]:
+        return sorted(self.directory.glob("slot-*.log"))
+
+    def top_up(self) -> None:
+        """Make the spare that is kept for bad times, and one to go on with."""
+        while len(self.spares) < self.SPARES_MAX:
+            self.spares.append(self.create(self.segment_bytes))
+
+    def take(self, need: int, emergency: bool) -> Slot:
+        """A slot for `need` bytes; the last spare only in an emergency. Raises OSError."""
+        if need > self.segment_bytes:
+            return self.create(need)
+        if len(self.spares) > 1:
+            return self.spares.pop()
+        try:
+            return self.create(self.segment_bytes)
+        except OSError:
+            if emergency and self.spares:
+                return self.spares.pop()
+            raise
+
+    def give_back(self, slot: Slot) -> None:
+        """Keep a slot for later, or remove it when there are enough."""
+        if slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
+            self.spares.append(slot)
+        else:
+            self.discard(slot)
+
+    def discard(self, slot: Slot) -> None:
+        os.close(slot.fd)
+        slot.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for slot in self.spares:
+            os.close(slot.fd)
+        self.spares = []

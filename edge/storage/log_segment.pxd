@@ -1,0 +1,13 @@
+# A segment of the commit log with its image in memory. See log_segment.py.
+
+cdef class LogSegment:
+    cdef public unsigned int number
+    cdef public int fd
+    cdef public object slot             # log_files.Slot
+    cdef unsigned char* image           # what the file holds, from its first byte
+    cdef public Py_ssize_t capacity
+    cdef public Py_ssize_t end          # where the next record goes, or where they ended
+    cdef public unsigned int previous
+    cdef public Py_ssize_t previous_end
+    cdef public unsigned int previous_chain
+    cdef public bint retiring

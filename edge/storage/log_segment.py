@@ -1,0 +1,51 @@
+"""A segment of the commit log, with its image in memory.
+
+Records are encoded at their final place in the image, written to the file from there, and served
+from there until the segment is retired.
+"""
+
+import os
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.libc.stdlib import calloc, free
+from cython.cimports.libc.string import memcpy
+
+
+@cython.cclass
+class LogSegment:
+    """Owns the image, not the file."""
+
+    def __init__(self, number: int, slot: object):
+        self.number = number
+        self.slot = slot
+        self.fd = slot.fd
+        self.capacity = slot.capacity
+        self.image = cython.cast(cython.p_uchar, calloc(1, self.capacity))
+        if self.image == cython.NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.image)
+
+    def fill(self, data: bytes, offset: int) -> None:
+        """Put bytes into the image."""
+        if offset < 0 or offset + len(data) > self.capacity:
+            raise ValueError("outside of the segment")
+        memcpy(self.image + offset, PyBytes_AS_STRING(data), len(data))
+
+    def read_file(self) -> None:
+        """Fill the image from the file."""
+        at = 0
+        while at < self.capacity:
+            data = os.pread(self.fd, min(self.capacity - at, 1 << 20), at)
+            if not data:
+                break
+            self.fill(data, at)
+            at += len(data)
+
+    def bytes_at(self, offset: int, length: int) -> bytes:
+        """A copy of a part of the image."""
+        if offset < 0 or length < 0 or offset + length > self.capacity:
+            raise ValueError("outside of the segment")
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.image + offset), length)

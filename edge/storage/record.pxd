@@ -1,0 +1,52 @@
+# Records, as they lie in the commit log and in segments. See record.py and docs/STORAGE.md.
+
+cdef enum:
+    MAGIC = 0x31525748                  # "HWR1"
+    VERSION = 1
+    HEADER_BYTES = 64
+    FILE_HEADER_BYTES = 512             # before the first record of every file
+
+cdef enum:
+    KIND_MESSAGE = 1
+    KIND_DELETE = 2                     # body: runs of sequences taken out
+    KIND_HEAD = 3                       # first_seq moved; sequence: first, body: last
+    KIND_SKIP = 4                       # last_seq moved without a message; sequence: last
+    KIND_LOST = 5                       # body: runs of sequences known to be damaged
+    KIND_STATE_PUT = 6                  # body: owner, key, value
+    KIND_STATE_DELTA = 7
+    KIND_STATE_DELETE = 8
+    KIND_STREAM_META = 9                # a stream was made or changed; body: JSON
+    KIND_STREAM_DELETE = 10             # tombstone; body: incarnation
+    KIND_FOOTER = 11                    # ends a batch of the log, or of a segment
+    KIND_RETIRED = 12                   # sequence: oldest segment of the log that is still needed
+
+cdef enum:
+    FLAG_COPY = 1                       # second copy of a footer
+
+cdef struct RecordHeader:               # 64 bytes, little endian
+    unsigned int magic
+    unsigned char version
+    unsigned char kind
+    unsigned short flags
+    unsigned int length                 # of the body
+    unsigned int subject_len            # first part of the body
+    unsigned int header_len             # second part of the body
+    unsigned int body_crc
+    unsigned long long sequence
+    long long timestamp                 # ns since the epoch
+    unsigned long long stream           # local id
+    unsigned int segment                # number of the file
+    unsigned int offset                 # of this record in the file
+    unsigned int chain                  # header_crc of the record before
+    unsigned int header_crc
+
+cdef struct Run:                        # a footer's account of what its batch holds
+    unsigned long long stream
+    unsigned long long first
+    unsigned long long last
+
+cdef Py_ssize_t record_size(Py_ssize_t length) noexcept nogil
+cdef void seal_header(RecordHeader* header, unsigned int seed) noexcept nogil
+cdef bint header_ok(const unsigned char* data, Py_ssize_t room, unsigned int seed, unsigned int segment, unsigned int offset) noexcept nogil
+cdef bint body_ok(const unsigned char* record) noexcept nogil
+cdef Py_ssize_t find_record(const unsigned char* data, Py_ssize_t start, Py_ssize_t end, unsigned int seed, unsigned int segment) noexcept nogil

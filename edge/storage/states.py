@@ -1,0 +1,113 @@
+"""State records of the log: small values by (owner, key), with deltas since the last whole value.
+
+Consumers keep their progress here. The log itself is their only home: when a segment that holds
+the newest value of a state is retired, the state is put again at the tail. It knows no bytes on
+disk; the log tells it in which segment something landed.
+"""
+
+from collections.abc import Callable
+
+Snapshot = Callable[[], bytes]
+
+
+class State:
+    """One value and what was added to it."""
+
+    __slots__ = ("deltas", "key", "oldest", "owner", "snapshot", "value")
+
+    def __init__(self, owner: bytes, key: bytes) -> None:
+        self.owner = owner
+        self.key = key
+        self.value: bytes | None = None
+        self.deltas: list[bytes] = []
+        self.oldest = 0
+        self.snapshot: Snapshot | None = None
+
+
+class StateTable:
+    """All states of a node. Bounded by what its owners put."""
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, dict[bytes, State]] = {}
+        self._by_segment: dict[int, dict[State, None]] = {}
+
+    def _row(self, owner: bytes, key: bytes) -> State:
+        rows = self._rows.setdefault(owner, {})
+        state = rows.get(key)
+        if state is None:
+            state = rows[key] = State(owner, key)
+        return state
+
+    def _pin(self, state: State, segment: int) -> None:
+        if state.oldest == segment:
+            return
+        self._unpin(state)
+        state.oldest = segment
+        self._by_segment.setdefault(segment, {})[state] = None
+
+    def _unpin(self, state: State) -> None:
+        rows = self._by_segment.get(state.oldest)
+        if rows is not None:
+            rows.pop(state, None)
+            if not rows:
+                del self._by_segment[state.oldest]
+        state.oldest = 0
+
+    def put(self, owner: bytes, key: bytes, value: bytes, segment: int) -> None:
+        """A whole value; forgets the deltas before it."""
+        state = self._row(owner, key)
+        state.deltas = []
+        state.value = value if state.snapshot is None else None
+        self._pin(state, segment)
+
+    def delta(self, owner: bytes, key: bytes, value: bytes, segment: int) -> None:
+        """An addition to the value."""
+        state = self._row(owner, key)
+        if state.snapshot is None:
+            state.deltas.append(value)
+        if not state.oldest:
+            self._pin(state, segment)
+
+    def repin(self, owner: bytes, key: bytes, segment: int) -> None:
+        """What a state needs was written again to `segment`, and what held it before is void."""
+        state = self._row(owner, key)
+        if not state.oldest:
+            self._pin(state, segment)
+
+    def delete(self, owner: bytes, key: bytes) -> None:
+        """Forget a state."""
+        rows = self._rows.get(owner)
+        state = rows.pop(key, None) if rows is not None else None
+        if state is not None:
+            self._unpin(state)
+        if rows is not None and not rows:
+            del self._rows[owner]
+
+    def snapshotter(self, owner: bytes, key: bytes, snapshot: Snapshot | None) -> None:
+        """Ask `snapshot` for the whole value from now on, instead of keeping value and deltas."""
+        state = self._row(owner, key)
+        state.snapshot = snapshot
+        if snapshot is not None:
+            state.value = None
+            state.deltas = []
+
+    def owned(self, owner: bytes) -> dict[bytes, tuple[bytes | None, list[bytes]]]:
+        """What is kept of an owner: key -> (value, deltas); states with a snapshotter keep none."""
+        rows = self._rows.get(owner, {})
+        return {
+            key: (state.value, list(state.deltas))
+            for key, state in rows.items()
+            if state.value is not None or state.deltas
+        }
+
+    def owners(self) -> list[bytes]:
+        return list(self._rows)
+
+    def due(self, segment: int) -> list[State]:
+        """States that need `segment` or an older one."""
+        return [
+            state
+            for number in sorted(self._by_segment)
+            if number <= segment
+            for state in self._by_segment[number]
+        ]

@@ -1,0 +1,403 @@
+"""The handshake of a leaf link, as the hub (accepting) and as the spoke (soliciting) side.
+
+Sans-IO: sessions are told what the peer said and answer by queueing lines on the connection or by
+closing it. Time limits, sockets and reconnecting are for the services around them. The order of
+the handshake is that of the NATS leaf node protocol: INFO, CONNECT, INFO with the permissions of
+the link, interest.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+from headwater.edge.version import NATS_LEVEL
+from headwater.federation.rules import Rules
+from headwater.security.auth_options import PermissionOptions
+from headwater.security.errors import SecurityError
+
+log = logging.getLogger("headwater.leaf")
+
+LEAF_PROTOCOL = 1
+"""Level of the protocol that is spoken: headers, without message tracing."""
+
+LOOP_DELAY_S = 30.0
+"""Pause before a link is tried again that would close a loop; as NATS does."""
+
+SAME_CLUSTER_DELAY_S = 30.0
+VERSION_DELAY_S = 5.0
+DENIED_DELAY_S = 30.0
+
+_SAME_CLUSTER = "remote leafnode has same cluster name"
+_MIN_VERSION = "connection rejected since minimum version required is"
+
+
+class Peer(msgspec.Struct, kw_only=True):
+    """What the other end says of itself."""
+
+    name: str = ""
+    server_id: str = ""
+    cluster: str = ""
+    domain: str = ""
+    account: str = ""
+    version: str = ""
+    jetstream: bool = False
+
+
+class LinkRules(msgspec.Struct, kw_only=True):
+    """What may pass a link, before the denies of JetStream domains."""
+
+    send: Rules = msgspec.field(default_factory=Rules)
+    receive: Rules = msgspec.field(default_factory=Rules)
+
+
+class Links(Protocol):
+    """The registry that sessions turn to; see `headwater.federation.leaf_links`."""
+
+    server_id: str
+    server_name: str
+    cluster: str
+    domain: str
+
+    def admit(self, conn: Any, account: str, rules: LinkRules) -> bool:
+        """Bind a link that has proven itself; False when it was refused and closed."""
+
+    def restrict(self, conn: Any, rules: LinkRules) -> None:
+        """Change what may pass a link that was admitted before."""
+
+    def loop_subject(self, account: str) -> bytes:
+        """Subject that comes back only around a loop."""
+
+    def authenticate(self, conn: Any, fields: Mapping[str, Any], nonce: bytes) -> Any:
+        """Identity of a peer. Raises AuthError."""
+
+    def hub_info(self, conn: Any, nonce: str, **extra: Any) -> bytes:
+        """INFO line of the accepting side."""
+
+
+class LeafSession:
+    """What both sides have in common: errors, loops, permissions of what comes in."""
+
+    solicited = False
+
+    def __init__(self, links: Links, address: str) -> None:
+        self.links = links
+        self.address = address
+        self.peer = Peer()
+        self.retry_delay = 0.0
+        """Seconds to wait before the next attempt, when the peer or a loop asks for it."""
+        self.last_error = ""
+        self.rules = LinkRules()
+
+    def label(self, conn: Any) -> str:
+        """How log lines name the link."""
+        return f"{self.address} - lid:{conn.cid}"
+
+    def got_info(self, conn: Any, payload: bytes) -> None:
+        """INFO came."""
+
+    def got_connect(self, conn: Any, payload: bytes) -> None:
+        """CONNECT came: only the accepting side expects it."""
+        conn.fail("Unknown Protocol Operation", "Protocol Violation")
+
+    def got_error(self, conn: Any, text: bytes) -> None:
+        """The peer complains; it usually ends the link itself."""
+        error = text.decode("utf-8", "replace")
+        self.last_error = error
+        if _SAME_CLUSTER in error:
+            self.retry_delay = SAME_CLUSTER_DELAY_S
+        elif _MIN_VERSION in error:
+            self.retry_delay = VERSION_DELAY_S
+        elif "Loop detected" in error:
+            self.retry_delay = LOOP_DELAY_S
+        elif "Permissions Violation" in error:
+            self.retry_delay = DENIED_DELAY_S
+        log.error("%s - Leafnode Error '%s'", self.label(conn), error)
+        if "Loop detected" in error:
+            conn.close("Protocol Violation")
+
+    def may_add_interest(self, conn: Any, subject: bytes) -> bool:
+        """Whether the peer may be interested in `subject`; ends loops and violations."""
+        if subject == self.links.loop_subject(conn.account.name):
+            self.retry_delay = LOOP_DELAY_S
+            text = (
+                f'Loop detected for leafnode account="{conn.account.name}". '
+                f"Delaying attempt to reconnect for {LOOP_DELAY_S:.0f}s"
+            )
+            self.last_error = text
+            log.error("%s - %s", self.label(conn), text)
+            conn.fail(text, "Protocol Violation")
+            return False
+        if subject.startswith((b"$LDS.", b"$GR.", b"_GR_.")) or conn.spoke:
+            return True
+        if self.rules.send.permits_interest(subject):
+            return True
+        self._violation(conn, "Subscription", subject)
+        return False
+
+    def message_denied(self, conn: Any, subject: bytes) -> None:
+        """A message came that may not come in by this link; a spoke just drops it."""
+        if not conn.spoke:
+            self._violation(conn, "Publish", subject)
+
+    def _violation(self, conn: Any, action: str, subject: bytes) -> None:
+        text = subject.decode("utf-8", "replace")
+        log.error(
+            "%s - %s Violation on %r - Check other side configuration",
+            self.label(conn), action, text,
+        )
+        self.retry_delay = DENIED_DELAY_S
+        verb = "Publish" if action == "Publish" else "Subscription"
+        conn.fail(f'Permissions Violation for {verb} to "{text}"', "Protocol Violation")
+
+
+class HubSession(LeafSession):
+    """The accepting side of a link."""
+
+    def __init__(self, links: Links, address: str, nonce: str, min_version: str = "") -> None:
+        super().__init__(links, address)
+        self.nonce = nonce
+        self.min_version = min_version
+
+    def greet(self, conn: Any) -> None:
+        """Open the handshake."""
+        conn.queue(self.links.hub_info(conn, self.nonce))
+
+    def got_info(self, conn: Any, payload: bytes) -> None:
+        """A spoke's INFO matters only for compression, which is never offered."""
+
+    def got_connect(self, conn: Any, payload: bytes) -> None:
+        """CONNECT: check who it is, bind the link and open the flow of interest."""
+        fields = decode_fields(payload)
+        if fields is None or conn.ready:
+            conn.fail("Unknown Protocol Operation", "Protocol Violation")
+            return
+        refusal = self._refusal(fields)
+        if refusal:
+            log.error("%s - %s", self.label(conn), refusal)
+            conn.fail(refusal, "Protocol Violation")
+            return
+        try:
+            identity = self.links.authenticate(conn, fields, self.nonce.encode())
+        except SecurityError as error:
+            log.error("%s - authentication error: %s", self.label(conn), error)
+            conn.fail("Authorization Violation", "Authentication Failure")
+            return
+        self.peer = peer_of(fields)
+        conn.cluster = self.peer.cluster.encode()
+        conn.spoke = bool(fields.get("is_hub"))
+        conn.headers = conn.headers and bool(fields.get("headers"))
+        self.isolated = bool(fields.get("isolate"))
+        self.rules = hub_rules(identity.permissions, fields.get("deny_pub"))
+        self._admit(conn, identity)
+
+    def _admit(self, conn: Any, identity: Any) -> None:
+        options = identity.permissions
+        extra: dict[str, Any] = {
+            "connect_info": True,
+            "remote_account": identity.account,
+            **info_permissions(options),
+        }
+        conn.queue(self.links.hub_info(conn, self.nonce, **extra))
+        if self.links.admit(conn, identity.account, self.rules):
+            log.info(
+                "%s - Leafnode connection from %r created for account: %s",
+                self.label(conn), self.peer.name, identity.account,
+            )
+
+    def _refusal(self, fields: Mapping[str, Any]) -> str:
+        """Why this peer cannot link at all; empty when it may try."""
+        cluster = str(fields.get("cluster") or "")
+        if fields.get("lang"):
+            return "attempted to connect to leaf node port"
+        if " " in cluster:
+            return "cluster name cannot contain spaces"
+        if cluster and cluster == self.links.cluster:
+            return _SAME_CLUSTER
+        if fields.get("gateway"):
+            return f'Rejecting connection from gateway "{fields["gateway"]}" on the leafnode port'
+        if self.min_version and _numbers(str(fields.get("version", ""))) < _numbers(
+            self.min_version
+        ):
+            return f'{_MIN_VERSION} "{self.min_version}"'
+        return ""
+
+
+class SpokeSession(LeafSession):
+    """The soliciting side of a link."""
+
+    solicited = True
+
+    def __init__(self, links: Links, address: str, remote: "Remote") -> None:
+        super().__init__(links, address)
+        self.remote = remote
+        self._greeted = False
+        self.isolated = False
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the hub has spoken."""
+        return self._greeted
+
+    def got_info(self, conn: Any, payload: bytes) -> None:
+        """The hub's INFO: the first is answered by CONNECT, the second admits the link."""
+        fields = decode_fields(payload)
+        if fields is None:
+            conn.fail("Unknown Protocol Operation", "Protocol Violation")
+            return
+        if not self._greeted:
+            self._first_info(conn, fields)
+        elif fields.get("connect_info") and not conn.ready:
+            self.peer.account = str(fields.get("remote_account") or "")
+            self._take_rules(fields)
+            self._admit(conn)
+        elif conn.ready and ("import" in fields or "export" in fields):
+            self._take_rules(fields)
+            self.links.restrict(conn, self.rules)
+        self.remote.learn_urls(fields.get("leafnode_urls"))
+
+    def _first_info(self, conn: Any, fields: dict[str, Any]) -> None:
+        if not fields.get("client_id") or not fields.get("leafnode_urls"):
+            self.last_error = "attempted to connect to wrong port"
+            log.error("%s - attempted to connect to wrong port", self.label(conn))
+            conn.close("Incorrect Port")
+            return
+        cluster = str(fields.get("cluster") or "")
+        if " " in cluster:
+            conn.fail("cluster name cannot contain spaces", "Protocol Violation")
+            return
+        self._greeted = True
+        self.peer = peer_of({**fields, "name": fields.get("server_name")})
+        conn.cluster = cluster.encode()
+        conn.headers = conn.headers and bool(fields.get("headers"))
+        conn.max_payload = max(conn.max_payload, int(fields.get("max_payload") or 0))
+        self._take_rules(fields)
+        try:
+            self.remote.secure(conn, bool(fields.get("tls_required")))
+            line = self.remote.connect_line(str(fields.get("nonce") or ""), conn.headers)
+        except SecurityError as error:
+            self.last_error = str(error)
+            log.error("%s - cannot present credentials: %s", self.label(conn), error)
+            conn.close("Authentication Failure")
+            return
+        conn.queue(line)
+        if not fields.get("info_on_connect"):
+            self._admit(conn)
+
+    def _take_rules(self, fields: Mapping[str, Any]) -> None:
+        exports = info_rule(fields.get("export"))
+        imports = info_rule(fields.get("import"))
+        self.rules = LinkRules(
+            send=exports.denying(encoded(self.remote.deny_exports)),
+            receive=imports.denying(encoded(self.remote.deny_imports)),
+        )
+
+    def _admit(self, conn: Any) -> None:
+        conn.spoke = not self.remote.hub
+        if self.links.admit(conn, self.remote.account, self.rules):
+            log.info(
+                "%s - Leafnode connection created for account: %s",
+                self.label(conn), self.remote.account,
+            )
+            self.remote.established()
+
+
+class Remote(Protocol):
+    """What a spoke session needs of the remote that it was made for."""
+
+    account: str
+    hub: bool
+    deny_imports: list[str]
+    deny_exports: list[str]
+
+    def secure(self, conn: Any, required: bool) -> None:
+        """Begin TLS when this remote or the hub wants it. Raises SecurityError."""
+
+    def connect_line(self, nonce: str, headers: bool) -> bytes:
+        """The CONNECT line. Raises SecurityError when credentials cannot be read."""
+
+    def learn_urls(self, urls: Any) -> None:
+        """The hub told of further addresses."""
+
+    def established(self) -> None:
+        """The link is up."""
+
+
+def connect_line(fields: Mapping[str, Any]) -> bytes:
+    """A CONNECT line; fields that are empty are left out, as NATS does."""
+    given = {key: value for key, value in fields.items() if value}
+    given["version"] = NATS_LEVEL
+    given["protocol"] = LEAF_PROTOCOL
+    return b"CONNECT " + msgspec.json.encode(given) + b"\r\n"
+
+
+def decode_fields(payload: bytes) -> dict[str, Any] | None:
+    """The JSON object of an INFO or CONNECT; None when it is none."""
+    try:
+        fields = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def peer_of(fields: Mapping[str, Any]) -> Peer:
+    """The peer as its INFO or CONNECT describes it; wrong types count as absent."""
+
+    def text(key: str) -> str:
+        value = fields.get(key)
+        return value if isinstance(value, str) else ""
+
+    return Peer(
+        name=text("name") or text("server_id"),
+        server_id=text("server_id"),
+        cluster=text("cluster"),
+        domain=text("domain"),
+        account=text("remote_account"),
+        version=text("version"),
+        jetstream=bool(fields.get("jetstream")),
+    )
+
+
+def encoded(subjects: Any) -> list[bytes]:
+    """Subject rules as bytes; a queue name after the subject is of no concern to links."""
+    if not isinstance(subjects, list):
+        return []
+    return [text.split()[0].encode() for text in subjects if isinstance(text, str) and text.strip()]
+
+
+def info_rule(rule: Any) -> Rules:
+    """Rules out of an INFO's `import` or `export`."""
+    if not isinstance(rule, dict):
+        return Rules()
+    allow = rule.get("allow")
+    return Rules(encoded(allow) if allow else None, encoded(rule.get("deny")))
+
+
+def hub_rules(options: PermissionOptions | None, deny_pub: Any) -> LinkRules:
+    """What a hub lets pass for a user: it sends what the user may subscribe to."""
+    send, receive = Rules(), Rules()
+    if options is not None and options.subscribe is not None:
+        rule = options.subscribe
+        send = Rules(encoded(rule.allow) if rule.allow else None, encoded(rule.deny))
+    if options is not None and options.publish is not None:
+        rule = options.publish
+        allow = None if rule.allow is None else encoded(rule.allow)
+        receive = Rules(allow, encoded(rule.deny))
+    return LinkRules(send=send.denying(encoded(deny_pub)), receive=receive)
+
+
+def info_permissions(options: PermissionOptions | None) -> dict[str, Any]:
+    """`import` and `export` of the INFO that tells a spoke its permissions."""
+    out: dict[str, Any] = {}
+    if options is None:
+        return out
+    for name, rule in (("import", options.subscribe), ("export", options.publish)):
+        if rule is not None:
+            out[name] = {"allow": rule.allow or [], "deny": rule.deny}
+    return out
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
+    return tuple(map(int, found.groups())) if found else (0, 0, 0)

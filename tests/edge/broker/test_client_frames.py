@@ -1,0 +1,80 @@
+"""Frames split at every byte, and random bytes: the parser neither loses nor crashes."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench.servers import Recipe, Server, program
+
+SERVE = (program("headwater"), "serve", "-a", "127.0.0.1", "-p", "{port}")
+STREAM = (
+    b'CONNECT {"verbose":false,"headers":true}\r\nSUB foo 1\r\nPUB foo 5\r\nhello\r\n'
+    b"HPUB foo reply.to 12 14\r\nNATS/1.0\r\n\r\nhi\r\nPUB foo 0\r\n\r\nPING\r\n"
+)
+ANSWER = (
+    b"MSG foo 1 5\r\nhello\r\nHMSG foo 1 reply.to 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"
+    b"MSG foo 1 0\r\n\r\nPONG\r\n"
+)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with Server(Recipe("headwater", SERVE)) as server:
+        yield server.port
+
+
+def connect(port: int) -> socket.socket:
+    link = socket.create_connection(("127.0.0.1", port), 5)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while b"\n" not in link.recv(65536):
+        continue
+    return link
+
+
+def read_until(link: socket.socket, end: bytes) -> bytes:
+    data = b""
+    while end not in data:
+        part = link.recv(65536)
+        if not part:
+            break
+        data += part
+    return data
+
+
+@pytest.mark.parametrize("at", range(1, len(STREAM), 3))
+def test_a_stream_of_frames_may_be_cut_anywhere(port: int, at: int) -> None:
+    with connect(port) as link:
+        link.sendall(STREAM[:at])
+        link.sendall(STREAM[at:])
+        assert read_until(link, b"PONG\r\n").endswith(ANSWER)
+
+
+def test_a_large_payload_in_many_packets(port: int) -> None:
+    payload = bytes(range(256)) * 4096
+    with connect(port) as link:
+        link.sendall(b'CONNECT {"verbose":false}\r\nSUB big 1\r\nPUB big 1048576\r\n')
+        for start in range(0, len(payload), 70001):
+            link.sendall(payload[start : start + 70001])
+        link.sendall(b"\r\nPING\r\n")
+        assert payload in read_until(link, b"PONG\r\n")
+
+
+FRAGMENTS = st.sampled_from(
+    [b"PUB ", b"HPUB ", b"SUB ", b"UNSUB ", b"PING\r\n", b"\r\n", b"foo ", b"12 ", b"-1 ", b"\x00",
+     b"CONNECT ", b'{"a":', b"}", b"99999999999 ", b"> ", b"*.", b"\t", b"\n"]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(FRAGMENTS, st.binary(max_size=20)), max_size=12).map(b"".join))
+def test_no_input_ends_the_node(port: int, data: bytes) -> None:
+    with connect(port) as link:
+        link.sendall(data)
+        link.shutdown(socket.SHUT_WR)
+        read_until(link, b"never sent")
+    with connect(port) as link:
+        link.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        assert read_until(link, b"PONG\r\n").endswith(b"PONG\r\n")

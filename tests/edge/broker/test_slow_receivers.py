@@ -1,0 +1,64 @@
+"""Back-pressure and its end: a slow receiver slows its producers, a dead one is cut."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.servers import Recipe, Server, program
+
+CONFIG = "write_deadline: 2s\nmax_pending: 16MB\n"
+PAYLOAD = b"x" * 8192
+FRAME = b"PUB slow %d\r\n" % len(PAYLOAD) + PAYLOAD + b"\r\n"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    recipe = Recipe("headwater", (program("headwater"), "serve"), CONFIG)
+    with Server(recipe) as running:
+        yield running
+
+
+def connect(port: int, hello: bytes = b"") -> socket.socket:
+    link = socket.create_connection(("127.0.0.1", port), 20)
+    while b"\n" not in link.recv(65536):
+        continue
+    link.sendall(b'CONNECT {"verbose":false}\r\n' + hello + b"PING\r\n")
+    while b"PONG" not in link.recv(65536):
+        continue
+    return link
+
+
+def test_a_slow_reader_gets_everything(server: Server) -> None:
+    count = 8000
+    with connect(server.port, b"SUB slow 1\r\n") as reader, connect(server.port) as writer:
+        sending = threading.Thread(target=lambda: [writer.sendall(FRAME) for _ in range(count)])
+        sending.start()
+        wanted = count * len(b"MSG slow 1 %d\r\n" % len(PAYLOAD) + PAYLOAD + b"\r\n")
+        got = 0
+        while got < wanted:
+            part = reader.recv(1 << 20)
+            assert part, f"cut after {got} of {wanted} bytes"
+            got += len(part)
+        sending.join()
+
+
+def test_a_dead_reader_is_cut_and_its_producer_goes_on(server: Server) -> None:
+    with connect(server.port, b"SUB slow 1\r\n") as reader, connect(server.port) as writer:
+        began = time.monotonic()
+        for _ in range(10000):
+            writer.sendall(FRAME)
+        writer.sendall(b"PING\r\n")
+        assert b"PONG" in writer.recv(65536)
+        assert time.monotonic() - began < 15
+        reader.settimeout(10)
+        ended = False
+        while not ended:
+            try:
+                ended = not reader.recv(1 << 20)
+            except ConnectionResetError:
+                ended = True
+        assert ended

@@ -1,0 +1,34 @@
+"""Ranges cover every sequence once, whatever the numbers."""
+
+from headwater.spark.planning import MAX_PARTITIONS, StreamPlan, cut_ranges
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def plan(start: int, end: int, held: int | None = None, mean_bytes: int = 100) -> StreamPlan:
+    return StreamPlan("S", "then", start, end, start, end, held, False, mean_bytes)
+
+
+@given(st.integers(1, 2**53), st.integers(0, 10**7), st.integers(1, 300))
+def test_ranges_are_adjacent_and_even(start: int, span: int, partitions: int) -> None:
+    ranges = list(cut_ranges(plan(start, start + span), partitions))
+    assert len(ranges) == min(partitions, span + 1)
+    assert ranges[0].start == start and ranges[-1].end == start + span
+    for left, right in zip(ranges, ranges[1:], strict=False):
+        assert right.start == left.end + 1
+    lengths = [part.end - part.start + 1 for part in ranges]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_an_empty_plan_has_no_ranges() -> None:
+    assert list(cut_ranges(plan(1, 0), None)) == []
+    assert list(cut_ranges(plan(5, 4), 7)) == []
+
+
+def test_without_a_hint_size_decides() -> None:
+    assert len(list(cut_ranges(plan(1, 1000), None))) == 1
+    assert len(list(cut_ranges(plan(1, 1_000_000), None))) == 5
+    assert len(list(cut_ranges(plan(1, 1000, mean_bytes=1 << 20), None))) == 32
+    # Holes cost nothing: a range of a million sequences that holds ten messages is one task.
+    assert len(list(cut_ranges(plan(1, 1_000_000, held=10), None))) == 1
+    assert len(list(cut_ranges(plan(1, 2**50), None))) == MAX_PARTITIONS

@@ -1,0 +1,351 @@
+"""Reads over the wire, without a JVM: exactly the rows of the range, or an error that says why."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from headwater.spark.errors import (
+    AuthError,
+    ConnectError,
+    LostRangeError,
+    StreamRecreatedError,
+    UnknownStreamError,
+    UnsupportedStreamError,
+)
+from headwater.spark.source import HeadwaterSource
+
+
+def numbered(name: str, count: int, size: int = 20) -> list[tuple[str, bytes, None]]:
+    return [(f"{name}.{i % 3}", f"{i}:".encode().ljust(size, b"."), None) for i in range(count)]
+
+
+def open_source(options: dict[str, str]) -> tuple[Any, list]:
+    source = HeadwaterSource(options)
+    reader = source.reader(source.schema())
+    return reader, reader.partitions()
+
+
+def read_parts(reader: Any, partitions: list) -> list[list[dict]]:
+    return [
+        [row for batch in reader.read(part) for row in batch.to_pylist()] for part in partitions
+    ]
+
+
+def read(options: dict[str, str]) -> list[dict]:
+    reader, partitions = open_source(options)
+    return [row for part in read_parts(reader, partitions) for row in part]
+
+
+def by_nats_py(server: Any, stream: str) -> list[tuple]:
+    async def work(connection: Any, js: Any) -> list[tuple]:
+        last = (await js.stream_info(stream)).state.last_seq
+        rows = []
+        subscription = await js.subscribe(">", stream=stream, ordered_consumer=True)
+        while not rows or rows[-1][1] < last:
+            message = await subscription.next_msg(timeout=5)
+            meta = message.metadata
+            micros = round(meta.timestamp.timestamp() * 1_000_000)
+            rows.append((message.subject, meta.sequence.stream, micros, message.data))
+        return rows
+
+    return server.run(work)
+
+
+def as_tuples(rows: list[dict]) -> list[tuple]:
+    return [
+        (row["subject"], row["sequence"], round(row["timestamp"].timestamp() * 1e6), row["payload"])
+        for row in rows
+    ]
+
+
+def test_the_same_content_as_nats_py(server: Any, fill: Callable) -> None:
+    fill("SAME", [*numbered("SAME", 500), ("SAME.x", b"", None), ("SAME.y", b"\x00\xff\r\n", None)])
+    ours, theirs = as_tuples(read(server.options("SAME", partitions="3"))), by_nats_py(server, "SAME")
+    # nats-py keeps times as floating point seconds, so the last microsecond may differ.
+    assert [row[:2] + row[3:] for row in ours] == [row[:2] + row[3:] for row in theirs]
+    assert max(abs(a[2] - b[2]) for a, b in zip(ours, theirs, strict=True)) <= 1
+
+
+def test_partitions_are_sequence_ranges(server: Any, fill: Callable) -> None:
+    fill("PARTS", numbered("PARTS", 100))
+    reader, partitions = open_source(server.options("PARTS", partitions="7"))
+    parts = read_parts(reader, partitions)
+    assert len(parts) == 7 and all(parts)
+    assert [row["sequence"] for part in parts for row in part] == list(range(1, 101))
+
+
+@pytest.mark.parametrize("partitions", ["1", "5"])
+def test_gaps_after_deletes(server: Any, fill: Callable, partitions: str) -> None:
+    gone = (1, 2, 10, 11, 12, 39, 40)
+    fill("GAPS", numbered("GAPS", 40), delete=gone)
+    rows = read(server.options("GAPS", partitions=partitions))
+    assert [row["sequence"] for row in rows] == [n for n in range(1, 41) if n not in gone]
+
+
+def test_an_empty_stream_and_an_empty_range(server: Any, fill: Callable) -> None:
+    fill("EMPTY", [])
+    assert read(server.options("EMPTY")) == []
+    fill("SOME", numbered("SOME", 5))
+    assert read(server.options("SOME", starting="6")) == []
+    assert read(server.options("SOME", starting="4", ending="3")) == []
+
+
+def test_a_purged_stream_is_empty(server: Any, fill: Callable) -> None:
+    fill("PURGED", numbered("PURGED", 5))
+    server.run(lambda connection, js: js.purge_stream("PURGED"))
+    assert read(server.options("PURGED")) == []
+
+
+@pytest.mark.parametrize(
+    ("subjects", "wanted"), [("F.1", {1}), ("F.0,F.2", {0, 2}), ("F.*", {0, 1, 2}), ("F.9", set())]
+)
+def test_subject_filters(server: Any, fill: Callable, subjects: str, wanted: set[int]) -> None:
+    fill("F", numbered("F", 60), subjects=["F.>"])
+    rows = read(server.options("F", subjects=subjects, partitions="4"))
+    assert [row["sequence"] for row in rows] == [n + 1 for n in range(60) if n % 3 in wanted]
+
+
+def test_start_and_end(server: Any, fill: Callable) -> None:
+    fill("SLICE", numbered("SLICE", 30))
+    rows = read(server.options("SLICE", starting="11", ending="20"))
+    assert [row["sequence"] for row in rows] == list(range(11, 21))
+
+
+def test_the_end_is_fixed_when_it_is_loaded(server: Any, fill: Callable) -> None:
+    fill("FIXED", numbered("FIXED", 10))
+    source = HeadwaterSource(server.options("FIXED"))
+    server.run(lambda connection, js: js.publish("FIXED.late", b"late"))
+    reader = source.reader(source.schema())
+    rows = [row for part in read_parts(reader, reader.partitions()) for row in part]
+    assert [row["sequence"] for row in rows] == list(range(1, 11))
+
+
+def test_headers_as_map_and_raw(server: Any, fill: Callable) -> None:
+    fill("HEADS", [("HEADS.a", b"1", {"A": "x", "B": "y z"}), ("HEADS.b", b"2", None)])
+    rows = read(server.options("HEADS", headers="map"))
+    assert [dict(row["headers"]) for row in rows] == [{"A": "x", "B": "y z"}, {}]
+    raw = read(server.options("HEADS", headers="raw"))
+    assert raw[0]["headers"].startswith(b"NATS/1.0\r\n") and raw[1]["headers"] == b""
+
+
+def test_columns_without_payload_leave_it_on_the_server(server: Any, fill: Callable) -> None:
+    fill("COLS", numbered("COLS", 20, size=1000))
+    rows = read(server.options("COLS", columns="stream,sequence"))
+    assert rows == [{"stream": "COLS", "sequence": n} for n in range(1, 21)]
+
+
+def test_several_streams(server: Any, fill: Callable) -> None:
+    fill("ONE", numbered("ONE", 5))
+    fill("TWO", numbered("TWO", 7))
+    rows = read(server.options("ONE,TWO", partitions="2"))
+    assert [(row["stream"], row["sequence"]) for row in rows] == [
+        *(("ONE", n) for n in range(1, 6)),
+        *(("TWO", n) for n in range(1, 8)),
+    ]
+
+
+def test_batches_keep_to_their_size(server: Any, fill: Callable) -> None:
+    fill("BIG", numbered("BIG", 300, size=2000))
+    reader, partitions = open_source(server.options("BIG", batchBytes="65536"))
+    batches = [batch for part in partitions for batch in reader.read(part)]
+    assert sum(batch.num_rows for batch in batches) == 300
+    assert max(batch.nbytes for batch in batches) < 65536 + 4096
+    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
+
+
+def test_messages_larger_than_one_pull(
+    server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.spark.range_reader.PULL_BYTES", 4000)
+    sizes = [10, 9000, 10, 60000, 10, 10]
+    fill("WIDE", [("WIDE.a", b"x" * size, None) for size in sizes])
+    rows = read(server.options("WIDE"))
+    assert [len(row["payload"]) for row in rows] == sizes
+
+
+def test_consumers_are_removed(server: Any, fill: Callable) -> None:
+    fill("TIDY", numbered("TIDY", 50))
+    read(server.options("TIDY", partitions="3", starting="2"))
+    info = server.run(lambda connection, js: js.consumers_info("TIDY"))
+    assert info == []
+
+
+def test_an_unknown_stream(server: Any) -> None:
+    with pytest.raises(UnknownStreamError, match="'NOPE' does not exist"):
+        HeadwaterSource(server.options("NOPE"))
+
+
+def test_an_unknown_domain(server: Any) -> None:
+    with pytest.raises(UnknownStreamError, match="domain"):
+        HeadwaterSource(server.options("NOPE", domain="elsewhere"))
+
+
+def test_no_server() -> None:
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1"):
+        HeadwaterSource({"servers": "nats://127.0.0.1:1", "stream": "S"})
+
+
+def test_a_work_queue_is_refused(server: Any, fill: Callable) -> None:
+    fill("QUEUE", numbered("QUEUE", 3), retention="workqueue")
+    with pytest.raises(UnsupportedStreamError, match="mirrors"):
+        HeadwaterSource(server.options("QUEUE"))
+
+
+def test_a_start_that_is_gone(server: Any, fill: Callable) -> None:
+    fill("GONE", numbered("GONE", 10), delete=(1, 2, 3))
+    with pytest.raises(LostRangeError, match="starts at sequence 4"):
+        HeadwaterSource(server.options("GONE", starting="2"))
+    rows = read(server.options("GONE", starting="2", failOnDataLoss="false"))
+    assert [row["sequence"] for row in rows] == list(range(4, 11))
+
+
+def test_rows_that_go_between_plan_and_read(server: Any, fill: Callable) -> None:
+    fill("SHRINK", numbered("SHRINK", 10))
+    strict = open_source(server.options("SHRINK"))
+    loose = open_source(server.options("SHRINK", failOnDataLoss="false"))
+    server.run(lambda connection, js: js.purge_stream("SHRINK", seq=6))
+    with pytest.raises(LostRangeError, match="sequences 1 to 5"):
+        read_parts(*strict)
+    assert [row["sequence"] for row in read_parts(*loose)[0]] == list(range(6, 11))
+
+
+def test_a_stream_that_was_made_again(server: Any, fill: Callable) -> None:
+    fill("AGAIN", numbered("AGAIN", 5))
+    opened = open_source(server.options("AGAIN"))
+    server.run(lambda connection, js: js.delete_stream("AGAIN"))
+    fill("AGAIN", numbered("AGAIN", 5))
+    with pytest.raises(StreamRecreatedError):
+        read_parts(*opened)
+
+
+class CuttingProxy:
+    """Forwards to a server, and cuts each of the first `cuts` connections after some bytes."""
+
+    def __init__(self, port: int, cuts: int, after: int) -> None:
+        self._port, self._cuts, self._after = port, cuts, after
+        self.connections = 0
+        self.port = 0
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._main(),))
+
+    async def _main(self) -> None:
+        self._stop = asyncio.Event()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        async with server:
+            await self._stop.wait()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        budget = self._after if self.connections <= self._cuts else 1 << 60
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, room: int) -> None:
+            with contextlib.suppress(ConnectionError):
+                while room > 0 and (data := await source.read(4096)):
+                    sink.write(data[:room])
+                    room -= len(data)
+                    await sink.drain()
+            sink.close()
+
+        await asyncio.gather(pump(reader, back, 1 << 60), pump(there, writer, budget))
+
+    def __enter__(self) -> "CuttingProxy":
+        self._thread.start()
+        self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@pytest.mark.parametrize("headers", ["off", "map"])
+def test_a_broken_connection_neither_loses_nor_repeats(
+    server: Any, fill: Callable, headers: str
+) -> None:
+    fill("CUT", numbered("CUT", 3000, size=100), delete=(700, 2999, 3000))
+    with CuttingProxy(int(server.url.rpartition(":")[2]), cuts=5, after=60_000) as proxy:
+        options = server.options("CUT", headers=headers, batchBytes="65536")
+        rows = read(options | {"servers": f"nats://127.0.0.1:{proxy.port}"})
+        assert proxy.connections > 3
+    assert [row["sequence"] for row in rows] == [n for n in range(1, 2999) if n != 700]
+
+
+def test_a_consumer_that_is_deleted_under_way(
+    server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.spark.range_reader.PULL_BYTES", 100_000)
+    fill("TAKEN", numbered("TAKEN", 3000, size=1000))
+    reader, partitions = open_source(server.options("TAKEN", batchBytes="65536"))
+    batches: Iterator[pa.RecordBatch] = reader.read(partitions[0])
+    got = next(batches).column("sequence").to_pylist()
+
+    async def drop(connection: Any, js: Any) -> None:
+        for info in await js.consumers_info("TAKEN"):
+            await js.delete_consumer("TAKEN", info.name)
+
+    server.run(drop)
+    for batch in batches:
+        got += batch.column("sequence").to_pylist()
+    assert got == list(range(1, 3001))
+
+
+def test_a_server_that_never_serves_ends_in_an_error(
+    server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.spark.range_reader.FIRST_BACKOFF", 0.001)
+    fill("DEAD", numbered("DEAD", 10))
+    reader, partitions = open_source(server.options("DEAD"))
+    with CuttingProxy(int(server.url.rpartition(":")[2]), cuts=99, after=100) as proxy:
+        endpoint = reader._options.endpoint
+        object.__setattr__(endpoint, "servers", (("127.0.0.1", proxy.port, False),))
+        with pytest.raises(ConnectError, match="failed 6 times"):
+            read_parts(reader, partitions)
+
+
+AUTH = """
+accounts {{
+  APP: {{ jetstream: enabled, users: [
+    {{ user: reader, password: "hunter2" }}, {{ nkey: {nkey} }}
+    {{ user: deaf, password: "x", permissions: {{ publish: "none" }} }}
+  ] }}
+}}
+"""
+
+
+def test_user_and_nkey_authentication(make_server: Callable, tmp_path: Any) -> None:
+    import nkeys
+
+    pair = nkeys.from_seed(b"SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY")
+    server = make_server(AUTH.format(nkey=pair.public_key.decode()))
+    seed_file = tmp_path / "user.nk"
+    seed_file.write_bytes(bytes(pair.seed))
+
+    async def work(connection: Any, js: Any) -> None:
+        await js.add_stream(name="SAFE", subjects=["SAFE"])
+        await js.publish("SAFE", b"1")
+
+    server.run(work, user="reader", password="hunter2")
+    for given in (
+        {"user": "reader", "password": "hunter2"},
+        {"nkeySeedFile": str(seed_file)},
+    ):
+        assert len(read(server.options("SAFE", **given))) == 1
+    for wrong in ({}, {"user": "reader", "password": "hunter3"}, {"token": "hunter2"}):
+        with pytest.raises(AuthError) as caught:
+            HeadwaterSource(server.options("SAFE", **wrong))
+        assert "hunter" not in str(caught.value)
+    with pytest.raises(AuthError, match="Permissions Violation"):
+        HeadwaterSource(server.options("SAFE", user="deaf", password="x"))

@@ -1,0 +1,120 @@
+"""The rollup: its numbers, its proof, its command."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from headwater.spark.errors import OptionError
+from headwater.spark.jobs.rollup import run_rollup, window_micros
+
+START = 1_795_230_000_000_000  # 2026-11-21T03:00:00Z
+
+
+def reading(device: str, seconds: float, value: float, number: int, **more: Any) -> bytes:
+    body = {"device": device, "metric": "cpu.0.percent", "value": value, "id": f"m{number}"}
+    body["t_us"] = START + int(seconds * 1_000_000)
+    return json.dumps(body | more).encode()
+
+
+def messages(name: str) -> list[tuple[str, bytes, None]]:
+    rows = [reading(f"edge-{i % 2}", i * 10, float(i), i) for i in range(24)]
+    rows.append(b"not telemetry")
+    rows.append(b'{"device":"edge-0","metric":"cpu.0.percent","t_us":1}')
+    rows.append(reading("edge-0", 5, 100.0, 3))
+    iso = {"device": "edge-9", "metric": "m", "value": 1, "ts": "2026-11-21T03:00:01.5Z"}
+    rows.append(json.dumps(iso).encode())
+    return [(f"{name}.x", row, None) for row in rows]
+
+
+def test_windows() -> None:
+    assert window_micros("10s") == 10_000_000
+    assert window_micros("2h") == 7_200_000_000
+    for wrong in ("", "1", "0m", "1w", "-1m"):
+        with pytest.raises(OptionError):
+            window_micros(wrong)
+
+
+def test_numbers_and_proof(spark: Any, server: Any, fill: Callable, tmp_path: Path) -> None:
+    fill("ROLL", messages("ROLL"), delete=(3,))
+    out = str(tmp_path / "out")
+    seen: list[Any] = []
+    source = server.options("ROLL", partitions="3")
+    result = run_rollup(source, out, spark=spark, progress=seen.append)
+    assert (result.read, result.rows, result.invalid) == (27, 25, 2)
+    assert (result.distinct, result.duplicates, result.lost) == (27, 0, 0)
+    assert (result.ids, result.distinct_ids, result.duplicate_ids) == (24, 23, 1)
+    assert result.path == out and result.seconds > 0
+    assert all(part.done <= part.total for part in seen)
+
+    rows = {
+        (row.device, row.metric, int(row.window_start.timestamp())): row
+        for row in spark.read.parquet(out).collect()
+    }
+    assert len(rows) == result.groups == 9
+    first = rows["edge-0", "cpu.0.percent", START // 1_000_000]
+    # Sequences 1, 5 and 27: values 0, 4 and the late 100 at second 5; sequence 3 was deleted.
+    assert (first["count"], first.min, first.max, first.sum, first.avg) == (3, 0, 100, 104, 104 / 3)
+    assert (first.last, first.first_seq, first.last_seq) == (4.0, 1, 27)
+    assert (first.window_end - first.window_start).total_seconds() == 60
+    assert rows["edge-9", "m", START // 1_000_000]["count"] == 1
+
+
+def test_an_empty_stream_and_a_folder_that_exists(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path
+) -> None:
+    fill("NONE", [])
+    out = str(tmp_path / "out")
+    result = run_rollup(server.options("NONE"), out, spark=spark)
+    assert (result.rows, result.groups, result.duplicates, result.lost) == (0, 0, 0, 0)
+    with pytest.raises(FileExistsError):
+        run_rollup(server.options("NONE"), out, spark=spark)
+    assert run_rollup(server.options("NONE"), out, overwrite=True, spark=spark).rows == 0
+
+
+def test_a_part_of_two_streams(spark: Any, server: Any, fill: Callable, tmp_path: Path) -> None:
+    for name in ("LEFT", "RIGHT"):
+        rows = [reading(name, i, i, i) for i in range(10)]
+        fill(name, [(f"{name}.{i % 2}", row, None) for i, row in enumerate(rows)])
+    source = server.options("LEFT,RIGHT", starting="3", ending="8", subjects="*.0")
+    result = run_rollup(source, str(tmp_path / "out"), spark=spark)
+    assert (result.rows, result.distinct, result.lost) == (6, 6, 0)
+    # Both streams used the same ids: the proof by id is over all of them.
+    assert (result.ids, result.distinct_ids) == (6, 3)
+
+
+def test_options_of_the_job_are_not_for_the_caller(server: Any, spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="set by the rollup"):
+        run_rollup(
+            server.options("S", valueFormat="raw"), str(tmp_path / "out"), spark=spark
+        )
+
+
+def test_the_command(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headwater.spark import cli
+
+    @contextmanager
+    def running(master: str, verbose: bool) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr(cli, "_session", running)
+    fill("CMD", messages("CMD"))
+    base = ["run", "rollup", "-s", server.url, "--out"]
+    runner = CliRunner()
+    done = runner.invoke(cli.spark, [*base, str(tmp_path / "a"), "--stream", "CMD", "--json"])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert (result["rows"], result["duplicates"], result["lost"]) == (26, 0, 0)
+
+    text = runner.invoke(cli.spark, [*base, str(tmp_path / "b"), "--stream", "CMD"])
+    assert text.exit_code == 0 and "26 rows into 9 groups" in text.stdout
+
+    again = runner.invoke(cli.spark, [*base, str(tmp_path / "a"), "--stream", "CMD"])
+    assert again.exit_code == 1 and "exists" in again.stderr
+    missing = runner.invoke(cli.spark, [*base, str(tmp_path / "c"), "--stream", "NOSUCH"])
+    assert missing.exit_code == 1 and "'NOSUCH' does not exist" in missing.stderr

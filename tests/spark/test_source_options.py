@@ -1,0 +1,121 @@
+"""Options: what is accepted, what is refused and how, and that secrets stay secret."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from headwater.spark.errors import ApiError, OptionError
+from headwater.spark.options import OPTIONS, parse_options
+
+
+def test_defaults() -> None:
+    options = parse_options({"stream": "S"})
+    assert options.streams == ("S",)
+    assert options.endpoint.servers == (("127.0.0.1", 4222, False),)
+    assert (options.starting, options.ending, options.partitions) == (0, None, None)
+    assert options.api_prefix == "$JS.API"
+    assert options.fail_on_data_loss and not options.fail_fast
+
+
+def test_names_are_case_insensitive_and_lists_are_split() -> None:
+    given = {
+        "STREAM": "A, B,A",
+        "Servers": "nats://h1:1,tls://h2",
+        "SUBJECTS": "a.*, b.>",
+        "domain": "hub",
+        "failondataloss": "false",
+        "Starting": "5",
+        "ending": "9",
+    }
+    options = parse_options(given)
+    assert options.streams == ("A", "B")
+    assert options.endpoint.servers == (("h1", 1, False), ("h2", 4222, True))
+    assert options.filters == ("a.*", "b.>")
+    assert options.api_prefix == "$JS.hub.API"
+    assert not options.fail_on_data_loss
+    assert (options.starting, options.ending) == (5, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "'stream' is required"),
+        ({"stream": "a.b"}, "no stream name"),
+        ({"stream": "S", "straem": "x"}, "did you mean 'stream'"),
+        ({"stream": "S", "domain": "a b"}, "no domain"),
+        ({"stream": "S", "starting": "latest"}, "earliest or a sequence"),
+        ({"stream": "S", "starting": "0"}, "earliest or a sequence"),
+        ({"stream": "S", "ending": "soon"}, "latest or a sequence"),
+        ({"stream": "S", "partitions": "0"}, "from 1 to 10000"),
+        ({"stream": "S", "partitions": "many"}, "from 1 to 10000"),
+        ({"stream": "S", "batchBytes": "10"}, "from 65536"),
+        ({"stream": "S", "headers": "yes"}, "off or map or raw"),
+        ({"stream": "S", "columns": "seq"}, "none of"),
+        ({"stream": "S", "columns": "headers"}, "needs option headers"),
+        ({"stream": "S", "subjects": "a..b"}, "no subject filter"),
+        ({"stream": "S", "subjects": ">.a"}, "no subject filter"),
+        ({"stream": "S", "failOnDataLoss": "maybe"}, "true or false"),
+        ({"stream": "S", "valueSchema": "a long"}, "needs valueFormat=json"),
+        ({"stream": "S", "servers": "http://h"}, "nats://host:port"),
+        ({"stream": "S", "servers": "nats://h:99999"}, "no usable port"),
+        ({"stream": "S", "password": "x"}, "needs option 'user'"),
+        ({"stream": "S", "user": "u", "token": "t"}, "give one of"),
+        ({"stream": "S", "token": "t", "tokenEnv": "T"}, "only one of"),
+        ({"stream": "S", "tokenEnv": "HEADWATER_NOT_SET"}, "is not set"),
+        ({"stream": "S", "credentialsFile": "/nowhere/x"}, "cannot read"),
+        ({"stream": "S", "tlsCaFile": "/nowhere/x"}, "cannot be read"),
+        ({"stream": "S", "inboxPrefix": "a.>"}, "no subject without wildcards"),
+    ],
+)
+def test_mistakes_are_explained(given: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_options(given)
+    assert words in str(caught.value)
+
+
+def test_credentials_in_an_address_are_refused_without_being_repeated() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_options({"stream": "S", "servers": "nats://me:hunter2@h:4222"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_secrets_are_read_and_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2\n")
+    monkeypatch.setenv("HEADWATER_TEST_TOKEN", "hunter2")
+    for given in (
+        {"user": "me", "passwordFile": str(secret)},
+        {"user": "me", "password": "hunter2"},
+        {"tokenEnv": "HEADWATER_TEST_TOKEN"},
+    ):
+        options = parse_options({"stream": "S", **given})
+        again = pickle.loads(pickle.dumps(options))
+        assert "hunter2" in again.endpoint.credentials.connect_fields("").values()
+        assert "hunter2" not in repr(again) + str(again.endpoint.credentials)
+
+
+def test_a_creds_file_gives_jwt_and_seed(tmp_path: Path) -> None:
+    creds = tmp_path / "user.creds"
+    creds.write_text(
+        "-----BEGIN NATS USER JWT-----\neyJ.abc.def\n------END NATS USER JWT------\n\n"
+        "-----BEGIN USER NKEY SEED-----\nSUAX\n------END USER NKEY SEED------\n"
+    )
+    options = parse_options({"stream": "S", "credentialsFile": str(creds)})
+    assert (options.endpoint.credentials.jwt, options.endpoint.credentials.seed) == (
+        "eyJ.abc.def",
+        "SUAX",
+    )
+    creds.write_text("nothing")
+    with pytest.raises(OptionError):
+        parse_options({"stream": "S", "credentialsFile": str(creds)})
+
+
+def test_every_option_is_described() -> None:
+    assert all(OPTIONS.values())
+
+
+def test_api_errors_survive_pickling() -> None:
+    error = pickle.loads(pickle.dumps(ApiError(404, 10059, "stream not found")))
+    assert (error.code, error.err_code) == (404, 10059)

