@@ -11,7 +11,7 @@ SOURCES := $(shell find security edge federation hub spark deploy bench -name '*
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
 
-$(STAMP): bootstrap.py pyproject.toml constraints.txt setup.py build_accel.py
+$(STAMP): bootstrap.py pyproject.toml constraints.txt
 	@$(PYTHON) bootstrap.py $(VENV) $(EXTRAS)
 	@touch $@
 

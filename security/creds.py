@@ -58,7 +58,7 @@ def parse(text: str) -> Creds:
             token = bare
         else:
             seed = bare
-    if seed:
+    if seed or not token:
         try:
             nkeys.decode_seed(seed)
         except NKeyError as error:

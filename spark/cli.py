@@ -140,9 +140,7 @@ def doctor(no_job: bool, as_json: bool, **given: Any) -> None:
 
 
 def _source(given: dict[str, Any]) -> dict[str, str]:
-    return {
-        _SOURCE[name]: str(value) for name, value in given.items() if value is not None
-    }
+    return {_SOURCE[name]: str(value) for name, value in given.items() if value is not None}
 
 
 @contextmanager

@@ -213,4 +213,3 @@ class Connection:
         if self._socket is None:
             raise ConnectError("the connection is closed")
         self._socket = context.wrap_socket(self._socket, server_hostname=host)
-

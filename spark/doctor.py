@@ -116,7 +116,7 @@ def _check_job() -> Check:
                 rows = spark.range(1000).mapInArrow(lambda batches: batches, "id long").count()
             finally:
                 spark.stop()
-    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
+    except Exception as error:
         return Check("job", False, f"{str(error).splitlines()[0]}; see {log}")
     log.unlink(missing_ok=True)
     return Check("job", rows == 1000, "a local Spark job with a Python worker ran")

@@ -4,12 +4,13 @@ import gc
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
 from headwater.spark.layout import BatchMaker, Layout, default_layout, user_layout, wire_for
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.planning import SequenceRange, StreamPlan, cut_ranges, plan_streams
 from headwater.spark.range_reader import RangeReader
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,9 +90,7 @@ class HeadwaterReader(DataSourceReader):
         _freeze_garbage()
         wire = wire_for(self._layout, work.start, work.end, self._options.batch_bytes)
         maker = BatchMaker(self._layout, work.stream, self._options.fail_fast)
-        reader = RangeReader(
-            self._options, work, wire, headers_only=_headers_only(self._layout)
-        )
+        reader = RangeReader(self._options, work, wire, headers_only=_headers_only(self._layout))
         for columns in reader.batches():
             yield maker.batch(columns)
 

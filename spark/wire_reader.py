@@ -537,6 +537,7 @@ class WireReader:
         return _FRAME
 
     @cython.cfunc
+    @cython.cdivision(True)
     @cython.exceptval(-2)
     def _row(
         self,
@@ -678,14 +679,12 @@ class WireReader:
 
     @cython.cfunc
     def _same_key(self, left: cython.Py_ssize_t, right: cython.Py_ssize_t) -> cython.bint:
-        at: int32_t[4]
+        at = cython.declare(int32_t[4])
         memcpy(at, self._keys.offsets.ptr + 4 * left, 8)
         memcpy(cython.address(at[2]), self._keys.offsets.ptr + 4 * right, 8)
         if at[1] - at[0] != at[3] - at[2]:
             return False
-        return (
-            memcmp(self._keys.data.ptr + at[0], self._keys.data.ptr + at[2], at[1] - at[0]) == 0
-        )
+        return memcmp(self._keys.data.ptr + at[0], self._keys.data.ptr + at[2], at[1] - at[0]) == 0
 
     @cython.cfunc
     @cython.exceptval(-1)

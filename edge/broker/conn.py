@@ -62,7 +62,10 @@ class Conn(Endpoint):
         self.resume()
 
     def use_filter(self, filter: object) -> None:
-        """Pass bytes through `filter.receive(data) -> bytes` and `filter.send(data) -> bytes`."""
+        """Pass bytes through `filter.receive(data) -> bytes` and `filter.send(data) -> bytes`.
+
+        A filter that has `finish(reason)` is told before the last bytes are sent.
+        """
         self.filter = filter
         self.wire = bytearray() if filter is not None else None
 
@@ -133,7 +136,8 @@ class Conn(Endpoint):
             try:
                 data = self.filter.receive(data)
             except ConnectionError as error:
-                self.kernel.mark(self)
+                if not self.writing:
+                    self.send_filtered()
                 self.close(str(error))
                 return
             self.kernel.mark(self)
@@ -352,11 +356,13 @@ class Conn(Endpoint):
         """End the connection: what is queued is offered to the socket once more."""
         if self.closed:
             return
-        if not self.writing and self.pending and reason not in ("Write Error", "Client Closed"):
-            if self.filter is None:
-                self.send_plain()
-            else:
+        if not self.writing and reason not in ("Write Error", "Read Error", "Client Closed"):
+            if self.filter is not None:
+                if hasattr(self.filter, "finish"):
+                    self.filter.finish(reason)
                 self.send_filtered()
+            elif self.pending:
+                self.send_plain()
             if self.closed:
                 return
         self.closed = True

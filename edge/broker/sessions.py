@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
@@ -31,6 +31,19 @@ SWEEP_S = 0.25
 
 PATIENCE_NS = 1_000_000_000
 """Time without progress after which producers no longer wait for a slow receiver."""
+
+
+class SessionObserver(Protocol):
+    """Is told of clients that come and go."""
+
+    def client_admitted(self, conn: ClientConn) -> None:
+        """A client has logged in."""
+
+    def client_refused(self, conn: ClientConn, reason: str) -> None:
+        """A client's login was refused; its connection is about to close."""
+
+    def client_closed(self, conn: ClientConn, reason: str) -> None:
+        """A connection has ended, whether or not it had logged in."""
 
 
 class ClosedConn:
@@ -68,6 +81,7 @@ class Sessions:
         self.stale = 0
         self.auth_errors = 0
         self.draining = False
+        self.observers: list[SessionObserver] = []
         self._next_cid = 0
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._nonces: dict[int, str] = {}
@@ -104,7 +118,7 @@ class Sessions:
         if self.authenticator.nonce_required():
             self._nonces[conn.cid] = secrets.token_urlsafe(11)
         conn.queue(self.info_for(conn))
-        if not self.authenticator.auth_required():
+        if not self.authenticator.auth_required() and not self.detail(conn).get("auth"):
             self._admit(conn, Identity())
         self._arm(conn, self.options.auth_timeout(), self._login_expired)
 
@@ -147,6 +161,8 @@ class Sessions:
             conn.account.connections -= 1
         log.debug("cid:%d connection closed: %s", conn.cid, reason)
         self.closed[conn.cid] = ClosedConn(conn, reason)
+        for observer in self.observers:
+            observer.client_closed(conn, reason)
         while len(self.closed) > self.options.max_closed_clients:
             forgotten, _ = self.closed.popitem(last=False)
             self._details.pop(forgotten, None)
@@ -156,7 +172,27 @@ class Sessions:
     def login(self, conn: ClientConn, fields: dict[str, Any]) -> bool:
         """CONNECT came: admit the connection, or refuse and close it."""
         detail = self.detail(conn)
-        request = AuthRequest(
+        detail.setdefault("rtt_ns", round((time.time() - detail.get("start", 0.0)) * 1e9))
+        try:
+            identity = self.authenticator.authenticate(self._auth_request(conn, fields))
+        except AuthError as error:
+            self.auth_errors += 1
+            log.error(
+                "%s:%s - cid:%d - authentication error: %s",
+                detail.get("ip"), detail.get("port"), conn.cid, error,
+            )
+            for observer in self.observers:
+                observer.client_refused(conn, "Authentication Failure")
+            conn.refuse("Authorization Violation", "Authentication Failure")
+            return False
+        return self._admit(conn, identity)
+
+    def _auth_request(self, conn: ClientConn, fields: dict[str, Any]) -> AuthRequest:
+        detail = self.detail(conn)
+        fallback = detail.get("fallback")
+        if fallback:
+            fields = fallback | {name: value for name, value in fields.items() if value}
+        return AuthRequest(
             connect=fields,
             nonce=self._nonces.get(conn.cid, "").encode(),
             connection_type=str(detail.get("kind", "STANDARD")),
@@ -167,19 +203,26 @@ class Sessions:
             no_auth_user=detail.get("no_auth_user"),
             now=time.time(),
         )
-        try:
-            identity = self.authenticator.authenticate(request)
-        except AuthError as error:
-            self.auth_errors += 1
-            log.error(
-                "%s:%s - cid:%d - authentication error: %s",
-                detail.get("ip"), detail.get("port"), conn.cid, error,
-            )
-            conn.refuse("Authorization Violation", "Authentication Failure")
-            return False
-        return self._admit(conn, identity)
 
-    def _admit(self, conn: ClientConn, identity: Identity) -> bool:
+    def reauthorize(self, conn: ClientConn) -> None:
+        """Decide again on a client that is logged in, after the configuration has changed.
+
+        A client that may no longer come in is disconnected; one whose rights have shrunk loses
+        the subscriptions that it may no longer have.
+        """
+        if not conn.ready or conn.closed:
+            return
+        try:
+            identity = self.authenticator.authenticate(self._auth_request(conn, conn.options))
+        except AuthError:
+            conn.refuse("Authorization Violation", "Authentication Failure")
+            return
+        if self._admit(conn, identity, again=True):
+            for sub in list(conn.subs.values()):
+                if not self.may_subscribe(conn, sub.subject, sub.queue):
+                    conn.drop_sub(sub)
+
+    def _admit(self, conn: ClientConn, identity: Identity, *, again: bool = False) -> bool:
         account = self.account_for(identity.account)
         limit = account.limits.get("max_connections", -1)
         bound = conn.identity is not None
@@ -204,6 +247,9 @@ class Sessions:
         if identity.expires > 0:
             delay = max(0.0, identity.expires - time.time())
             self.kernel.loop.call_later(delay, self._expired, conn)
+        if conn.options and not again:
+            for observer in self.observers:
+                observer.client_admitted(conn)
         return True
 
     def _apply_limits(self, conn: ClientConn, identity: Identity, account: Account) -> None:
@@ -220,7 +266,8 @@ class Sessions:
 
     def first_verb(self, conn: ClientConn) -> None:
         """A verb came before CONNECT: an implicit login where that is configured."""
-        if not self.options.no_auth_user or not self.login(conn, {}):
+        no_auth_user = self.detail(conn).get("no_auth_user") or self.options.no_auth_user
+        if not no_auth_user or not self.login(conn, {}):
             conn.refuse("Authorization Violation", "Authentication Failure")
 
     def _login_expired(self, conn: ClientConn) -> None:

@@ -176,9 +176,7 @@ def _rollup(rows: "DataFrame", micros: int) -> "DataFrame":
     from pyspark.sql import functions as f
 
     start = f.col("t_us") - f.expr(f"pmod(t_us, {micros})")
-    grouped = rows.where("device IS NOT NULL").groupBy(
-        "device", "metric", start.alias("window_us")
-    )
+    grouped = rows.where("device IS NOT NULL").groupBy("device", "metric", start.alias("window_us"))
     totals = grouped.agg(
         f.count("*").alias("count"),
         f.min("value").alias("min"),

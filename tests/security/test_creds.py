@@ -40,8 +40,8 @@ def test_nats_py_reads_what_we_write(tmp_path: Path) -> None:
     path = tmp_path / "user.creds"
     creds.write(path, TOKEN, USER.seed)
     client = nats.aio.client.Client()
-    client._setup_nkey_jwt_connect.__self__._user_credentials = str(path)
-    client._setup_nkey_jwt_connect()
+    client._user_credentials = str(path)
+    client._setup_nkeys_jwt_connect()
     assert client._user_jwt_cb is not None and client._signature_cb is not None
     assert bytes(client._user_jwt_cb()).decode() == TOKEN
     import base64

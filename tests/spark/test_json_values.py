@@ -4,6 +4,7 @@ import struct
 from datetime import UTC, datetime
 
 import pytest
+
 from headwater.spark.errors import OptionError
 from headwater.spark.json_values import ValueDecoder, parse_value_schema
 

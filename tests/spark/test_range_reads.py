@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
 from headwater.spark.errors import (
     AuthError,
     ConnectError,
@@ -64,7 +65,8 @@ def as_tuples(rows: list[dict]) -> list[tuple]:
 
 def test_the_same_content_as_nats_py(server: Any, fill: Callable) -> None:
     fill("SAME", [*numbered("SAME", 500), ("SAME.x", b"", None), ("SAME.y", b"\x00\xff\r\n", None)])
-    ours, theirs = as_tuples(read(server.options("SAME", partitions="3"))), by_nats_py(server, "SAME")
+    ours = as_tuples(read(server.options("SAME", partitions="3")))
+    theirs = by_nats_py(server, "SAME")
     # nats-py keeps times as floating point seconds, so the last microsecond may differ.
     assert [row[:2] + row[3:] for row in ours] == [row[:2] + row[3:] for row in theirs]
     assert max(abs(a[2] - b[2]) for a, b in zip(ours, theirs, strict=True)) <= 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.rollup import run_rollup, window_micros
 
@@ -88,9 +89,7 @@ def test_a_part_of_two_streams(spark: Any, server: Any, fill: Callable, tmp_path
 
 def test_options_of_the_job_are_not_for_the_caller(server: Any, spark: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="set by the rollup"):
-        run_rollup(
-            server.options("S", valueFormat="raw"), str(tmp_path / "out"), spark=spark
-        )
+        run_rollup(server.options("S", valueFormat="raw"), str(tmp_path / "out"), spark=spark)
 
 
 def test_the_command(

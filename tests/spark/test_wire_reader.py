@@ -3,9 +3,10 @@
 import struct
 
 import pytest
-from headwater.spark import wire_reader as w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from headwater.spark import wire_reader as w
 
 SID = 2
 
@@ -71,9 +72,7 @@ def test_every_split_of_a_mixed_stream_gives_the_same_rows() -> None:
         + msg(b"a.d", ack(7, 3, 2_999), b"\x00\xff" * 20, block)
     )
     for cut in range(len(data) + 1):
-        batches, frames, answer = drain(
-            reader(headers=w.HEADERS_MAP), [data[:cut], data[cut:]]
-        )
+        batches, frames, answer = drain(reader(headers=w.HEADERS_MAP), [data[:cut], data[cut:]])
         assert answer == w.NEED
         (rows,) = batches
         assert longs(rows.sequence) == [1, 2, 7]
