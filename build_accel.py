@@ -31,8 +31,19 @@ COMPILED = (
     "edge/jetstream/stream.py",
     "edge/jetstream/expiry.py",
     "edge/jetstream/ingest.py",
+    "edge/jetstream/api_sinks.py",
+    "edge/jetstream/pending.py",
+    "edge/jetstream/pull.py",
+    "edge/jetstream/flow.py",
+    "edge/jetstream/delta.py",
+    "edge/jetstream/progress.py",
+    "edge/jetstream/demand.py",
+    "edge/jetstream/consumer.py",
+    "edge/jetstream/acks.py",
+    "edge/jetstream/interest.py",
     "federation/rules.py",
     "federation/leaf_conn.py",
+    "federation/interest.py",
 )
 
 

@@ -6,6 +6,7 @@ real server; only the stable ones count. The checkout of the client lies outside
 """
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -24,12 +25,23 @@ from pathlib import Path
 
 import click
 
-from bench.servers import ServerFailed, end_on_sigterm, program
+from bench.servers import (
+    HOST,
+    Recipe,
+    Server,
+    ServerFailed,
+    end_on_sigterm,
+    free_port,
+    program,
+)
 
 REPORTED_VERSION = "v2.15.1"
 """What NATS_SERVER_VERSION tells the tests; several are skipped below some version."""
 
-RETRY_LIMIT = 60
+VARZ_TIMEOUT = 5.0
+"""Seconds that the monitoring port has to answer after the first INFO."""
+
+RETRY_LIMIT = 20
 """Failures that get a second try, one after the other, with uvloop visible to the tests."""
 
 FINISHED = re.compile(rb" (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
@@ -80,6 +92,7 @@ class Options:
     timeout: float = 60.0
     jobs: int = 1
     isolated: bool = False
+    maxfail: int = 0
     version: str = REPORTED_VERSION
 
 
@@ -208,6 +221,7 @@ class Runner:
             "-v",
             "-p",
             "no:cacheprovider",
+            f"--maxfail={self._options.maxfail}",
             f"--timeout={self._options.timeout}",
             "--timeout-method=signal",
             f"--junit-xml={junit}",
@@ -230,7 +244,7 @@ class Runner:
 
     def _execute(self, argv: list[str], environment: dict[str, str], log: Path) -> str:
         """Run to the end in an own process group, which is ended with it; the end of the log."""
-        with open(log, "wb") as kept:
+        with open(log, "wb", buffering=0) as kept:
             process = subprocess.Popen(
                 argv,
                 cwd=self._folder,
@@ -346,10 +360,35 @@ def watcher(total: int) -> tuple[Callable[[], None], Callable[[], None]]:
     return tell, lambda: None
 
 
+def preflight(launcher: Path) -> None:
+    """Fail at once when the server does not start or has no /varz.
+
+    The suite waits 10 s for /varz before every test and then tries the test anyway.
+    """
+    port = free_port()
+    flags = ("-a", HOST, "-p", "{port}", "-m", str(port), "-js", "-sd", "{dir}")
+    waiter = threading.Event()
+    with Server(Recipe("server under test", (str(launcher), *flags))) as server:
+        deadline = time.monotonic() + VARZ_TIMEOUT
+        while True:
+            link = http.client.HTTPConnection(HOST, port, timeout=VARZ_TIMEOUT)
+            try:
+                link.request("GET", "/varz")
+                if link.getresponse().status == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                waiter.wait(0.05)
+            finally:
+                link.close()
+            if time.monotonic() > deadline:
+                raise SuiteFailed(f"no /varz within {VARZ_TIMEOUT:.0f} s\n{server.log}")
+
+
 def run(options: Options, work: Path) -> dict[str, Result]:
     """Collect, run, and try up to `RETRY_LIMIT` failures a second time."""
     told: list[Callable[[], None]] = []
     runner = Runner(options, work, lambda: told[0]())
+    preflight(work / "bin" / "nats-server")
     nodes = runner.collect()
     tell, stop = watcher(len(nodes))
     told.append(tell)
@@ -403,6 +442,7 @@ def show(made: Score, results: dict[str, Result], seconds: float) -> None:
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds per test.")
 @click.option("--netns", is_flag=True, help="Own network namespace (root, or user namespaces).")
 @click.option("--jobs", default=1, show_default=True, help="Processes; more than 1 needs --netns.")
+@click.option("--maxfail", default=0, help="Stop a process after so many failures; 0: never.")
 @click.option("--python", default=sys.executable, help="Interpreter with the suite's needs.")
 @click.option("--version", default=REPORTED_VERSION, show_default=True)
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep junit files and logs here.")
@@ -417,6 +457,7 @@ def main(
     timeout: float,
     netns: bool,
     jobs: int,
+    maxfail: int,
     python: str,
     version: str,
     keep: Path | None,
@@ -430,7 +471,17 @@ def main(
         raise click.UsageError("--jobs needs --netns: the tests use fixed ports")
     end_on_sigterm()
     options = Options(
-        repo, SUITES[suite], server, python, command, expression, timeout, jobs, netns, version
+        repo=repo,
+        suite=SUITES[suite],
+        server=server,
+        python=python,
+        command=command,
+        expression=expression,
+        timeout=timeout,
+        jobs=jobs,
+        isolated=netns,
+        maxfail=maxfail,
+        version=version,
     )
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headwater-suite-") as folder:

@@ -179,7 +179,7 @@ class Export(msgspec.Struct, kw_only=True, omit_defaults=True):
     info_url: str = ""
 
 
-class SigningScope(msgspec.Struct, kw_only=True, omit_defaults=True):
+class SigningScope(msgspec.Struct, kw_only=True):
     """A signing key whose users get their permissions from `template`."""
 
     kind: str = "user_scope"

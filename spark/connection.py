@@ -102,7 +102,7 @@ class Connection:
             if text.lower().startswith(_AUTH_WORDS):
                 raise AuthError(f"the server refused: {text}")
             raise ConnectError(f"the server reported: {text}")
-        return frame.verb != "MSG"
+        return bool(frame.verb != "MSG")
 
     def request(self, subject: str, payload: bytes = b"") -> Frame:
         """Ask and wait for the answer. Rows must be off (`wire.expect(0)`).

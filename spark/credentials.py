@@ -68,9 +68,13 @@ def read_credentials(options: Mapping[str, str]) -> Credentials:
     if password and not user:
         raise OptionError("a password needs option 'user'")
     if creds:
-        jwt, seed = _split_creds(creds)
+        jwt, seed = _parsed(creds, "credentials")
+        if not jwt or not seed:
+            raise OptionError("option 'credentials' needs a user JWT and its seed in one text")
         return Credentials(jwt=jwt, seed=seed)
-    return Credentials(user=user, password=password, token=token, seed=_seed_line(seed))
+    if seed:
+        seed = _parsed(seed, "nkeySeed")[1]
+    return Credentials(user=user, password=password, token=token, seed=seed)
 
 
 def _text(options: Mapping[str, str], name: str, direct: bool = True) -> str:
@@ -93,29 +97,12 @@ def _text(options: Mapping[str, str], name: str, direct: bool = True) -> str:
     return value
 
 
-def _section(text: str, title: str) -> str:
-    """The one line between the BEGIN and END marks of a creds file's section, or ''."""
-    inside = False
-    for line in text.splitlines():
-        if line.startswith("---") and f"BEGIN {title}" in line:
-            inside = True
-        elif inside and line.strip():
-            return line.strip()
-    return ""
+def _parsed(text: str, option: str) -> tuple[str, str]:
+    """Token and seed in the text of a creds or seed file; neither is in an error."""
+    from headwater.security import creds
+    from headwater.security.errors import CredsError
 
-
-def _split_creds(text: str) -> tuple[str, str]:
-    jwt, seed = _section(text, "NATS USER JWT"), _section(text, "USER NKEY SEED")
-    if not jwt or not seed:
-        raise OptionError("the credentials hold no user JWT with its NKey seed")
-    return jwt, seed
-
-
-def _seed_line(text: str) -> str:
-    """A seed file may hold comments or be a whole key section; the seed is the SU... line."""
-    if not text:
-        return ""
-    for line in text.splitlines():
-        if line.strip().startswith("SU"):
-            return line.strip()
-    raise OptionError("the nkeySeed holds no user seed (a line that starts with SU)")
+    try:
+        return creds.parse(text)
+    except CredsError as error:
+        raise OptionError(f"the text of option '{option}' is no usable secret: {error}") from error

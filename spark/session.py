@@ -77,8 +77,8 @@ def build_session(
 def quiet_start() -> Iterator[Path]:
     """Send what the JVM and its workers print to a file, whose path is given.
 
-    The JVM inherits standard error when it starts, so only a start inside is quiet. The file
-    is removed when the block ends well.
+    The JVM inherits standard error when it starts, so only a start inside is quiet, and it
+    stays so. The caller removes the file.
     """
     handle, name = tempfile.mkstemp(prefix="headwater-spark-", suffix=".log")
     sys.stderr.flush()

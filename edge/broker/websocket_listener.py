@@ -214,9 +214,9 @@ class WebSocketService:
         fields: dict[str, Any] = {
             "host": settings.host or DEFAULT_HOST,
             "port": self._listener.port if self._listener is not None else settings.port,
-            "tls_required": self.context is not None,
-            "tls_available": self.context is not None,
         }
+        if self.context is not None:
+            fields["tls_required"] = fields["tls_available"] = True
         if settings.authorization is not None and settings.authorization.is_set():
             fields["auth_required"] = True
         return fields

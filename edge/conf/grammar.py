@@ -257,13 +257,13 @@ class _Parser:
             if not lexer.skip_comment():
                 break
         char = lexer.peek()
-        if char == closing or lexer.at_line_end():
+        if char in (closing, END) or lexer.at_line_end():
+            # That something is not closed is better said of where it was opened.
             return
         if char == "," or (char == ";" and closing == "}"):
             lexer.position += 1
             return
-        found = repr(char) if char else "the end of the text"
-        lexer.fail(f"expected ',', a line end or {closing!r} after a value but found {found}")
+        lexer.fail(f"expected ',', a line end or {closing!r} after a value but found {char!r}")
 
     def _variable(self, name: str, place: Place) -> Value:
         if name.startswith(_BCRYPT_STARTS):

@@ -68,7 +68,9 @@ class Reader:
         """Report an unknown key, with the known one that was probably meant."""
         from difflib import get_close_matches
 
-        close = get_close_matches(key.lower(), list(known), n=1)
+        word = key.lower()
+        close = get_close_matches(word, list(known))
+        close.sort(key=lambda name: name[:1] != word[:1])
         hint = f', did you mean "{close[0]}"?' if close else ""
         self.error(value, f'unknown field "{key}"{hint}')
 

@@ -11,25 +11,19 @@ Subjects, headers and statuses are those of the JetStream protocol (ADR-2, ADR-9
 import cython
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
-    PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.broker.core import Msg, Sink
 from cython.cimports.headwater.edge.jetstream.flow import FlowWindow
-from cython.cimports.headwater.edge.jetstream.pending import ENTRY_QUEUED, Entry
+from cython.cimports.headwater.edge.jetstream.demand import POLICY_NONE, POLICY_PINNED, POLICY_PRIORITIZED, Demand
+from cython.cimports.headwater.edge.jetstream.pending import Entry
 from cython.cimports.headwater.edge.jetstream.progress import (
     ACK_FLOW,
     ACK_NONE,
-    Progress,
     monotonic_ns,
     wall_ns,
 )
-from cython.cimports.headwater.edge.jetstream.pull import (
-    PullQueue,
-    PullRequest,
-    match_inside,
-    parse_request,
-)
+from cython.cimports.headwater.edge.jetstream.pull import PullQueue, PullRequest
 from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.storage.store import Record
 from cython.cimports.headwater.edge.wire.numbers import put_number
@@ -45,8 +39,6 @@ from headwater.edge.storage.errors import Damaged
 BURST = cython.declare(cython.int, 512)
 # Five numbers of up to twenty digits and the dots between them.
 NUMBERS_MAX = cython.declare(cython.Py_ssize_t, 112)
-# A full queue of pull requests is searched for dead ones at most this often.
-CHECK_NS = cython.declare(cython.longlong, 1000000000)
 # A receiver that took nothing although it seemed to listen is tried again after this time.
 RETRY_NS = cython.declare(cython.longlong, 1000000000)
 TICK_NS = cython.declare(cython.longlong, 1000000)
@@ -59,7 +51,6 @@ class Consumer(Demand):
     def __cinit__(self, *args, **kwargs):
         self.scratch = self.copy = cython.NULL
         self.sinks = []
-        self.pin = ""
 
     def __init__(self, stream: Stream, config: object, name: str, created_ns: int):
         self.stream = stream

@@ -7,6 +7,7 @@ consumer when a deadline is due. Which message goes out next is the consumer's b
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.jetstream.flow import FlowWindow
 from cython.cimports.headwater.edge.jetstream.progress import ACK_FLOW, Progress, monotonic_ns, wall_ns
 from cython.cimports.headwater.edge.jetstream.pull import PullRequest, match_inside, parse_request
 from cython.cimports.headwater.edge.subjects.trie import Match
@@ -32,6 +33,9 @@ def sooner(a: cython.longlong, b: cython.longlong) -> cython.longlong:
 @cython.cclass
 class Demand(Progress):
     """The receivers of one consumer, as far as they are known."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.pin = ""
 
     # --- what receivers say -----------------------------------------------------------------------
 
@@ -226,16 +230,15 @@ class Demand(Progress):
         request: PullRequest
         passed: cython.Py_ssize_t = 0
         verdict: cython.int
-        claimed: cython.bint = False
         while self.queue.head is not None:
             request = self.queue.head
             if request.expires and now >= request.expires:
                 self.status_pending(request, b"408 Request Timeout")
             elif request.wanted(self.account):
-                verdict = self.admits(request, size, cython.address(claimed))
-                if verdict > 0:
+                verdict = self.admits(request, size)
+                if verdict == ADMIT:
                     return request
-                if verdict == 0:
+                if verdict == WAIT:
                     self.queue.rotate()
                     passed += 1
                     if passed >= self.queue.count:
@@ -245,33 +248,31 @@ class Demand(Progress):
         return None
 
     @cython.cfunc
-    @cython.exceptval(-2, check=False)
-    def admits(
-        self, request: PullRequest, size: cython.Py_ssize_t, claimed: cython.pointer(cython.bint)
-    ) -> cython.int:
-        """1: the request gets the message, 0: not now, -1: it is over and was told so."""
-        claimed[0] = False
+    @cython.exceptval(-1, check=False)
+    def admits(self, request: PullRequest, size: cython.Py_ssize_t) -> cython.int:
+        """ADMIT, or WAIT for another message, or OVER: the request was told that it has ended."""
+        claimed: cython.bint = False
         if self.policy == POLICY_PINNED:
             if self.pin and request.pin == "":
-                return 0
+                return WAIT
             if self.pin != request.pin:
                 self.status_pending(request, b"423 Nats-Wrong-Pin-Id")
-                return -1
+                return OVER
             if not self.pin and request.group:
                 setup.pin_client(self, request)
-                claimed[0] = True
+                claimed = True
         elif self.policy == POLICY_OVERFLOW and self.overflow_waits(request):
-            return 0
+            return WAIT
         if request.max_bytes > 0:
             if size > request.max_bytes:
                 self.status_pending(request, b"409 Message Size Exceeds MaxBytes")
-                if claimed[0]:
+                if claimed:
                     self.set_pin("", 0)
-                return -1
+                return OVER
             request.max_bytes -= size
             if request.max_bytes == 0:
                 request.batch = 1
-        return 1
+        return ADMIT
 
     def set_pin(self, pin: str, wall: int) -> None:
         """Pin a client, or nobody with `pin` empty."""

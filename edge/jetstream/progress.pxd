@@ -49,9 +49,13 @@ cdef class Progress(Task):
     cdef list unsaved                   # the node's list of consumers to be saved this turn
     cdef bint dirty
     cdef public list replies            # subjects of acks to answer once the progress is durable
-    cdef public Py_ssize_t delta_bytes  # written since the last snapshot
+    cdef public bint stale              # the log lacks a delta: write the whole state next
+    cdef public bytes owner             # of the state in the log
+    cdef public bytes key
     cdef bint needs(self, unsigned long long sequence) except -1    # interest/work-queue: not yet acked and wanted here
     cdef int removed(self, unsigned long long sequence) except -1   # the stream dropped this message (limits, delete)
+    cpdef bytes save_whole(self)        # configuration and progress, as one value for the log
+    cpdef bytes snapshot(self)          # progress, as one delta
     cpdef purged(self)                  # the stream dropped many messages: purge, rollback
     cdef int mark(self) except -1
     cdef int skipped(self, unsigned long long sequence) noexcept nogil

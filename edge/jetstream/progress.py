@@ -7,7 +7,7 @@ wall clock that jumps redelivers nothing; what is written down is converted to w
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Kernel, Task
-from cython.cimports.headwater.edge.jetstream.delta import Delta, Position
+from cython.cimports.headwater.edge.jetstream.delta import Delta, Position, apply_delta
 from cython.cimports.headwater.edge.jetstream.pending import ENTRY_ALIVE, ENTRY_QUEUED, Entry, PendingTable
 from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.storage.filter import Filter
@@ -17,6 +17,7 @@ from cython.cimports.libc.string import memmove
 from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from headwater.edge.jetstream import consumer_events as events
+from headwater.edge.jetstream import consumer_state as state
 
 BILLION = cython.declare(cython.longlong, 1000000000)
 NEVER = cython.declare(cython.longlong, 0)
@@ -280,6 +281,55 @@ class Progress(Task):
         if self.account.has_interest(self.limit_event):
             events.max_deliveries(self, sequence, deliveries)
         return 0
+
+    @cython.ccall
+    def snapshot(self) -> bytes:
+        """All progress as one delta."""
+        i: cython.Py_ssize_t
+        whole: Delta = Delta()
+        whole.reset()
+        for i in range(self.pending.head, self.pending.end):
+            if self.pending.items[i].flags & ENTRY_ALIVE:
+                whole.track(
+                    self.pending.items[i].sequence,
+                    self.pending.items[i].consumer_seq,
+                    self.pending.items[i].since + self.wall_offset,
+                    self.pending.items[i].deliveries,
+                )
+        for sequence, deliveries in self.exhausted.items():
+            whole.exhaust(sequence, deliveries)
+        return whole.take(cython.address(self.at))
+
+    @cython.ccall
+    def save_whole(self) -> bytes:
+        """Configuration and progress as one value for the log."""
+        return state.encode(self)
+
+    def restore(self, parts: list) -> None:
+        """Take over saved progress: a snapshot and the deltas after it. Raises ValueError.
+
+        What is ahead of the data is taken back, so that nothing new is skipped.
+        """
+        last: cython.ulonglong = self.store.last_seq
+        for part in parts:
+            apply_delta(
+                part, cython.address(self.at), self.pending, self.exhausted, self.wall_offset
+            )
+        for sequence, _, _, _ in self.pending.entries():
+            if sequence > last or self.store.at(sequence) == cython.NULL:
+                self.pending.take(sequence)
+        for sequence in [s for s in self.exhausted if self.store.at(s) == cython.NULL]:
+            del self.exhausted[sequence]
+        self.at.next_seq = max(1, min(self.at.next_seq, last + 1))
+        self.at.delivered_seq = min(self.at.delivered_seq, self.at.next_seq - 1)
+        self.at.floor_seq = min(self.at.floor_seq, self.at.delivered_seq)
+        self.move_floor(False)
+        self.unread_known = False
+
+    @property
+    def skip_resume(self) -> int:
+        """End of a last-per-subject phase that was not over when the progress was saved."""
+        return self.at.skip_resume
 
     # --- acknowledgement -------------------------------------------------------------------------
 

@@ -8,9 +8,6 @@ from headwater.edge.jetstream.usage cimport Usage
 from headwater.edge.storage.store cimport MessageStore
 from headwater.edge.subjects.transform cimport Transform
 
-cdef class Gate(Endpoint):              # what publishers wait for while too much is not yet durable
-    pass
-
 cdef class Stream(Task):                # as a Task: runs when the store's `committed` grew
     cdef public str name
     cdef public bytes name_bytes
@@ -33,7 +30,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public Usage usage             # the account's tier that this stream draws on
     cdef public object timers           # expiry.Expiry: age, per-message TTL, delete markers
     cdef public object batches          # batch.Batches, None unless allow_atomic
-    cdef public Gate gate
     cdef list active                    # consumers.values(), as a list
     cdef tuple interests                # bytes patterns that some consumer wants; b">" for all
     cdef dict error_texts               # err_code -> PubAck payload of a constant error
@@ -57,10 +53,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef bint counter                   # a counter stream (ADR-49)
     cdef long long overhead             # bytes counted per message besides its content
     cdef long long counted_bytes        # of this stream's bytes, as far as `usage` knows
-    cdef unsigned long long mark_seq    # back-pressure: everything before `mark_bytes` is durable
-    cdef unsigned long long mark_bytes  # once `mark_seq` is
-    cdef unsigned long long base_bytes
-    cdef unsigned long long taken_bytes
     # For consumers.
     cdef int consumer_acked(self, unsigned long long sequence) except -1
     cpdef wake_consumers(self)
@@ -73,9 +65,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef int trim(self) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int count_usage(self) except -1
-    cdef int relieve(self) except -1
     cdef bint needed(self, unsigned long long sequence) except -1
-    cdef int throttle(self, Py_ssize_t size) except -1
     cdef int answer(self, Msg* m, bytes payload) except -1
     cdef int answer_later(self, Msg* m, unsigned long long sequence, bytes payload) except -1
     cdef int answer_stored(self, Msg* m, unsigned long long sequence, int kind) except -1

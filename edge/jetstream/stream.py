@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
+from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Task
 from cython.cimports.headwater.edge.jetstream.consumer import Consumer
 from cython.cimports.headwater.edge.jetstream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.puback import EMPTY, STORED, AckQueue
@@ -25,16 +25,6 @@ from cython.cimports.headwater.edge.subjects.transform import Transform
 
 from headwater.edge.jetstream import stream_wire
 from headwater.edge.jetstream.times import SECOND
-
-# Message bytes that may wait for durability before publishers are held back, and the mark below
-# which they are let go: a few commits of a fast disk, far below what would hurt a gateway.
-BACKLOG_HIGH = cython.declare(cython.ulonglong, 16 << 20)
-BACKLOG_LOW = cython.declare(cython.ulonglong, 4 << 20)
-
-
-@cython.cclass
-class Gate(Endpoint):
-    """Stands for the stream's commit queue: publishers wait on it as on a slow receiver."""
 
 
 @cython.cclass
@@ -65,7 +55,6 @@ class Stream(Task):
         self.interests = ()
         self.error_texts = {}
         self.sinks = []
-        self.gate = Gate()
         self.acks = AckQueue(stream_wire.ack_head(self.name, node.domain))
         self.dedupe = DedupeWindow(0)
         self.last_msg_id = b""
@@ -131,7 +120,6 @@ class Stream(Task):
         if self.max_age > 0 and not self.age_armed and self.timers is not None:
             self.timers.arm()
         self.count_usage()
-        self.throttle(m.size)
         return sequence
 
     @cython.cfunc
@@ -203,40 +191,6 @@ class Stream(Task):
         sequence: cython.ulonglong = self.store.last_seq + 1
         self.store.skip(sequence)
         return sequence
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def throttle(self, size: cython.Py_ssize_t) -> cython.int:
-        """Count bytes that wait for durability, and hold the publisher back when they are many."""
-        self.taken_bytes += size
-        if not self.mark_seq:
-            self.mark_seq = self.store.last_seq
-            self.mark_bytes = self.taken_bytes
-        if self.taken_bytes - self.base_bytes > BACKLOG_HIGH and not self.gate.closed:
-            self.kernel.congested = self.gate
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def relieve(self) -> cython.int:
-        """Let publishers go on once enough is durable."""
-        committed: cython.ulonglong = self.store.committed
-        if self.mark_seq and committed >= self.mark_seq:
-            self.base_bytes = self.mark_bytes
-            self.mark_seq = 0
-        if committed >= self.store.last_seq or self.store.failure is not None:
-            self.base_bytes = self.taken_bytes
-            self.mark_seq = 0
-        if self.gate.waiters and self.taken_bytes - self.base_bytes <= BACKLOG_LOW:
-            self.open_gate()
-        return 0
-
-    def open_gate(self) -> None:
-        """Schedule everything that waits on the gate."""
-        waiting: list = self.gate.waiters
-        self.gate.waiters = []
-        for item in waiting:
-            self.kernel.schedule(cython.cast(Task, item))
 
     # --- answers ---------------------------------------------------------------------------
 
@@ -311,7 +265,6 @@ class Stream(Task):
             self.republisher.release(self.account, committed)
         if self.store.failure is not None and len(self.acks):
             self.acks.fail(self.account, self.error_payload(stream_wire.store_error(self.store)))
-        self.relieve()
         self.wake_consumers()
         return 0
 
@@ -491,8 +444,6 @@ class Stream(Task):
         """End: no more sinks, timers or answers. The data is the node's to close or delete."""
         self.listen([])
         self.deleted = True
-        self.gate.closed = True
-        self.open_gate()
         if self.timers is not None:
             self.timers.stop()
         self.acks.clear()

@@ -5,6 +5,11 @@ from headwater.edge.storage.log_segment cimport LogSegment
 from headwater.edge.storage.logged_store cimport LoggedStore
 from headwater.edge.storage.record cimport RecordHeader, Run
 
+cdef class CommitLog
+
+cdef class TurnEnd(Task):
+    cdef CommitLog log
+
 cdef class CommitLog:
     cdef public Kernel kernel
     cdef public object directory        # pathlib.Path
@@ -38,7 +43,8 @@ cdef class CommitLog:
     cdef unsigned int durable_segment
     cdef Py_ssize_t durable_end
     cdef unsigned int durable_chain
-    cdef Py_ssize_t unsynced            # bytes that are not yet durable
+    cdef unsigned long long written     # bytes of records so far
+    cdef unsigned long long settled     # of these durable
     cdef Py_ssize_t high_water
     cdef public double retry_delay
     cdef public bint closed
@@ -48,6 +54,7 @@ cdef class CommitLog:
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1
     cdef int add_run(self, LoggedStore store, unsigned long long sequence) except -1
     cdef unsigned long long write_message(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef int touch(self, LoggedStore store) except -1
     cdef int note_turn(self, LoggedStore store) except -1
     cdef int roll(self, Py_ssize_t need, bint message) except -1
     cdef int begin_segment(self, object slot, unsigned int number, unsigned int previous, Py_ssize_t previous_end, unsigned int previous_chain) except -1

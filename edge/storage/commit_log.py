@@ -46,6 +46,8 @@ from headwater.edge.storage.states import Snapshot, StateTable
 
 # Segments that may wait to be retired before appends are refused.
 LIVE_MAX = 8
+# Other records than messages may go on for longer, but not for ever.
+LIVE_LIMIT = 12
 # Retirement that is this far behind slows producers down.
 LIVE_SLOW = 5
 # Unsynced bytes at which producers are paused; a segment or this, whichever is less.
@@ -64,9 +66,7 @@ log = logging.getLogger("headwater.storage")
 class TurnEnd(Task):
     """Hands the batch over when the kernel's turn ends."""
 
-    log: "CommitLog"
-
-    def __init__(self, log: "CommitLog"):
+    def __init__(self, log: CommitLog):
         self.log = log
 
     @cython.cfunc
@@ -188,7 +188,7 @@ class CommitLog:
         last: LogSegment = self.active
         if self.closed:
             raise StoreClosed("the log is closed")
-        if len(self.live) >= LIVE_MAX and message:
+        if len(self.live) >= (LIVE_MAX if message else LIVE_LIMIT):
             raise StoreFull("the device is too slow: too many log segments wait to be retired")
         try:
             slot = self.files.take(
@@ -250,7 +250,7 @@ class CommitLog:
         self.chain = header.header_crc
         self.active.end += size
         self.batch_records += 1
-        self.unsynced += size
+        self.written += size
         return 0
 
     @cython.cfunc
@@ -279,6 +279,12 @@ class CommitLog:
         store.run_batch = self.batch
         store.run_index = self.run_count
         self.run_count += 1
+        return self.touch(store)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def touch(self, store: LoggedStore) -> cython.int:
+        """Have the store told when this batch is durable."""
         if store.touched_batch != self.batch:
             store.touched_batch = self.batch
             self.touched.append(store)
@@ -308,7 +314,10 @@ class CommitLog:
         memcpy(at + HEADER_BYTES + m.subject_len, m.body, m.size)
         self.add_run(store, sequence)
         self.finish(at, length)
-        if self.unsynced > self.high_water or len(self.live) >= LIVE_SLOW:
+        if (
+            self.written - self.settled > cython.cast(cython.ulonglong, self.high_water)
+            or len(self.live) >= LIVE_SLOW
+        ):
             self.kernel.congested = self.gate
         return cython.cast(cython.ulonglong, at)
 
@@ -415,7 +424,7 @@ class CommitLog:
         length = segment.end - self.batch_start
         stores = [(store, cython.cast(LoggedStore, store).last_seq) for store in self.touched]
         self.pending.append(
-            (self.batch, segment.number, segment.end, self.chain, stores, self.unsynced)
+            (self.batch, segment.number, segment.end, self.chain, stores, self.written)
         )
         if self.thread.submit(
             segment.fd, segment.image + self.batch_start, length, self.batch_start, self.batch
@@ -449,22 +458,26 @@ class CommitLog:
         """Release what waited for batches up to `batch`."""
         store: LoggedStore
         left: list
-        settled: cython.Py_ssize_t = 0
         if batch <= self.durable:
             return 0
         while self.pending and self.pending[0][0] <= batch:
-            number, segment, end, chain, stores, unsynced = self.pending.popleft()
+            number, segment, end, chain, stores, written = self.pending.popleft()
             self.durable = number
             self.durable_segment = segment
             self.durable_end = end
             self.durable_chain = chain
-            settled = unsynced
+            self.settled = written
             for item, last in stores:
                 store = item
                 if last > store.committed:
                     store.committed = last
                     store.scheduled_listener()
-        self.settle(settled)
+        if (
+            self.gate.waiters
+            and self.unsynced <= self.high_water // 2
+            and len(self.live) < LIVE_SLOW
+        ):
+            self.open_gate()
         if self.waiters:
             left = []
             for wait in self.waiters:
@@ -474,19 +487,6 @@ class CommitLog:
                     left.append(wait)
             self.waiters = left
         return 0
-
-    def settle(self, settled: int) -> None:
-        """Account for bytes that are durable now; let producers go on."""
-        self.unsynced -= settled
-        for i in range(len(self.pending)):
-            row = self.pending[i]
-            self.pending[i] = (*row[:5], row[5] - settled)
-        if (
-            self.gate.waiters
-            and self.unsynced <= self.high_water // 2
-            and len(self.live) < LIVE_SLOW
-        ):
-            self.open_gate()
 
     def open_gate(self) -> None:
         """Schedule every producer that was paused."""
@@ -506,6 +506,11 @@ class CommitLog:
     def durable_lsn(self) -> int:
         """Every record written with an lsn up to this is durable."""
         return self.durable
+
+    @property
+    def unsynced(self) -> int:
+        """Bytes of records that are not yet durable."""
+        return self.written - self.settled
 
     @property
     def congested(self) -> bool:
@@ -622,13 +627,13 @@ class CommitLog:
         header: cython.pointer(RecordHeader)
         old = [item for item in self.live if item.number >= self.durable_segment]
         number: cython.uint = self.active.number + 1
-        touched = {store for row in self.pending for store, _ in row[4]} | set(self.touched)
+        touched = {row[0] for batch in self.pending for row in batch[4]} | set(self.touched)
         self.pending.clear()
         self.touched = []
         self.run_count = 0
         self.batch_records = 0
         self.batch += 1
-        self.unsynced = 0
+        self.written = self.settled
         self.chain = self.durable_chain
         self.begin_segment(
             slot, number, self.durable_segment, self.durable_end, self.durable_chain
@@ -648,9 +653,8 @@ class CommitLog:
             else:
                 self.live.remove(segment)
                 self.files.discard(segment.slot)
-        for store in touched:
-            if store not in self.touched:
-                self.touched.append(store)
+        for item in touched:
+            self.touch(cython.cast(LoggedStore, item))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -660,7 +664,6 @@ class CommitLog:
         store: LoggedStore
         at: cython.p_uchar
         length: cython.Py_ssize_t = source.length
-        body: bytes
         if source.kind == KIND_MESSAGE:
             store = self.stores.get(source.stream)
             if store is None:
@@ -677,13 +680,7 @@ class CommitLog:
             return self.finish(at, length)
         at = self.reserve(length, False)
         memcpy(at, old, HEADER_BYTES + length)
-        self.finish(at, length)
-        if source.kind == KIND_STATE_PUT or source.kind == KIND_STATE_DELTA:
-            body = cython.cast(cython.p_char, old)[HEADER_BYTES : HEADER_BYTES + length]
-            owner = body[: source.subject_len]
-            key = body[source.subject_len : source.subject_len + source.header_len]
-            self.table.repin(owner, key, self.active.number)
-        return 0
+        return self.finish(at, length)
 
     def hand_over(self) -> int:
         """Hand over what is written now, outside of a turn; returns the last lsn."""

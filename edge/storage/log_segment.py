@@ -28,7 +28,7 @@ class LogSegment:
     def __dealloc__(self):
         free(self.image)
 
-    def fill(self, data: bytes, offset: int) -> None:
+    def fill(self, data: bytes, offset: cython.Py_ssize_t) -> None:
         """Put bytes into the image."""
         if offset < 0 or offset + len(data) > self.capacity:
             raise ValueError("outside of the segment")
@@ -44,7 +44,7 @@ class LogSegment:
             self.fill(data, at)
             at += len(data)
 
-    def bytes_at(self, offset: int, length: int) -> bytes:
+    def bytes_at(self, offset: cython.Py_ssize_t, length: cython.Py_ssize_t) -> bytes:
         """A copy of a part of the image."""
         if offset < 0 or length < 0 or offset + length > self.capacity:
             raise ValueError("outside of the segment")

@@ -68,12 +68,6 @@ class StateTable:
         if not state.oldest:
             self._pin(state, segment)
 
-    def repin(self, owner: bytes, key: bytes, segment: int) -> None:
-        """What a state needs was written again to `segment`, and what held it before is void."""
-        state = self._row(owner, key)
-        if not state.oldest:
-            self._pin(state, segment)
-
     def delete(self, owner: bytes, key: bytes) -> None:
         """Forget a state."""
         rows = self._rows.get(owner)

@@ -37,10 +37,10 @@ class RawClient:
         self.socket.sendall(protocol.encode() + b"PING\r\n")
         lines = []
         while True:
-            line = self.file.readline().decode().strip()
-            if not line or line == "PONG":
+            line = self.file.readline()
+            if not line or line == b"PONG\r\n":
                 return lines
-            lines.append(line)
+            lines.append(line.decode().strip())
 
 
 class RealServer:

@@ -327,19 +327,19 @@ accounts {{
 """
 
 
+async def one_message(connection: Any, js: Any) -> None:
+    await js.add_stream(name="SAFE", subjects=["SAFE"])
+    await js.publish("SAFE", b"1")
+
+
 def test_user_and_nkey_authentication(make_server: Callable, tmp_path: Any) -> None:
-    import nkeys
+    from headwater.security.nkeys import KeyPair
 
-    pair = nkeys.from_seed(b"SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY")
-    server = make_server(AUTH.format(nkey=pair.public_key.decode()))
+    pair = KeyPair.create("U")
+    server = make_server(AUTH.format(nkey=pair.public_key))
     seed_file = tmp_path / "user.nk"
-    seed_file.write_bytes(bytes(pair.seed))
-
-    async def work(connection: Any, js: Any) -> None:
-        await js.add_stream(name="SAFE", subjects=["SAFE"])
-        await js.publish("SAFE", b"1")
-
-    server.run(work, user="reader", password="hunter2")
+    seed_file.write_text(pair.seed)
+    server.run(one_message, user="reader", password="hunter2")
     for given in (
         {"user": "reader", "password": "hunter2"},
         {"nkeySeedFile": str(seed_file)},
@@ -351,3 +351,36 @@ def test_user_and_nkey_authentication(make_server: Callable, tmp_path: Any) -> N
         assert "hunter" not in str(caught.value)
     with pytest.raises(AuthError, match="Permissions Violation"):
         HeadwaterSource(server.options("SAFE", user="deaf", password="x"))
+
+
+def test_creds_of_an_operator(make_server: Callable, tmp_path: Any) -> None:
+    from headwater.security import creds, jwt
+    from headwater.security.claims import (
+        NO_LIMIT,
+        AccountBody,
+        AccountClaims,
+        AccountLimits,
+        OperatorClaims,
+        UserBody,
+        UserClaims,
+    )
+    from headwater.security.nkeys import KeyPair
+
+    operator, account, user = (KeyPair.create(kind) for kind in "OAU")
+    limits = AccountLimits.unlimited()
+    for name in ("mem_storage", "disk_storage", "streams", "consumer"):
+        setattr(limits, name, NO_LIMIT)
+    body = AccountBody(limits=limits)
+    account_claims = AccountClaims(sub=account.public_key, name="app", nats=body)
+    user_claims = UserClaims(sub=user.public_key, name="u", nats=UserBody.unlimited())
+    server = make_server(
+        f"operator: {jwt.encode(OperatorClaims(sub=operator.public_key), operator)}\n"
+        "resolver: MEMORY\nresolver_preload { "
+        f"{account.public_key}: {jwt.encode(account_claims, operator)} }}\n"
+    )
+    path = tmp_path / "user.creds"
+    creds.write(path, jwt.encode(user_claims, account), user.seed)
+    server.run(one_message, user_credentials=str(path))
+    assert len(read(server.options("SAFE", credentialsFile=str(path)))) == 1
+    with pytest.raises(AuthError):
+        HeadwaterSource(server.options("SAFE"))

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.security.nkeys import KeyPair
 from headwater.spark.errors import ApiError, OptionError
 from headwater.spark.options import OPTIONS, parse_options
+
+SEED = KeyPair.create("U").seed
 
 
 def test_defaults() -> None:
@@ -99,15 +102,20 @@ def test_a_creds_file_gives_jwt_and_seed(tmp_path: Path) -> None:
     creds = tmp_path / "user.creds"
     creds.write_text(
         "-----BEGIN NATS USER JWT-----\neyJ.abc.def\n------END NATS USER JWT------\n\n"
-        "-----BEGIN USER NKEY SEED-----\nSUAX\n------END USER NKEY SEED------\n"
+        f"-----BEGIN USER NKEY SEED-----\n{SEED}\n------END USER NKEY SEED------\n"
     )
-    options = parse_options({"stream": "S", "credentialsFile": str(creds)})
-    assert (options.endpoint.credentials.jwt, options.endpoint.credentials.seed) == (
-        "eyJ.abc.def",
-        "SUAX",
-    )
-    creds.write_text("nothing")
-    with pytest.raises(OptionError):
+    found = parse_options({"stream": "S", "credentialsFile": str(creds)}).endpoint.credentials
+    assert (found.jwt, found.seed) == ("eyJ.abc.def", SEED)
+    creds.write_text(f"{SEED}\n")
+    found = parse_options({"stream": "S", "nkeySeedFile": str(creds)}).endpoint.credentials
+    assert (found.jwt, found.seed) == ("", SEED)
+    for name in ("credentialsFile", "nkeySeedFile"):
+        creds.write_text("hunter2")
+        with pytest.raises(OptionError) as caught:
+            parse_options({"stream": "S", name: str(creds)})
+        assert "hunter2" not in str(caught.value)
+    creds.write_text(SEED)
+    with pytest.raises(OptionError, match="JWT and its seed"):
         parse_options({"stream": "S", "credentialsFile": str(creds)})
 
 

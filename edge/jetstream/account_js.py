@@ -1,0 +1,212 @@
+"""JetStream of one account: its streams, its limits and what it uses."""
+
+import logging
+import secrets
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from headwater.edge.broker.account import Account
+from headwater.edge.conf.options import AccountJetStreamOptions
+from headwater.edge.jetstream import errors, stream_config, stream_life
+from headwater.edge.jetstream.api_sinks import ApiSink, DomainSink
+from headwater.edge.jetstream.models import (
+    AccountInfo,
+    AccountLimits,
+    ApiStats,
+    StreamConfig,
+)
+from headwater.edge.jetstream.stream import Stream
+from headwater.edge.jetstream.usage import Usage
+from headwater.edge.subjects.tokens import overlap
+from headwater.edge.version import API_LEVEL
+
+if TYPE_CHECKING:
+    from headwater.edge.jetstream.node import NodeJetStream
+
+log = logging.getLogger("headwater.jetstream")
+
+STORAGES = ("file", "memory")
+
+
+class AccountJetStream:
+    """What JetStream is to one account. Made by the node; `listen` starts the API."""
+
+    def __init__(
+        self, node: "NodeJetStream", account: Account, options: AccountJetStreamOptions
+    ) -> None:
+        self.node = node
+        self.account = account
+        self.name = account.name
+        self.strict = node.strict
+        self.streams: dict[str, Stream] = {}
+        self.creating: set[str] = set()
+        self.api = ApiStats(level=API_LEVEL)
+        self.limits = AccountLimits(
+            max_memory=options.max_memory,
+            max_storage=options.max_store,
+            max_streams=options.max_streams,
+            max_consumers=options.max_consumers,
+            max_ack_pending=options.max_ack_pending,
+            memory_max_stream_bytes=options.memory_max_stream_bytes,
+            storage_max_stream_bytes=options.store_max_stream_bytes,
+            max_bytes_required=options.max_bytes_required,
+        )
+        self.usage = {
+            "memory": Usage("memory", options.max_memory, node.usage["memory"]),
+            "file": Usage("file", options.max_store, node.usage["file"]),
+        }
+        self.sinks: list[Any] = []
+        self.router: Any = None
+
+    def listen(self) -> None:
+        """Serve the API in the account."""
+        from headwater.edge.jetstream.api import Router
+
+        self.router = Router(self, self.node.routes())
+        self.sinks = [ApiSink(b"$JS.API.>", self.router.serve)]
+        if self.node.domain:
+            self.sinks.append(DomainSink(self.account, self.node.domain))
+        for sink in self.sinks:
+            self.account.insert(sink)
+
+    def close(self) -> None:
+        """Stop serving; streams are stopped and keep their data."""
+        for sink in self.sinks:
+            self.account.remove(sink)
+        self.sinks = []
+        if self.router is not None:
+            self.router.stop()
+        for stream in list(self.streams.values()):
+            stream_life.stop(stream, "Server Shutdown")
+
+    # --- streams ---------------------------------------------------------------------------
+
+    def stream(self, name: str) -> Stream:
+        """A stream by name. Raises JetStreamError 10059."""
+        found = self.streams.get(name)
+        if found is None:
+            raise errors.STREAM_NOT_FOUND.error()
+        return found
+
+    def config_of(self, name: str) -> StreamConfig | None:
+        """Configuration of a stream; None when there is none of that name."""
+        found = self.streams.get(name)
+        return found.config if found is not None else None
+
+    def scope(self, pedantic: bool) -> stream_config.Scope:
+        """What new configurations are checked against."""
+        limits = self.limits
+        return stream_config.Scope(
+            lookup=self.config_of,
+            window_max=self.node.window_max_ns,
+            bytes_required=limits.max_bytes_required,
+            stream_bytes_max={
+                "memory": limits.memory_max_stream_bytes,
+                "file": limits.storage_max_stream_bytes,
+            },
+            pedantic=pedantic,
+        )
+
+    def create(self, wanted: StreamConfig, pedantic: bool) -> tuple[Stream, Awaitable[None] | None]:
+        """Make a stream, or return the one that is the same already.
+
+        The awaitable (None: at once) is done when the stream is durable. Raises JetStreamError.
+        """
+        self.check_count(wanted)
+        config = stream_config.checked(wanted, self.scope(pedantic))
+        if config.num_replicas > 1:
+            raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
+        existing = self.streams.get(config.name)
+        if existing is not None:
+            if stream_config.same_config(existing.config, config):
+                return existing, None
+            raise errors.STREAM_NAME_EXIST.error()
+        self.check_reservation(config, None)
+        if self.overlapping(config.subjects, ""):
+            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        if (config.mirror or config.sources) and self.node.upstream_factory is None:
+            raise errors.invalid_config("mirrors and sources are not available on this server")
+        stream, durable = stream_life.create(self, config, secrets.token_hex(16))
+        self.node.advisories.stream_action(stream, "create")
+        return stream, durable
+
+    def update(
+        self, stream: Stream, wanted: StreamConfig, pedantic: bool
+    ) -> Awaitable[None] | None:
+        """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""
+        config = stream_config.checked_update(stream.config, wanted, self.scope(pedantic))
+        self.check_reservation(config, stream.config)
+        if self.overlapping(config.subjects, stream.name):
+            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        if config.sources and self.node.upstream_factory is None:
+            raise errors.invalid_config("sources are not available on this server")
+        durable = stream_life.update(self, stream, config)
+        self.node.advisories.stream_action(stream, "modify")
+        return durable
+
+    def delete(self, stream: Stream) -> Awaitable[None] | None:
+        """Delete a stream with its consumers and data."""
+        durable = stream_life.delete(self, stream)
+        self.node.advisories.stream_action(stream, "delete")
+        return durable
+
+    def check_count(self, config: StreamConfig) -> None:
+        """Refuse one stream too many."""
+        others = len(self.streams) - (config.name in self.streams)
+        if 0 < self.limits.max_streams <= others:
+            raise errors.MAXIMUM_STREAMS_LIMIT.error()
+
+    def check_reservation(self, new: StreamConfig, old: StreamConfig | None) -> None:
+        """Refuse a `max_bytes` that account or node can not promise."""
+        before = max(old.max_bytes, 0) if old is not None else 0
+        more = max(new.max_bytes, 0) - before
+        if more <= 0 and old is not None:
+            return
+        if not self.usage[new.storage].room_for(more):
+            if new.storage == "memory":
+                raise errors.MEMORY_RESOURCES_EXCEEDED.error()
+            raise errors.STORAGE_RESOURCES_EXCEEDED.error()
+
+    def overlapping(self, subjects: list[str], own_name: str) -> bool:
+        """Whether a subject is taken by another stream than `own_name`."""
+        wanted = [subject.encode() for subject in subjects]
+        for stream in self.streams.values():
+            if stream.name == own_name:
+                continue
+            for subject in stream.config.subjects:
+                taken = subject.encode()
+                if any(overlap(taken, other) for other in wanted):
+                    return True
+        return False
+
+    def named(self, subject: str) -> list[Stream]:
+        """Streams whose subjects overlap with `subject` (empty: all), by name."""
+        found = self.streams.values()
+        if subject:
+            text = subject.encode()
+            found = [
+                stream
+                for stream in found
+                if any(overlap(text, other.encode()) for other in stream.config.subjects)
+            ]
+        return sorted(found, key=lambda stream: stream.name)
+
+    # --- numbers ---------------------------------------------------------------------------
+
+    def consumer_count(self) -> int:
+        """Consumers of all streams."""
+        return sum(len(stream.consumers) for stream in self.streams.values())
+
+    def info(self) -> AccountInfo:
+        """Answer to `$JS.API.INFO`."""
+        return AccountInfo(
+            memory=self.usage["memory"].used,
+            storage=self.usage["file"].used,
+            reserved_memory=self.usage["memory"].reserved,
+            reserved_storage=self.usage["file"].reserved,
+            streams=len(self.streams),
+            consumers=self.consumer_count(),
+            limits=self.limits,
+            domain=self.node.domain,
+            api=self.api,
+        )

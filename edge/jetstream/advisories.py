@@ -1,0 +1,50 @@
+"""Advisories of streams and of the API: JSON events below `$JS.EVENT.ADVISORY`, if anyone listens."""
+
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.consumer_events import unique_id
+from headwater.edge.jetstream.times import format_time
+
+PREFIX = "$JS.EVENT.ADVISORY."
+TYPE_PREFIX = "io.nats.jetstream.advisory.v1."
+
+
+class Advisories:
+    """Publishes what happens to the streams of a node."""
+
+    def __init__(self, domain: str) -> None:
+        self.domain = domain
+
+    def send(self, account: Any, tail: str, kind: str, fields: dict[str, Any]) -> None:
+        """Publish one event in `account`, when there is interest in its subject."""
+        subject = (PREFIX + tail).encode()
+        if not account.has_interest(subject):
+            return
+        event: dict[str, Any] = {
+            "type": TYPE_PREFIX + kind,
+            "id": unique_id(),
+            "timestamp": format_time(account.kernel.clock()),
+            **fields,
+        }
+        if self.domain:
+            event["domain"] = self.domain
+        account.send(subject, msgspec.json.encode(event))
+
+    def stream_action(self, stream: Any, action: str) -> None:
+        """A stream was made (`create`), changed (`modify`) or deleted (`delete`)."""
+        tail = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}[action]
+        fields = {"stream": stream.name, "action": action}
+        self.send(stream.account, f"STREAM.{tail}.{stream.name}", "stream_action", fields)
+
+    def batch_abandoned(self, stream: Any, batch: str, reason: str) -> None:
+        """An atomic batch was given up: timeout, large, incomplete or unsupported."""
+        fields = {"stream": stream.name, "batch": batch, "reason": reason}
+        tail = f"STREAM.BATCH_ABANDONED.{stream.name}"
+        self.send(stream.account, tail, "stream_batch_abandoned", fields)
+
+    def snapshot(self, stream: Any, action: str, fields: dict[str, Any]) -> None:
+        """A backup or restore began or ended; `action` is e.g. `snapshot_create`."""
+        tail = f"STREAM.{action.upper()}.{stream.name}"
+        self.send(stream.account, tail, action, {"stream": stream.name, **fields})

@@ -1,0 +1,164 @@
+"""Sinks of the JetStream API: the router's, the domain's alias, and the fast path of KV reads.
+
+`$JS.API.>` overlaps with what consumers and direct gets listen on themselves; the router's sink
+leaves those subjects alone, so that a request nobody serves is answered as such.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.core import CallbackSink, Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.jetstream.stream import Stream
+from cython.cimports.headwater.edge.storage.store import Record
+from cython.cimports.libc.string import memcmp, memcpy
+
+from headwater.edge.jetstream.times import format_time
+
+API_LEN = cython.declare(cython.Py_ssize_t, 8)
+# Longest subject that is rewritten without a heap allocation; longer ones are not served.
+SUBJECT_MAX = cython.declare(cython.Py_ssize_t, 4096)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def starts(
+    text: cython.p_const_uchar,
+    n: cython.Py_ssize_t,
+    prefix: cython.p_const_char,
+    prefix_len: cython.Py_ssize_t,
+) -> cython.bint:
+    return n >= prefix_len and memcmp(text, prefix, prefix_len) == 0
+
+
+@cython.cclass
+class ApiSink(CallbackSink):
+    """Hands API requests to the router, but for pulls and direct gets."""
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """1 when the request is the router's; an owner of its own serves the others."""
+        tail: cython.p_const_uchar = m.subject + API_LEN
+        n: cython.Py_ssize_t = m.subject_len - API_LEN
+        if starts(tail, n, b"CONSUMER.MSG.NEXT.", 18) or starts(tail, n, b"DIRECT.GET.", 11):
+            return 0
+        return CallbackSink.deliver(self, m, origin)
+
+
+@cython.cclass
+class DomainSink(Sink):
+    """Routes `$JS.<domain>.API.X` on as `$JS.API.X`, and `...API.$KV.X` as `$KV.X`."""
+
+    def __init__(self, account: Account, domain: str):
+        prefix = f"$JS.{domain}.API.".encode()
+        Sink.__init__(self, prefix + b">", None)
+        self.account = account
+        self.prefix_len = len(prefix)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """1 when somebody took the message under its other name."""
+        copy: Msg = m[0]
+        text: cython.uchar[4104]
+        tail: cython.p_const_uchar = m.subject + self.prefix_len
+        n: cython.Py_ssize_t = m.subject_len - self.prefix_len
+        if self.closed or n <= 0 or n > SUBJECT_MAX:
+            return 0
+        if starts(tail, n, b"$KV.", 4) or starts(tail, n, b"$OBJ.", 5):
+            copy.subject = tail
+            copy.subject_len = n
+        elif starts(tail, n, b"CONSUMER.MSG.NEXT.", 18):
+            return 0
+        else:
+            memcpy(cython.address(text[0]), cython.cast(cython.p_const_char, b"$JS.API."), API_LEN)
+            memcpy(cython.address(text[API_LEN]), tail, n)
+            copy.subject = cython.address(text[0])
+            copy.subject_len = n + API_LEN
+        return 1 if self.account.publish(cython.address(copy), origin) > 0 else 0
+
+
+@cython.cclass
+class LastSink(Sink):
+    """Serves `$JS.API.DIRECT.GET.<stream>.<subject>`: the last message of a subject.
+
+    Requests with a body or headers go to `fallback(subject, reply, headers, payload)`.
+    """
+
+    def __init__(self, stream: Stream, prefix: bytes, fallback: object, queue: bytes):
+        Sink.__init__(self, prefix + b">", queue)
+        self.stream = stream
+        self.prefix_len = len(prefix)
+        self.fallback = fallback
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Answer a request; 0 when there is nobody to answer."""
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        if self.closed:
+            return 0
+        self.delivered += 1
+        if not m.reply_len:
+            return 1
+        if m.size:
+            self.fallback(
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
+                PyBytes_FromStringAndSize(body, m.header_len),
+                PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
+                origin,
+            )
+            return 1
+        self.answer(m, origin)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answer(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Send the last message of the subject that the request names, or 404."""
+        record: Record
+        out: Msg
+        sequence: cython.ulonglong = self.stream.store.last_for(
+            m.subject + self.prefix_len, m.subject_len - self.prefix_len
+        )
+        out.subject = m.reply
+        out.subject_len = m.reply_len
+        out.reply = out.shown = cython.NULL
+        out.reply_len = out.shown_len = 0
+        if sequence and self.stream.store.load(sequence, cython.address(record)):
+            text: bytes = direct_body(self.stream.name_bytes, cython.address(record))
+            out.header_len = PyBytes_GET_SIZE(text) - (record.size - record.header_len)
+        else:
+            text = b"NATS/1.0 404 Message Not Found\r\n\r\n"
+            out.header_len = PyBytes_GET_SIZE(text)
+        out.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text))
+        out.size = PyBytes_GET_SIZE(text)
+        self.stream.account.publish(cython.address(out), None)
+        return 0
+
+
+@cython.cfunc
+def direct_body(stream: bytes, record: cython.pointer(Record)) -> bytes:
+    """Header block and payload of a directly read message."""
+    body: cython.p_char = cython.cast(cython.p_char, record.body)
+    head: bytes = b"NATS/1.0\r\n"
+    if record.header_len:
+        head = PyBytes_FromStringAndSize(body, record.header_len - 2)
+    subject = PyBytes_FromStringAndSize(
+        cython.cast(cython.p_char, record.subject), record.subject_len
+    )
+    lines = b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n\r\n" % (
+        stream,
+        subject,
+        record.sequence,
+        format_time(record.timestamp).encode(),
+    )
+    return head + lines + PyBytes_FromStringAndSize(
+        body + record.header_len, record.size - record.header_len
+    )

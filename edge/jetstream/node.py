@@ -1,0 +1,240 @@
+"""JetStream of a node: its storage, the accounts that use it, recovery and shared limits.
+
+The node calls `open` before anything listens (recovery is done when it returns), `enable` for each
+account that has JetStream, and `close` at the end. Upper floors plug in by `upstream_factory`.
+"""
+
+import logging
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import Kernel
+from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.jetstream import errors, stream_life
+from headwater.edge.jetstream.account_js import AccountJetStream
+from headwater.edge.jetstream.advisories import Advisories
+from headwater.edge.jetstream.models import StreamConfig
+from headwater.edge.jetstream.stream import Stream
+from headwater.edge.jetstream.usage import Usage
+from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.version import API_LEVEL
+
+log = logging.getLogger("headwater.jetstream")
+
+# Messages looked at in one turn when a change of interest makes a stream drop messages.
+SWEEP_SLICE = 2000
+MEMORY_SHARE = 0.75
+"""Of the machine's memory, the default limit of memory storage."""
+FILE_SHARE = 0.75
+"""Of the free space of the device, the default limit of file storage."""
+UNKNOWN_LIMIT = 1 << 40
+
+UpstreamFactory = Callable[[Stream], Any]
+
+
+class NodeJetStream:
+    """JetStream of one node; all methods are for the loop's thread."""
+
+    def __init__(
+        self, kernel: Kernel, options: Options, account: Callable[[str], Account]
+    ) -> None:
+        self.kernel = kernel
+        self.options = options
+        self.lookup = account
+        settings = options.jetstream
+        self.domain = settings.domain
+        self.strict = settings.strict
+        self.window_max_ns = int(settings.limits.duplicate_window * 1e9)
+        self.batch_limits = settings.limits.batch
+        # Half of what a slow receiver may have pending, since answers have headers, too.
+        self.direct_bytes_max = max(options.max_pending // 2, 1)
+        self.accounts: dict[str, AccountJetStream] = {}
+        self.advisories = Advisories(self.domain)
+        self.upstream_factory: UpstreamFactory | None = None
+        self.directory = self._directory()
+        self.usage = {"memory": Usage("memory"), "file": Usage("file")}
+        self.storage: NodeStore | None = None
+        self._routes: dict[str, Any] | None = None
+        self._sweeps: dict[Stream, int] = {}
+        self.closed = False
+
+    def _directory(self) -> Path:
+        parent = self.options.jetstream.store_dir
+        if not parent:
+            parent = os.path.join(tempfile.gettempdir(), "nats")
+        return Path(parent) / "jetstream"
+
+    # --- life ------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Recover everything that is stored. Raises StoreError with a text for people."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = self.options.jetstream
+        self.usage["memory"].limit = memory_limit(settings.max_memory_store)
+        self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
+        self.storage = NodeStore(self.kernel, self.directory, **store_settings(self.options))
+        recovered = 0
+        for found in self.storage.open():
+            js = self.account_js(found.account)
+            try:
+                stream_life.recover(js, found.meta, found.store)
+                recovered += 1
+            except (msgspec.DecodeError, errors.JetStreamError) as error:
+                log.error("stream '%s > %s' not recovered: %s", found.account, found.name, error)
+        if recovered:
+            log.info("  Restored %d streams", recovered)
+
+    def account_js(self, name: str) -> AccountJetStream:
+        """JetStream of an account by name; made when it is first asked for."""
+        found = self.accounts.get(name)
+        if found is None:
+            configured = self.options.accounts.get(name)
+            limits = configured.jetstream if configured is not None else None
+            account = self.lookup(name)
+            found = AccountJetStream(self, account, limits or AccountJetStreamOptions())
+            self.accounts[name] = found
+            account.jetstream = found
+        return found
+
+    def enable(self, account: Account) -> AccountJetStream:
+        """Serve the JetStream API in an account."""
+        found = self.account_js(account.name)
+        if not found.sinks:
+            found.listen()
+        return found
+
+    def close(self) -> None:
+        """Stop all streams, and write and sync what is not durable yet."""
+        if self.closed:
+            return
+        self.closed = True
+        for js in self.accounts.values():
+            js.close()
+        if self.storage is not None:
+            self.storage.close()
+
+    def routes(self) -> dict[str, Any]:
+        """The API's routes, made when the first account listens."""
+        if self._routes is None:
+            from headwater.edge.jetstream.api import routes
+
+            self._routes = routes()
+        return self._routes
+
+    # --- storage ---------------------------------------------------------------------------
+
+    def store(self) -> NodeStore:
+        """The node's storage. Raises StoreError before `open`."""
+        if self.storage is None:
+            raise StoreError("JetStream is not open")
+        return self.storage
+
+    def create_store(
+        self, account: str, config: StreamConfig, meta: bytes
+    ) -> tuple[Any, Awaitable[None] | None]:
+        """Storage for a new stream; the awaitable is done when its existence is durable."""
+        made = self.store().create_stream(
+            account, config.name, meta, config.storage, config.first_seq or 1
+        )
+        return made, self.synced()
+
+    def update_meta(self, stream: Stream, meta: bytes) -> Awaitable[None] | None:
+        """Keep a stream's new description."""
+        self.store().update_meta(stream.account.name, stream.name, meta)
+        return self.synced()
+
+    def delete_store(self, account: str, stream: Stream) -> Awaitable[None] | None:
+        """Remove a stream's data for good."""
+        self.store().delete_stream(account, stream.name)
+        return self.synced()
+
+    def synced(self) -> Awaitable[None] | None:
+        """Done when everything written so far is durable."""
+        return self.store().synced()
+
+    def durable(self, stream: Stream) -> Awaitable[None] | None:
+        """Done when what was done to a stream so far is durable; None for a memory stream."""
+        return self.synced() if stream.config.storage == "file" else None
+
+    # --- retention -------------------------------------------------------------------------
+
+    def sweep(self, stream: Stream) -> None:
+        """Drop, a slice per turn, what no consumer of an interest stream needs any more."""
+        idle = not self._sweeps
+        self._sweeps[stream] = stream.store.first_seq
+        if idle:
+            self.kernel.loop.call_soon(self._sweep)
+
+    def _sweep(self) -> None:
+        for stream, at in list(self._sweeps.items()):
+            following = 0 if stream.deleted else stream.sweep_some(at, SWEEP_SLICE)
+            if following:
+                self._sweeps[stream] = following
+            else:
+                del self._sweeps[stream]
+        if self._sweeps:
+            self.kernel.loop.call_soon(self._sweep)
+        self.kernel.turn()
+
+    # --- numbers ---------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Any]:
+        """Totals in the form of `/jsz`."""
+        streams = [stream for js in self.accounts.values() for stream in js.streams.values()]
+        return {
+            "memory": self.usage["memory"].used,
+            "storage": self.usage["file"].used,
+            "reserved_memory": self.usage["memory"].reserved,
+            "reserved_storage": self.usage["file"].reserved,
+            "accounts": len(self.accounts),
+            "ha_assets": 0,
+            "api": {
+                "level": API_LEVEL,
+                "total": sum(js.api.total for js in self.accounts.values()),
+                "errors": sum(js.api.errors for js in self.accounts.values()),
+            },
+            "streams": len(streams),
+            "consumers": sum(len(stream.consumers) for stream in streams),
+            "messages": sum(stream.store.messages for stream in streams),
+            "bytes": sum(stream.store.bytes for stream in streams),
+            "config": {
+                "max_memory": self.usage["memory"].limit,
+                "max_storage": self.usage["file"].limit,
+                "store_dir": str(self.directory),
+                "sync_interval": int(self.options.jetstream.sync_interval * 1e9),
+                "domain": self.domain,
+            },
+        }
+
+
+def store_settings(options: Options) -> dict[str, Any]:
+    """What storage is told of the node's options."""
+    return {"options": options}
+
+
+def memory_limit(wanted: int) -> int:
+    """Bytes that memory streams may hold; -1 chooses by the machine."""
+    if wanted >= 0:
+        return wanted
+    try:
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
+    except (ValueError, OSError):
+        return UNKNOWN_LIMIT
+
+
+def file_limit(wanted: int, directory: Path) -> int:
+    """Bytes that file streams may hold; -1 chooses by the device."""
+    if wanted >= 0:
+        return wanted
+    try:
+        space = os.statvfs(directory)
+    except OSError:
+        return UNKNOWN_LIMIT
+    return int(space.f_bavail * space.f_frsize * FILE_SHARE)

@@ -1,0 +1,96 @@
+"""Writes consumers' progress to the node's commit log: one record per changed consumer and turn.
+
+It runs before the log hands its batch over, so that what a turn delivered and what was acknowledged
+in it become durable together with the data. Acks that asked for an answer get it when that is done.
+"""
+
+import logging
+
+import cython
+from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.jetstream.progress import Progress
+from cython.cimports.headwater.edge.storage.commit_log import CommitLog
+
+from headwater.edge.storage.errors import StoreError
+
+log = logging.getLogger("headwater.jetstream")
+
+
+@cython.cclass
+class Answers(Task):
+    """Answers to acks that wait for one batch of the log."""
+
+    owed: list
+
+    def __init__(self):
+        self.owed = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        for account, subject in self.owed:
+            cython.cast(Account, account).send(subject, b"")
+        self.owed = []
+        return 0
+
+
+@cython.cclass
+class Saver(Task):
+    """Saves what changed at the end of every turn. `unsaved` is filled by the consumers."""
+
+    log: CommitLog
+    unsaved: list
+
+    def __init__(self, log: CommitLog):
+        self.log = log
+        self.unsaved = []
+
+    def use(self) -> list:
+        """The list that consumers enter themselves in."""
+        return self.unsaved
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        batch: list
+        consumer: Progress
+        answers: Answers = None
+        lsn: cython.ulonglong = 0
+        if not self.unsaved:
+            return 0
+        batch = self.unsaved[:]
+        self.unsaved.clear()
+        for item in batch:
+            consumer = item
+            consumer.dirty = False
+            if consumer.deleted:
+                continue
+            try:
+                lsn = self.save(consumer)
+            except StoreError as error:
+                # The whole state is written as soon as the log takes records again.
+                consumer.stale = True
+                log.error("progress of consumer %s is not saved: %s", consumer.name, error)
+                continue
+            if consumer.replies:
+                if answers is None:
+                    answers = Answers()
+                for subject in consumer.replies:
+                    answers.owed.append((consumer.account, subject))
+                consumer.replies = []
+        if answers is not None:
+            self.log.when_durable(lsn, answers)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def save(self, consumer: Progress) -> cython.ulonglong:
+        """Write a consumer's progress; returns the log sequence number."""
+        data: bytes
+        if consumer.stale:
+            consumer.stale = False
+            data = consumer.save_whole()
+            return self.log.put_state(consumer.owner, consumer.key, data)
+        data = consumer.delta.take(cython.address(consumer.at))
+        return self.log.add_delta(consumer.owner, consumer.key, data)

@@ -1,0 +1,155 @@
+"""Making, changing, recovering and deleting streams: where a stream meets its node and account."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.broker.core import CallbackSink
+from headwater.edge.jetstream.api_sinks import LastSink
+from headwater.edge.jetstream.batch import Batches
+from headwater.edge.jetstream.direct import QUEUE, DirectGet
+from headwater.edge.jetstream.expiry import Expiry
+from headwater.edge.jetstream.ingest import IngestSink
+from headwater.edge.jetstream.models import StreamConfig
+from headwater.edge.jetstream.stream import Stream
+
+if TYPE_CHECKING:
+    from headwater.edge.jetstream.account_js import AccountJetStream
+
+_CONFIG = msgspec.json.Decoder(StreamConfig)
+
+
+class Meta(msgspec.Struct):
+    """What is kept of a stream besides its messages."""
+
+    config: msgspec.Raw
+    created_ns: int
+    incarnation: str
+
+
+def pack(config: StreamConfig, created_ns: int, incarnation: str) -> bytes:
+    """The stored form of a stream's description."""
+    raw = msgspec.Raw(msgspec.json.encode(config))
+    return msgspec.json.encode(Meta(raw, created_ns, incarnation))
+
+
+def create(
+    js: "AccountJetStream", config: StreamConfig, incarnation: str
+) -> tuple[Stream, Awaitable[None] | None]:
+    """Make a stream from a checked configuration; the awaitable is done when it is durable."""
+    now = js.account.kernel.clock()
+    meta = pack(config, now, incarnation)
+    store, durable = js.node.create_store(js.name, config, meta)
+    stream = Stream(
+        js.account, store, config, incarnation, now, js.node, js.usage[config.storage]
+    )
+    start(js, stream)
+    return stream, durable
+
+
+def recover(js: "AccountJetStream", meta: bytes, store: Any) -> Stream:
+    """Bring a stored stream back, with its consumers. Raises msgspec.DecodeError."""
+    from headwater.edge.jetstream import consumer_state
+
+    found = msgspec.json.decode(meta, type=Meta)
+    config = _CONFIG.decode(found.config)
+    stream = Stream(
+        js.account,
+        store,
+        config,
+        found.incarnation,
+        found.created_ns,
+        js.node,
+        js.usage[config.storage],
+    )
+    start(js, stream)
+    consumer_state.recover(stream)
+    stream.consumers_changed()
+    return stream
+
+
+def start(js: "AccountJetStream", stream: Stream) -> None:
+    """Let a stream listen."""
+    js.streams[stream.name] = stream
+    config = stream.config
+    stream.usage.reserve(max(config.max_bytes, 0))
+    stream.timers = Expiry(stream)
+    if config.max_age:
+        stream.timers.arm()
+    set_parts(js, stream)
+    stream.listen(sinks(js, stream))
+
+
+def set_parts(js: "AccountJetStream", stream: Stream) -> None:
+    """Make what a stream's features need, and let federation drive mirrors and sources."""
+    config = stream.config
+    if config.allow_atomic and stream.batches is None:
+        stream.batches = Batches(stream, js.node.batch_limits)
+    factory = js.node.upstream_factory
+    if (config.mirror is not None or config.sources) and factory is not None:
+        stream.upstream = factory(stream)
+
+
+def sinks(js: "AccountJetStream", stream: Stream) -> list[Any]:
+    """Everything a stream listens on: its subjects and its direct gets."""
+    config = stream.config
+    found: list[Any] = [IngestSink(stream, subject.encode()) for subject in config.subjects]
+    if config.allow_direct:
+        found.extend(direct_sinks(js, stream, stream.name))
+    if config.mirror_direct and config.mirror is not None and config.mirror.external is None:
+        found.extend(direct_sinks(js, stream, config.mirror.name))
+    return found
+
+
+def direct_sinks(js: "AccountJetStream", stream: Stream, name: str) -> list[Any]:
+    """Sinks that serve the direct gets of the stream `name` from `stream`."""
+    gets = DirectGet(stream, js.node.direct_bytes_max)
+    prefix = f"$JS.API.DIRECT.GET.{name}".encode()
+    return [
+        CallbackSink(prefix, gets.on_request, QUEUE),
+        LastSink(stream, prefix + b".", gets.on_subject, QUEUE),
+    ]
+
+
+def update(
+    js: "AccountJetStream", stream: Stream, config: StreamConfig
+) -> Awaitable[None] | None:
+    """Act on a checked new configuration; the awaitable is done when it is durable."""
+    old = stream.config
+    durable = js.node.update_meta(stream, pack(config, stream.created_ns, stream.incarnation))
+    stream.usage.reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
+    if stream.upstream is not None and (
+        config.mirror != old.mirror or config.sources != old.sources
+    ):
+        stream.upstream.stop()
+        stream.upstream = None
+    stream.configure(config)
+    if stream.upstream is None:
+        set_parts(js, stream)
+    stream.listen(sinks(js, stream))
+    stream.trim_all()
+    stream.timers.arm()
+    if config.retention != old.retention:
+        stream.consumers_changed()
+    return durable
+
+
+def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
+    """End a stream and its consumers; the data stays."""
+    for consumer in list(stream.consumers.values()):
+        consumer.stop(reason)
+    stream.consumers.clear()
+    if stream.upstream is not None:
+        stream.upstream.stop()
+    if stream.batches is not None:
+        stream.batches.stop()
+    stream.stop(deleted)
+
+
+def delete(js: "AccountJetStream", stream: Stream) -> Awaitable[None] | None:
+    """End a stream and remove it for good; the awaitable is done when that is durable."""
+    del js.streams[stream.name]
+    stream.usage.reserve(-max(stream.config.max_bytes, 0))
+    stop(stream, "Consumer Deleted", deleted=True)
+    return js.node.delete_store(js.name, stream)

@@ -1,0 +1,117 @@
+"""/healthz: whether this node does its work (NATS monitoring, `HealthStatus`)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.monitor.jsz import enabled_accounts
+from headwater.edge.monitor.query import Query
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
+
+
+class HealthzOptions(msgspec.Struct, kw_only=True):
+    """What a request asks for; names as in `$SYS.REQ.SERVER.*.HEALTHZ`."""
+
+    js_enabled: bool = msgspec.field(default=False, name="js-enabled")
+    js_enabled_only: bool = msgspec.field(default=False, name="js-enabled-only")
+    js_server_only: bool = msgspec.field(default=False, name="js-server-only")
+    js_meta_only: bool = msgspec.field(default=False, name="js-meta-only")
+    account: str = ""
+    stream: str = ""
+    consumer: str = ""
+    details: bool = False
+
+    @classmethod
+    def from_query(cls, query: Query) -> "HealthzOptions":
+        """From HTTP parameters. Raises MonitorError."""
+        return cls(
+            js_enabled=query.flag("js-enabled"),
+            js_enabled_only=query.flag("js-enabled-only"),
+            js_server_only=query.flag("js-server-only"),
+            js_meta_only=query.flag("js-meta-only"),
+            details=query.flag("details"),
+            account=query.text("account"),
+            stream=query.text("stream"),
+            consumer=query.text("consumer"),
+        )
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """Something that is wrong, in the shape of `HealthzError`."""
+
+    type: str
+    account: str = ""
+    stream: str = ""
+    consumer: str = ""
+    error: str = ""
+
+
+def healthz(node: "Node", options: HealthzOptions | None = None) -> dict[str, Any]:
+    """The answer; `status_code` is the HTTP status."""
+    wanted = options or HealthzOptions()
+    code, problems = _examine(node, wanted)
+    answer: dict[str, Any] = {"status": "ok", "status_code": code}
+    if wanted.details:
+        if problems:
+            answer["status"] = "error"
+            answer["errors"] = [msgspec.to_builtins(problem) for problem in problems]
+    elif problems:
+        answer["status"] = "error" if code == BAD_REQUEST else "unavailable"
+        answer["error"] = problems[0].error
+    return answer
+
+
+def _examine(node: "Node", options: HealthzOptions) -> tuple[int, list[Problem]]:
+    for given, needed, what in (
+        (options.stream, options.account, ("account", "stream")),
+        (options.consumer, options.stream, ("stream", "consumer")),
+    ):
+        if given and not needed:
+            text = f'"{what[0]}" must not be empty when checking {what[1]} health'
+            return BAD_REQUEST, [Problem("BAD_REQUEST", error=text)]
+    if options.js_server_only or not node.options.jetstream.enabled:
+        return OK, []
+    if node.jetstream is None:
+        text = "JetStream not enabled"
+        return UNAVAILABLE, [Problem("JETSTREAM", error=text)]
+    if options.js_enabled or options.js_enabled_only or options.js_meta_only:
+        return OK, []
+    missing = _missing(node, options)
+    if missing is not None:
+        return NOT_FOUND, [missing]
+    problems = list(_store_problems(node))
+    return (UNAVAILABLE if problems else OK), problems
+
+
+def _missing(node: "Node", options: HealthzOptions) -> Problem | None:
+    """What the request names and this node does not have."""
+    account, stream, consumer = options.account, options.stream, options.consumer
+    if not account:
+        return None
+    js = enabled_accounts(node).get(account)
+    if js is None:
+        return Problem("ACCOUNT", account, error=f'JetStream account "{account}" not found')
+    if not stream:
+        return None
+    found = js.streams.get(stream)
+    if found is None:
+        text = f'JetStream stream "{stream}" not found on account "{account}"'
+        return Problem("STREAM", account, stream, error=text)
+    if consumer and consumer not in found.consumers:
+        text = (
+            f'JetStream consumer "{consumer}" not found for stream "{stream}" '
+            f'on account "{account}"'
+        )
+        return Problem("CONSUMER", account, stream, consumer, text)
+    return None
+
+
+def _store_problems(node: "Node") -> Iterator[Problem]:
+    """What keeps storage from taking writes."""
+    for text in node.jetstream.problems():
+        yield Problem("JETSTREAM", error=text)

@@ -1,0 +1,324 @@
+"""All leaf links of a node, whichever side opened them: admission, interest, liveness, facts."""
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.edge.broker.account import Account
+from headwater.edge.info import info_fields, info_line
+from headwater.federation.domains import domain_denies
+from headwater.federation.interest import Interest
+from headwater.federation.leaf_conn import LeafConn
+from headwater.federation.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
+from headwater.security.identity import AuthRequest, Identity
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+log = logging.getLogger("headwater.leaf")
+
+PING_INTERVAL_MAX_S = 30.0
+"""Links are asked for a sign of life at least this often, whatever clients are asked."""
+
+FIRST_PING_S = 1.0
+SWEEP_S = 0.5
+PATIENCE_NS = 2_000_000_000
+"""Time without progress after which producers no longer wait for a slow link."""
+
+WRITE_DEADLINE_MIN_S = 30.0
+"""A link of 64 kbit/s takes seconds for one socket buffer; only true silence ends it."""
+
+NOT_SENT_BYTES = 128 * 1024
+"""Bytes the kernel may hold back unsent, so that control lines overtake in this node's buffer."""
+
+KEEPALIVE_IDLE_S = 30
+
+
+class LeafLinks:
+    """The registry of links, and the `Links` of every session."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.server_id = node.server_id
+        self.server_name = node.server_name
+        self.cluster = node.options.cluster.name
+        self.domain = node.facts.domain
+        self.conns: dict[int, LeafConn] = {}
+        self.total = 0
+        self.on_link_up: list[Callable[[Account], None]] = []
+        self._next_cid = 0
+        self._loops: dict[str, bytes] = {}
+        self._interest: dict[int, Interest] = {}
+        self._details: dict[int, dict[str, Any]] = {}
+        self._pings: dict[int, asyncio.TimerHandle] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.advertise = ""
+        """Address told to spokes; empty means the one by which they reached this node."""
+        self.isolate = False
+        """Keep the interest of one spoke from the others."""
+
+    # --- life of a link ---------------------------------------------------------------------------
+
+    def open(self, session: LeafSession, sock: socket.socket) -> LeafConn:
+        """Make the connection of a new socket; the caller attaches it."""
+        self._next_cid += 1
+        options = self.node.options
+        conn = LeafConn(session, self.node.kernel, self._next_cid, options.max_pending)
+        conn.max_payload = options.max_payload
+        conn.headers = not options.no_header_support
+        conn.on_closed = self._on_closed
+        tune(sock)
+        local, remote = sock.getsockname(), sock.getpeername()
+        self._details[conn.cid] = {
+            "ip": remote[0],
+            "port": remote[1],
+            "local": _address(local[0], local[1]),
+            "start": time.time(),
+            "closed": [],
+        }
+        self.conns[conn.cid] = conn
+        self.total += 1
+        if self._sweeper is None:
+            self._sweeper = self.node.loop.call_later(SWEEP_S, self._sweep)
+        return conn
+
+    def detail(self, conn: LeafConn) -> dict[str, Any]:
+        """Address, certificate and start time of a link; empty once it has ended."""
+        return self._details.get(conn.cid, {})
+
+    def when_closed(self, conn: LeafConn, action: Callable[[str], None]) -> None:
+        """Call `action(reason)` when a link ends."""
+        self._details[conn.cid]["closed"].append(action)
+
+    def _on_closed(self, conn: LeafConn, reason: str) -> None:
+        self.conns.pop(conn.cid, None)
+        timer = self._pings.pop(conn.cid, None)
+        if timer is not None:
+            timer.cancel()
+        interest = self._interest.pop(conn.cid, None)
+        if interest is not None:
+            conn.account.drop_watcher(interest)
+            log.info("%s - Leafnode connection closed: %s", conn.session.label(conn), reason)
+        detail = self._details.pop(conn.cid, {})
+        for action in detail.get("closed", []):
+            action(reason)
+
+    # --- what sessions ask for ----------------------------------------------------------------------
+
+    def admit(self, conn: LeafConn, account: str, rules: LinkRules) -> bool:
+        """Bind a link to an account and begin to exchange interest; False when it was refused."""
+        bound = self.node.account(account)
+        session: LeafSession = conn.session
+        limit = bound.limits.get("max_leafnodes", -1)
+        if 0 <= limit <= len(self.of_account(account)):
+            conn.fail(
+                "maximum account active connections exceeded",
+                "Maximum Account Connections Exceeded",
+            )
+            return False
+        if not session.solicited:
+            self._replace_twin(conn, account)
+        send, receive, announce = self._effective(conn, account, rules)
+        conn.admit(bound, send, receive)
+        isolated = (self.isolate and not conn.spoke) or bool(getattr(session, "isolated", False))
+        interest = Interest(conn, announce, isolated)
+        self._interest[conn.cid] = interest
+        interest.begin(bound, [self.loop_subject(account)])
+        self._ping_later(conn, FIRST_PING_S)
+        self.node.loop.call_soon(self._link_up, bound)
+        return True
+
+    def _link_up(self, account: Account) -> None:
+        for action in self.on_link_up:
+            action(account)
+
+    def restrict(self, conn: LeafConn, rules: LinkRules) -> None:
+        """Change what may pass; announced interest stays, its messages are checked."""
+        send, receive, _ = self._effective(conn, conn.account.name, rules)
+        conn.may_send, conn.may_receive = send, receive
+
+    def _effective(
+        self, conn: LeafConn, account: str, rules: LinkRules
+    ) -> tuple[Any, Any, Any]:
+        """(send, receive, announce) rules with the denies of JetStream domains."""
+        options = self.node.options
+        peer = conn.session.peer
+        both, outgoing = domain_denies(
+            own=options.jetstream.domain,
+            peer=peer.domain,
+            jetstream=options.jetstream.enabled,
+            system=account == self.node.system_account,
+            legacy=options.default_js_domain.get(account) == "",
+        )
+        if options.jetstream.domain != peer.domain:
+            log.info(
+                "%s - JetStream using domains: local %r, remote %r",
+                conn.session.label(conn), options.jetstream.domain, peer.domain,
+            )
+        receive = rules.receive.denying(both) if conn.spoke else rules.receive
+        announce = rules.receive.denying(both)
+        return rules.send.denying(both + outgoing), receive, announce
+
+    def _replace_twin(self, conn: LeafConn, account: str) -> None:
+        """End an older link of the same server: it is dead, and would look like a loop."""
+        new = conn.session.peer
+        for old in self.of_account(account):
+            peer = old.session.peer
+            if (
+                old is not conn
+                and not old.session.solicited
+                and new.name
+                and new.account
+                and (peer.name, peer.cluster, peer.account) == (new.name, new.cluster, new.account)
+            ):
+                log.warning(
+                    "%s - Replacing connection from same server", conn.session.label(conn)
+                )
+                reason = "Duplicate Remote LeafNode Connection"
+                old.fail(reason, reason)
+
+    def of_account(self, account: str) -> list[LeafConn]:
+        """Admitted links of an account."""
+        return [c for c in self.conns.values() if c.ready and c.account.name == account]
+
+    def loop_subject(self, account: str) -> bytes:
+        """This node's own loop detection subject of an account."""
+        found = self._loops.get(account)
+        if found is None:
+            found = b"$LDS." + secrets.token_hex(11).encode()
+            self._loops[account] = found
+        return found
+
+    def authenticate(self, conn: LeafConn, fields: Mapping[str, Any], nonce: bytes) -> Identity:
+        """Identity of a peer that dialled this node. Raises AuthError."""
+        options = self.node.options.leaf
+        detail = self.detail(conn)
+        request = AuthRequest(
+            connect=fields,
+            nonce=nonce,
+            connection_type="LEAFNODE",
+            is_leaf=True,
+            host=str(detail.get("ip", "")),
+            certificate=detail.get("certificate"),
+            map_certificate=bool(options.tls and options.tls.verify_and_map),
+            now=time.time(),
+        )
+        return self.node.authenticator.authenticate_leaf(request, options.authorization)
+
+    def hub_info(self, conn: LeafConn, nonce: str, **extra: Any) -> bytes:
+        """INFO line of the accepting side."""
+        detail = self.detail(conn)
+        options = self.node.options.leaf
+        fields = info_fields(
+            self.node.facts, cid=conn.cid, client_ip=str(detail.get("ip", "")), nonce=nonce
+        )
+        for key in ("connect_urls", "client_ip", "tls_available", "tls_required", "tls_verify"):
+            fields.pop(key, None)
+        address = self.advertise or str(detail.get("local", ""))
+        host, _, port = address.rpartition(":")
+        fields.update(
+            proto=LEAF_PROTOCOL,
+            host=host.strip("[]"),
+            port=int(port) if port.isdigit() else 0,
+            auth_required=True,
+            info_on_connect=True,
+            leafnode_urls=[address],
+        )
+        if options.tls is not None:
+            fields["tls_required"] = True
+            fields["tls_verify"] = options.tls.verify or options.tls.verify_and_map
+        fields.update(extra)
+        return info_line(fields)
+
+    # --- liveness -------------------------------------------------------------------------------------
+
+    def _ping_later(self, conn: LeafConn, delay: float) -> None:
+        self._pings[conn.cid] = self.node.loop.call_later(delay, self._ping, conn)
+
+    def _ping(self, conn: LeafConn) -> None:
+        """Any byte from the peer since the last PING proves that it lives."""
+        if conn.closed:
+            return
+        options = self.node.options
+        interval = min(options.ping_interval, PING_INTERVAL_MAX_S)
+        if self.node.kernel.clock() - conn.received_ns < interval * 1e9:
+            conn.pings_out = 0
+        elif conn.pings_out >= options.ping_max:
+            conn.fail("Stale Connection", "Stale Connection")
+            return
+        conn.ping()
+        self._ping_later(conn, interval)
+
+    def _sweep(self) -> None:
+        """Deal with links that do not take their bytes."""
+        options = self.node.options
+        deadline = options.leaf.write_deadline or options.write_deadline
+        deadline_ns = int(max(deadline, WRITE_DEADLINE_MIN_S) * 1e9)
+        now = self.node.kernel.clock()
+        for conn in [c for c in self.conns.values() if c.waiting]:
+            idle = now - conn.progress_ns
+            if idle > deadline_ns:
+                conn.close("Slow Consumer (Write Deadline)")
+            elif idle > PATIENCE_NS and not conn.overtaken:
+                conn.overtake()
+        self._sweeper = self.node.loop.call_later(SWEEP_S, self._sweep) if self.conns else None
+
+    # --- facts ------------------------------------------------------------------------------------------
+
+    def status(self) -> list[dict[str, Any]]:
+        """One record per admitted link, with the fields of /leafz and `headwater` beside them."""
+        return [self._describe(conn) for conn in self.conns.values() if conn.ready]
+
+    def _describe(self, conn: LeafConn) -> dict[str, Any]:
+        detail = self.detail(conn)
+        peer = conn.session.peer
+        return {
+            "id": conn.cid,
+            "name": peer.name,
+            "is_spoke": conn.spoke,
+            "account": conn.account.name,
+            "ip": detail.get("ip", ""),
+            "port": detail.get("port", 0),
+            "rtt": f"{conn.rtt_ns / 1e6:.3f}ms",
+            "in_msgs": conn.in_msgs,
+            "out_msgs": conn.out_msgs,
+            "in_bytes": conn.in_bytes,
+            "out_bytes": conn.out_bytes,
+            "subscriptions": len(conn.subs),
+            "subscriptions_list": [subject.decode("utf-8", "replace") for subject, _ in conn.subs],
+            "compression": "off",
+            "headwater": {
+                "domain": peer.domain,
+                "cluster": peer.cluster,
+                "server_id": peer.server_id,
+                "since": detail.get("start", 0.0),
+                "pending_bytes": conn.pending,
+                "stalls": conn.stalls,
+                "seconds_silent": (self.node.kernel.clock() - conn.received_ns) / 1e9,
+            },
+        }
+
+    def close_all(self, reason: str = "Server Shutdown") -> None:
+        """End every link."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for conn in list(self.conns.values()):
+            conn.close(reason)
+
+
+def tune(sock: socket.socket) -> None:
+    """Set a link's socket up for small control lines among bulk data, and for silent deaths."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_NOTSENT_LOWAT", NOT_SENT_BYTES), ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,102 @@
+"""The listening side of leaf links: accepts sockets, starts TLS, and times logins."""
+
+import logging
+import secrets
+import socket
+from typing import TYPE_CHECKING, Any
+
+from headwater.edge.broker.listener import Listener
+from headwater.federation.leaf_links import LeafLinks
+from headwater.federation.leaf_session import HubSession
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+    from headwater.federation.leaf_conn import LeafConn
+
+log = logging.getLogger("headwater.leaf")
+
+LOGIN_TIMEOUT_S = 15.0
+"""Time for the handshake when none is configured: a satellite link needs several round trips."""
+
+DEFAULT_LEAF_HOST = "0.0.0.0"
+
+
+class LeafListener:
+    """Accepts leaf links for a node. Binding may raise ListenError."""
+
+    def __init__(self, links: LeafLinks) -> None:
+        self.links = links
+        self._listener: Listener | None = None
+        self._tls_context: Any = None
+
+    @property
+    def port(self) -> int:
+        """Port listened on; 0 before `start`."""
+        return self._listener.port if self._listener is not None else 0
+
+    def start(self, node: "Node") -> None:
+        """Listen. Raises ListenError or TLSConfigError."""
+        options = node.options.leaf
+        host = options.host or DEFAULT_LEAF_HOST
+        if options.tls is not None:
+            from headwater.edge.node import tls_context
+
+            self._tls_context = tls_context(options.tls)
+        self._listener = Listener(node.loop, host, options.port, self._on_socket)
+        if options.advertise:
+            bare = options.advertise.rpartition(":")[2].isdigit()
+            self.links.advertise = (
+                options.advertise if bare else f"{options.advertise}:{self.port}"
+            )
+        self.links.isolate = options.isolate_interest
+        self._listener.start()
+        log.info("Listening for leafnode connections on %s:%d", host, self.port)
+
+    def url(self) -> str:
+        """Where spokes reach this node."""
+        options = self.links.node.options.leaf
+        host = options.host or DEFAULT_LEAF_HOST
+        if host in ("0.0.0.0", "::"):
+            host = "127.0.0.1"
+        return f"{'tls' if options.tls else 'nats'}://{host}:{self.port}"
+
+    def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        options = self.links.node.options.leaf
+        session = HubSession(
+            self.links,
+            f"{address[0]}:{address[1]}",
+            secrets.token_urlsafe(11),
+            options.min_version,
+        )
+        conn = self.links.open(session, sock)
+        tls = options.tls
+        timeout = options.authorization.timeout or LOGIN_TIMEOUT_S
+        self.links.node.loop.call_later(timeout, self._login_expired, conn)
+        if tls is not None and tls.handshake_first:
+            conn.attach(sock, self._filter(conn, session, greet=True))
+            return
+        conn.attach(sock)
+        session.greet(conn)
+        self.links.node.kernel.turn()
+        if tls is not None and not conn.closed:
+            conn.use_filter(self._filter(conn, session, greet=False))
+
+    def _filter(self, conn: "LeafConn", session: HubSession, *, greet: bool) -> Any:
+        from headwater.edge.broker.tls_filter import TLSFilter
+
+        def ready(secured: TLSFilter) -> None:
+            self.links.detail(conn)["certificate"] = secured.tls.getpeercert()
+            if greet:
+                session.greet(conn)
+
+        return TLSFilter(self._tls_context, on_ready=ready)
+
+    def _login_expired(self, conn: "LeafConn") -> None:
+        if not conn.ready and not conn.closed:
+            log.error("%s - Authentication Timeout", conn.session.label(conn))
+            conn.fail("Authentication Timeout", "Authentication Timeout")
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            self._listener.close()

@@ -1,0 +1,340 @@
+"""The soliciting side of leaf links: dials a hub, and dials again for ever."""
+
+import asyncio
+import logging
+import random
+import socket
+from typing import Any, Protocol
+
+from headwater.edge.conf.options import LeafRemoteOptions
+from headwater.federation.credentials import LeafUrl, credential_fields, parse_url
+from headwater.federation.leaf_conn import LeafConn
+from headwater.federation.leaf_links import LeafLinks
+from headwater.federation.leaf_session import SpokeSession, connect_line
+from headwater.security.auth_options import GLOBAL_ACCOUNT
+from headwater.security.errors import SecurityError
+
+log = logging.getLogger("headwater.leaf")
+
+TIMEOUT_MAX_S = 30.0
+"""Time limits double with every failure up to this: a slow link gets through in the end."""
+
+RECONNECT_MAX_S = 5.0
+"""A configured pause grows with failures up to this, unless it is longer itself."""
+
+ADMIT_TIMEOUT_S = 10.0
+"""Time from the hub's first INFO to the admission of the link, at least."""
+
+DISCOVERED_MAX = 64
+"""Addresses learned from hubs that are kept for one remote."""
+
+REPEAT_LOG_S = 60.0
+"""The same failure is logged this often."""
+
+DISCOVER_SCHEME = "discover"
+
+
+class Finder(Protocol):
+    """Where addresses for `discover://` URLs come from; see `headwater.edge.discovery`."""
+
+    def urls(self, cluster: str) -> list[str]:
+        """Leaf URLs of the hubs found so far that carry this cluster label."""
+
+
+class LeafRemote:
+    """One solicited link of a node."""
+
+    def __init__(
+        self, links: LeafLinks, options: LeafRemoteOptions, finder: Finder | None = None
+    ) -> None:
+        self.links = links
+        self.options = options
+        self.account = options.account or GLOBAL_ACCOUNT
+        self.hub = options.hub
+        self.deny_imports = options.deny_imports
+        self.deny_exports = options.deny_exports
+        self.state = "waiting"
+        """"waiting", "connecting", "handshake", "up" or "stopped"."""
+        self.last_error = ""
+        self.failures = 0
+        self.connects = 0
+        self._finder = finder
+        self._learned: list[str] = []
+        self._url: LeafUrl | None = None
+        self._position = 0
+        self._task: asyncio.Task[None] | None = None
+        self._conn: LeafConn | None = None
+        self._logged: tuple[str, float] = ("", 0.0)
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to dial in the background."""
+        self._task = self.links.node.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop dialling. The link itself is closed with all others."""
+        self.state = "stopped"
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def wake(self) -> None:
+        """New addresses are known: try at once instead of after the pause."""
+        if self._pause is not None:
+            self._pause.set()
+
+    _pause: asyncio.Event | None = None
+
+    async def _run(self) -> None:
+        while True:
+            delay = await self._attempt()
+            self.state = "waiting"
+            self._pause = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._pause.wait(), delay)
+            except asyncio.TimeoutError:
+                self._pause = None
+
+    async def _attempt(self) -> float:
+        """Dial once and live with the link until it ends; returns the pause before the next try."""
+        url = self._next_url()
+        if url is None:
+            self._complain("no hub found yet")
+            return self._delay()
+        self._url = url
+        self.state = "connecting"
+        try:
+            sock = await self._dial(url)
+        except OSError as error:
+            self.failures += 1
+            self._complain(f"Error trying to connect as leafnode to remote server {url.text!r}: "
+                           f"{_reason(error)}")
+            return self._delay()
+        try:
+            session = SpokeSession(self.links, f"{url.host}:{url.port}", self)
+            conn = self.links.open(session, sock)
+        except OSError as error:
+            sock.close()
+            self.failures += 1
+            self._complain(f"Connection to {url.text!r} was lost at once: {_reason(error)}")
+            return self._delay()
+        return await self._live(conn, session, sock)
+
+    async def _live(self, conn: LeafConn, session: SpokeSession, sock: socket.socket) -> float:
+        ended: asyncio.Future[str] = self.links.node.loop.create_future()
+        self.links.when_closed(conn, lambda reason: ended.done() or ended.set_result(reason))
+        self._conn = conn
+        self.state = "handshake"
+        watch = self.links.node.loop.call_later(self._info_timeout(), self._no_info, conn, session)
+        try:
+            if self.options.tls is not None and self.options.tls.handshake_first:
+                conn.attach(sock)
+                self._start_tls(conn)
+                self.links.node.kernel.kick()
+            else:
+                conn.attach(sock)
+            reason = await ended
+        except SecurityError as error:
+            conn.close("TLS Handshake Failure")
+            reason = str(error)
+        finally:
+            watch.cancel()
+            self._conn = None
+        if self.state != "up":
+            self.failures += 1
+        text = session.last_error or reason
+        self._complain(f"Leafnode link to {self._label()} ended: {text}")
+        return max(self._delay(), session.retry_delay)
+
+    def _no_info(self, conn: LeafConn, session: SpokeSession) -> None:
+        """A time limit of the handshake has passed."""
+        if conn.closed or conn.ready:
+            return
+        if session.greeted:
+            conn.fail("Stale Leaf Node Connection - Closing", "Stale Connection")
+        else:
+            session.last_error = "the hub did not send its INFO in time"
+            conn.close("Stale Connection")
+
+    def _delay(self) -> float:
+        base = max(0.05, self.links.node.options.leaf.reconnect)
+        grown = min(base * 1.5 ** min(self.failures, 16), max(base, RECONNECT_MAX_S))
+        return grown * random.uniform(0.75, 1.25)
+
+    def _info_timeout(self) -> float:
+        base = max(self.options.first_info_timeout, 0.1) * 2 ** min(self.failures, 8)
+        return min(base, TIMEOUT_MAX_S) + ADMIT_TIMEOUT_S
+
+    def _complain(self, text: str) -> None:
+        """Log a failure; the same one again only after a while."""
+        self.last_error = text
+        now = self.links.node.loop.time()
+        if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
+            self._logged = (text, now)
+            log.error("%s", text)
+
+    def _label(self) -> str:
+        return repr(self._url.text) if self._url is not None else "an unknown hub"
+
+    # --- addresses -------------------------------------------------------------------------------------
+
+    def candidates(self) -> list[str]:
+        """Every URL that may be dialled now, configured ones first."""
+        found: list[str] = []
+        for url in self.options.urls:
+            if url.startswith(f"{DISCOVER_SCHEME}://"):
+                found.extend(self._discovered(url))
+            else:
+                found.append(url)
+        if not self.options.urls and self._finder is not None:
+            found.extend(self._finder.urls(""))
+        return found + [url for url in self._learned if url not in found]
+
+    def _discovered(self, url: str) -> list[str]:
+        """URLs found for `discover://[user[:password]@]<cluster label>`."""
+        if self._finder is None:
+            return []
+        rest = url.partition("://")[2].strip("/")
+        credentials, at, label = rest.rpartition("@")
+        prefix = f"{credentials}{at}"
+        return [found.replace("://", f"://{prefix}", 1) for found in self._finder.urls(label)]
+
+    def _next_url(self) -> LeafUrl | None:
+        urls = self.candidates()
+        if not urls:
+            return None
+        if self._position == 0 and not self.options.no_randomize and len(self.options.urls) > 1:
+            self._position = random.randrange(len(urls))
+        url = urls[self._position % len(urls)]
+        self._position += 1
+        try:
+            return parse_url(url)
+        except ValueError as error:
+            self._complain(str(error))
+            return None
+
+    def learn_urls(self, urls: Any) -> None:
+        """Keep the addresses that a hub tells of; they take this remote's user and password."""
+        if self.options.ignore_discovered_servers or not isinstance(urls, list):
+            return
+        current = self._url
+        if current is None:
+            return
+        known = {(found.host, found.port) for found in map(parse_url, self.options.urls)
+                 if found.scheme != DISCOVER_SCHEME}
+        user = f"{current.user}:{current.password}@" if current.password else (
+            f"{current.user}@" if current.user else ""
+        )
+        self._learned = [
+            f"{current.scheme}://{user}{text}"
+            for text in urls[:DISCOVERED_MAX]
+            if isinstance(text, str) and _host_port(text) not in known
+        ]
+
+    async def _dial(self, url: LeafUrl) -> socket.socket:
+        """A connected socket. Raises OSError."""
+        loop = self.links.node.loop
+        if url.scheme in ("ws", "wss"):
+            raise OSError("leaf links over WebSocket are not supported; use nats:// or tls://")
+        configured = self.options.dial_timeout or self.links.node.options.leaf.dial_timeout
+        timeout = min(max(configured, 0.1) * 2 ** min(self.failures, 8), TIMEOUT_MAX_S)
+        found = await asyncio.wait_for(
+            loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM), timeout
+        )
+        last: OSError = OSError("the name has no address")
+        for family, kind, protocol, _, address in found:
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            try:
+                await asyncio.wait_for(loop.sock_connect(sock, address), timeout)
+                return sock
+            except asyncio.TimeoutError:
+                sock.close()
+                last = OSError("i/o timeout")
+            except OSError as error:
+                sock.close()
+                last = error
+            except asyncio.CancelledError:
+                sock.close()
+                raise
+        raise last
+
+    # --- what the session asks for -----------------------------------------------------------------------
+
+    def secure(self, conn: LeafConn, required: bool) -> None:
+        """Begin TLS if this remote or the hub wants it and it has not begun."""
+        wanted = required or self.options.tls is not None
+        wanted = wanted or (self._url is not None and self._url.secure)
+        if wanted and conn.filter is None:
+            self._start_tls(conn)
+
+    def _start_tls(self, conn: LeafConn) -> None:
+        from headwater.edge.broker.tls_filter import TLSFilter
+        from headwater.security.tls import client_context
+
+        options = self.options.tls
+        pairs = []
+        if options is not None and options.cert_file:
+            pairs.append((options.cert_file, options.key_file))
+        context = client_context(
+            pairs,
+            ca_file=options.ca_file if options is not None else "",
+            insecure=options is not None and options.insecure,
+            min_version=options.min_version if options is not None else "1.2",
+        )
+        host = self._url.host if self._url is not None else None
+        conn.use_filter(TLSFilter(context, server_side=False, server_hostname=host))
+        conn.queue(b"")
+
+    def connect_line(self, nonce: str, headers: bool) -> bytes:
+        """The CONNECT line of this remote. Raises SecurityError."""
+        if self._url is None:
+            raise SecurityError("not dialled yet")
+        node = self.links.node
+        fields: dict[str, Any] = {
+            "server_id": node.server_id,
+            "name": node.server_name,
+            "domain": node.facts.domain,
+            "cluster": node.options.cluster.name or node.server_name,
+            "headers": headers,
+            "jetstream": node.account(self.account).jetstream is not None,
+            "is_hub": self.hub,
+            "deny_pub": self.deny_imports,
+            "isolate": self.options.request_isolation,
+            "remote_account": self.account,
+            **credential_fields(self.options, self._url, nonce),
+        }
+        return connect_line(fields)
+
+    def established(self) -> None:
+        """The link is up."""
+        self.state = "up"
+        self.failures = 0
+        self.connects += 1
+        self.last_error = ""
+        self._logged = ("", 0.0)
+
+    def status(self) -> dict[str, Any]:
+        """Facts for monitoring."""
+        return {
+            "account": self.account,
+            "url": self._url.text if self._url is not None else "",
+            "state": self.state,
+            "connects": self.connects,
+            "failures": self.failures,
+            "last_error": self.last_error,
+            "link": self._conn.cid if self._conn is not None and self._conn.ready else 0,
+        }
+
+
+def _host_port(text: str) -> tuple[str, int]:
+    try:
+        found = parse_url(text)
+    except ValueError:
+        return ("", 0)
+    return (found.host, found.port)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error) or type(error).__name__).lower()
