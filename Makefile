@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
-SOURCES := $(shell find security edge federation hub spark deploy bench -name '*.py' -o -name '*.pxd')
+FOLDERS := security edge federation hub spark deploy
 
 .PHONY: help install ext demo test lint bench clean
 
@@ -20,6 +20,7 @@ install: $(STAMP)  ## Make the virtual environment and compile
 ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of them
 	@mkdir -p build
 	@HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace -j 2
+	@$(BIN)/python -m compileall -q $(FOLDERS)
 
 demo: $(STAMP) ext  ## A fleet on this machine: outage, crash, recovery, analytics
 	@$(BIN)/headwater demo $(ARGS)
@@ -35,4 +36,4 @@ bench: $(STAMP) ext  ## Side by side with nats-server
 
 clean:  ## Remove everything that was built
 	@rm -rf build $(VENV) *.egg-info
-	@find security edge federation hub spark deploy bench -name '*.so' -delete
+	@find $(FOLDERS) bench -name '*.so' -delete

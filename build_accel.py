@@ -36,7 +36,8 @@ COMPILED = (
     "edge/jetstream/pull.py",
     "edge/jetstream/flow.py",
     "edge/jetstream/delta.py",
-    "edge/jetstream/progress.py",
+    "edge/jetstream/delivery.py",
+    "edge/jetstream/saver.py",
     "edge/jetstream/demand.py",
     "edge/jetstream/consumer.py",
     "edge/jetstream/acks.py",
@@ -44,6 +45,7 @@ COMPILED = (
     "federation/rules.py",
     "federation/leaf_conn.py",
     "federation/interest.py",
+    "federation/inflow.py",
 )
 
 

@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from headwater.edge.broker.listener import Listener
 from headwater.edge.broker.sessions import Sessions
 from headwater.edge.conf.options import Options, TLSOptions
 from headwater.edge.info import NodeFacts
+from headwater.edge.lame_duck import lame_duck
+from headwater.edge.monitor.observations import Observations
 from headwater.edge.service import Service
+from headwater.edge.system import SystemService
 from headwater.edge.version import NATS_LEVEL, VERSION
 from headwater.security import nkeys
 from headwater.security.auth_options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
@@ -43,12 +47,22 @@ class Node:
         self.system_account = options.system_account or SYSTEM_ACCOUNT
         self.jetstream: Any = None
         self.services: list[Service] = []
+        self.account_hooks: list[Callable[[Account], None]] = []
+        """Called with every account that is made."""
+        self.farewells: list[Callable[[], None]] = []
+        """Called when lame duck mode begins."""
+        self.reloader: Callable[[], None] | None = None
+        """Reads the configuration again; None where there is none to read."""
         self.listeners: list[Listener] = []
         self.facts = self._facts()
         self.sessions = Sessions(
             self.kernel, options, self.facts, self.authenticator, self.account
         )
         self.started_ns = self.kernel.clock()
+        self.observations = Observations()
+        self.sessions.observers.append(self.observations.tally)
+        if not options.no_system_account:
+            self.services.append(SystemService())
         self._tls_context: Any = None
         self._stopped = asyncio.Event()
         self._make_accounts()
@@ -63,20 +77,25 @@ class Node:
             self.accounts[name] = found
             if self.jetstream is not None and self._has_jetstream(name):
                 self.jetstream.enable(found)
+            for hook in self.account_hooks:
+                hook(found)
         return found
 
     def _make_accounts(self) -> None:
         for name in self.options.account_names():
-            account = self.account(name)
-            configured = self.options.accounts.get(name)
-            if configured is not None:
-                account.limits = {
-                    "max_connections": configured.max_connections,
-                    "max_subscriptions": configured.max_subscriptions,
-                    "max_payload": configured.max_payload,
-                    "max_leafnodes": configured.max_leafnodes,
-                }
+            self.account(name)
         self.account(self.system_account)
+        self.apply_account_limits()
+
+    def apply_account_limits(self) -> None:
+        """Give accounts the limits of the options in force."""
+        for name, configured in self.options.accounts.items():
+            self.account(name).limits = {
+                "max_connections": configured.max_connections,
+                "max_subscriptions": configured.max_subscriptions,
+                "max_payload": configured.max_payload,
+                "max_leafnodes": configured.max_leafnodes,
+            }
 
     def _has_jetstream(self, name: str) -> bool:
         if name == self.system_account:
@@ -131,22 +150,44 @@ class Node:
         tls = self.options.tls
         if tls is None:
             conn.attach(sock)
-            self.sessions.greet(conn)
+            self._greet(conn)
             self.kernel.turn()
             return
-        if tls.handshake_first and not tls.handshake_first_fallback:
-            conn.attach(sock, self._tls_filter(conn))
+        if tls.handshake_first:
+            self._expect_handshake(conn, sock, tls.handshake_first_fallback)
             return
         conn.attach(sock)
-        self.sessions.greet(conn)
+        self._greet(conn)
         self.kernel.turn()
         if not conn.closed:
             conn.use_filter(self._tls_filter(conn))
 
+    def _greet(self, conn: Any) -> None:
+        self.sessions.detail(conn)["greeted"] = True
+        self.sessions.greet(conn)
+
+    def _expect_handshake(self, conn: Any, sock: socket.socket, patience: float) -> None:
+        """TLS before INFO; after `patience` seconds (0: never) without TLS, INFO comes first."""
+        session = self._tls_filter(conn)
+        conn.attach(sock, session)
+
+        def give_up() -> None:
+            if not conn.closed and not session.begun:
+                conn.use_filter(None)
+                self._greet(conn)
+                self.kernel.turn()
+                if not conn.closed:
+                    conn.use_filter(session)
+
+        if patience > 0:
+            self.loop.call_later(patience, give_up)
+
+    def use_tls(self, context: Any) -> None:
+        """Use another TLS context for connections that come from now on."""
+        self._tls_context = context
+
     def _tls_filter(self, conn: Any) -> Any:
         from headwater.edge.broker.tls_filter import TLSFilter
-
-        first = self.options.tls is not None and self.options.tls.handshake_first
 
         def ready(session: Any) -> None:
             detail = self.sessions.detail(conn)
@@ -155,8 +196,9 @@ class Node:
             detail["tls_version"] = session.tls.version()
             cipher = session.tls.cipher()
             detail["tls_cipher"] = cipher[0] if cipher else ""
-            if first:
-                self.sessions.greet(conn)
+            if not detail.get("greeted"):
+                detail["tls_first"] = True
+                self._greet(conn)
 
         return TLSFilter(
             self._tls_context, on_ready=ready, optional=self.options.allow_non_tls
@@ -229,19 +271,7 @@ class Node:
 
     async def lame_duck(self) -> None:
         """Send clients away gently, then stop."""
-        log.info("Entering lame duck mode, stop accepting new clients")
-        for listener in self.listeners:
-            listener.close()
-        self.facts.lame_duck = True
-        self.facts.connect_urls = []
-        self.sessions.announce()
-        await asyncio.sleep(self.options.lame_duck_grace)
-        conns = list(self.sessions.conns.values())
-        spread = max(0.0, self.options.lame_duck_duration - self.options.lame_duck_grace)
-        for conn in conns:
-            conn.close("Server Shutdown")
-            await asyncio.sleep(spread / len(conns))
-        await self.stop()
+        await lame_duck(self)
 
     async def stopped(self) -> None:
         """Wait until the node has ended."""

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+
 from headwater.edge.conf.options import DEFAULT_LEAF_PORT, LeafRemoteOptions
 from headwater.security import creds, nkeys
 from headwater.security.errors import SecurityError

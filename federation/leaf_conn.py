@@ -14,7 +14,7 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.conn import Conn
-from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Endpoint, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
@@ -57,11 +57,16 @@ def shown_at(reply: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssi
     return -1
 
 
+@cython.cfunc
+def text_of(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> bytes:
+    return PyBytes_FromStringAndSize(cython.cast(cython.p_char, text), n)
+
+
 @cython.cclass
 class LeafSub(Sink):
     """The peer's interest in one subject, for one queue group or for nobody in particular."""
 
-    def __init__(self, owner: "LeafConn", subject: bytes, queue: bytes | None, weight: int):
+    def __init__(self, owner: object, subject: bytes, queue: bytes | None, weight: int):
         Sink.__init__(self, subject, queue)
         self.owner = owner
         self.remote = True
@@ -84,7 +89,7 @@ class LeafConn(Conn):
         self.max_control_line = CONTROL_LINE_MAX
         self.max_payload = 1 << 20
 
-    # --- in --------------------------------------------------------------------------------------
+    # --- in ----------------------------------------------------
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -184,14 +189,11 @@ class LeafConn(Conn):
                 i = 3
             if i == count:
                 return self.broken("Parse Error")
-            only = tuple(
-                [
-                    PyBytes_FromStringAndSize(
-                        cython.cast(cython.p_char, line + starts[i + k]), ends[i + k] - starts[i + k]
-                    )
-                    for k in range(count - i)
-                ]
-            )
+            names: list = []
+            while i < count:
+                names.append(text_of(line + starts[i], ends[i] - starts[i]))
+                i += 1
+            only = tuple(names)
         self.inbound(cython.address(m), only)
         return m.size + 2
 
@@ -213,9 +215,7 @@ class LeafConn(Conn):
         kernel.in_msgs += 1
         kernel.in_bytes += m.size
         if not self.may_receive.permits(m.subject, m.subject_len):
-            self.session.message_denied(
-                self, PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len)
-            )
+            self.session.message_denied(self, text_of(m.subject, m.subject_len))
             return 0
         at = shown_at(m.reply, m.reply_len)
         if at > 0:
@@ -223,7 +223,7 @@ class LeafConn(Conn):
             m.shown_len = m.reply_len - at - 1
             m.reply_len = at
         if self.account.mappings is not None:
-            subject = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len)
+            subject = text_of(m.subject, m.subject_len)
             mapped: bytes = self.account.mappings.apply(subject)
             if mapped != subject:
                 # The sender could not know the queue groups behind the mapping.
@@ -258,7 +258,7 @@ class LeafConn(Conn):
         self.last_generation = self.account.generation
         return self.last_match
 
-    # --- out -------------------------------------------------------------------------------------
+    # --- out ----------------------------------------------------
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -423,7 +423,7 @@ class LeafConn(Conn):
         if not self.kernel.turning:
             self.kernel.kick()
 
-    # --- verbs -----------------------------------------------------------------------------------
+    # --- verbs ----------------------------------------------------
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

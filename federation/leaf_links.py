@@ -61,7 +61,7 @@ class LeafLinks:
         self.isolate = False
         """Keep the interest of one spoke from the others."""
 
-    # --- life of a link ---------------------------------------------------------------------------
+    # --- life of a link ----------------------------------------------------
 
     def open(self, session: LeafSession, sock: socket.socket) -> LeafConn:
         """Make the connection of a new socket; the caller attaches it."""
@@ -107,7 +107,7 @@ class LeafLinks:
         for action in detail.get("closed", []):
             action(reason)
 
-    # --- what sessions ask for ----------------------------------------------------------------------
+    # --- what sessions ask for ----------------------------------------------------
 
     def admit(self, conn: LeafConn, account: str, rules: LinkRules) -> bool:
         """Bind a link to an account and begin to exchange interest; False when it was refused."""
@@ -234,7 +234,7 @@ class LeafLinks:
         fields.update(extra)
         return info_line(fields)
 
-    # --- liveness -------------------------------------------------------------------------------------
+    # --- liveness ----------------------------------------------------
 
     def _ping_later(self, conn: LeafConn, delay: float) -> None:
         self._pings[conn.cid] = self.node.loop.call_later(delay, self._ping, conn)
@@ -267,7 +267,7 @@ class LeafLinks:
                 conn.overtake()
         self._sweeper = self.node.loop.call_later(SWEEP_S, self._sweep) if self.conns else None
 
-    # --- facts ------------------------------------------------------------------------------------------
+    # --- facts ----------------------------------------------------
 
     def status(self) -> list[dict[str, Any]]:
         """One record per admitted link, with the fields of /leafz and `headwater` beside them."""

@@ -64,9 +64,10 @@ class LeafRemote:
         self._position = 0
         self._task: asyncio.Task[None] | None = None
         self._conn: LeafConn | None = None
+        self._pause: asyncio.Event | None = None
         self._logged: tuple[str, float] = ("", 0.0)
 
-    # --- life ----------------------------------------------------------------------------------------
+    # --- life ----------------------------------------------------
 
     def start(self) -> None:
         """Begin to dial in the background."""
@@ -84,8 +85,6 @@ class LeafRemote:
         if self._pause is not None:
             self._pause.set()
 
-    _pause: asyncio.Event | None = None
-
     async def _run(self) -> None:
         while True:
             delay = await self._attempt()
@@ -93,7 +92,7 @@ class LeafRemote:
             self._pause = asyncio.Event()
             try:
                 await asyncio.wait_for(self._pause.wait(), delay)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 self._pause = None
 
     async def _attempt(self) -> float:
@@ -177,7 +176,7 @@ class LeafRemote:
     def _label(self) -> str:
         return repr(self._url.text) if self._url is not None else "an unknown hub"
 
-    # --- addresses -------------------------------------------------------------------------------------
+    # --- addresses ----------------------------------------------------
 
     def candidates(self) -> list[str]:
         """Every URL that may be dialled now, configured ones first."""
@@ -221,8 +220,7 @@ class LeafRemote:
         current = self._url
         if current is None:
             return
-        known = {(found.host, found.port) for found in map(parse_url, self.options.urls)
-                 if found.scheme != DISCOVER_SCHEME}
+        known = {_host_port(url) for url in self.options.urls}
         user = f"{current.user}:{current.password}@" if current.password else (
             f"{current.user}@" if current.user else ""
         )
@@ -249,7 +247,7 @@ class LeafRemote:
             try:
                 await asyncio.wait_for(loop.sock_connect(sock, address), timeout)
                 return sock
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 sock.close()
                 last = OSError("i/o timeout")
             except OSError as error:
@@ -260,7 +258,7 @@ class LeafRemote:
                 raise
         raise last
 
-    # --- what the session asks for -----------------------------------------------------------------------
+    # --- what the session asks for ----------------------------------------------------
 
     def secure(self, conn: LeafConn, required: bool) -> None:
         """Begin TLS if this remote or the hub wants it and it has not begun."""
@@ -326,6 +324,12 @@ class LeafRemote:
             "last_error": self.last_error,
             "link": self._conn.cid if self._conn is not None and self._conn.ready else 0,
         }
+
+
+def needs_discovery(options: LeafRemoteOptions) -> bool:
+    """Whether a remote has to be found before it can be dialled."""
+    schemes = [url.partition("://")[0] for url in options.urls]
+    return not schemes or DISCOVER_SCHEME in schemes
 
 
 def _host_port(text: str) -> tuple[str, int]:

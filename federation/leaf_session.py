@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
+
 from headwater.edge.version import NATS_LEVEL
 from headwater.federation.rules import Rules
 from headwater.security.auth_options import PermissionOptions

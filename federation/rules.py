@@ -44,7 +44,7 @@ class Rules:
         self.allow = None if allow is None else tuple(allow)
         self.deny = tuple(deny)
 
-    def denying(self, more: Iterable[bytes]) -> "Rules":
+    def denying(self, more: Iterable[bytes]) -> object:
         """These rules with further denied subjects."""
         return Rules(self.allow, self.deny + tuple(more))
 
@@ -79,9 +79,6 @@ class Rules:
         for pattern in self.deny:
             if covers(pattern, subject):
                 return False
-        if self.allow is None:
-            return True
-        for pattern in self.allow:
-            if overlap(pattern, subject):
-                return True
-        return False
+        return self.allow is None or any(
+            overlap(pattern, subject) for pattern in self.allow
+        )

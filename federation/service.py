@@ -1,16 +1,19 @@
 """What federation plugs into a node: leaf links, discovery, mirrors and sources."""
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.conf.options import Options
+from headwater.edge.discovery import Announcement, Discovery
 from headwater.edge.service import Service
 from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_listener import LeafListener
-from headwater.federation.leaf_remote import LeafRemote
+from headwater.federation.leaf_remote import LeafRemote, needs_discovery
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
+    from headwater.federation.upstream import Upstreams
 
 log = logging.getLogger("headwater.leaf")
 
@@ -24,6 +27,7 @@ class LeafService:
         self.links: LeafLinks | None = None
         self.listener: LeafListener | None = None
         self.remotes: list[LeafRemote] = []
+        self.discovery: Discovery | None = None
 
     def start(self, node: "Node") -> None:
         """Listen and begin to dial. Raises ListenError or TLSConfigError."""
@@ -32,14 +36,42 @@ class LeafService:
         if options.port:
             self.listener = LeafListener(self.links)
             self.listener.start(node)
+        if node.options.headwater.discovery:
+            self._discover(node)
         for remote in options.remotes:
             if not remote.disabled:
-                self.remotes.append(LeafRemote(self.links, remote))
+                self.remotes.append(LeafRemote(self.links, remote, self.discovery))
         for dialled in self.remotes:
             dialled.start()
 
+    def _discover(self, node: "Node") -> None:
+        """Announce the leaf listener, and look for hubs when a remote has no fixed address."""
+        options = node.options
+        announcement = None
+        if self.listener is not None:
+            announcement = Announcement(
+                name=options.headwater.discovery_name or node.server_name,
+                node_id=node.server_id,
+                port=self.listener.port,
+                host=options.leaf.host,
+                domain=node.facts.domain,
+                cluster=options.headwater.cluster_label or options.cluster.name,
+                tls=options.leaf.tls is not None,
+            )
+        browse = any(needs_discovery(remote) for remote in options.leaf.remotes)
+        self.discovery = Discovery(options, node.loop, node.server_id)
+        self.discovery.on_change = self._found
+        self.discovery.start(announcement, browse)
+
+    def _found(self) -> None:
+        """The list of hubs has changed."""
+        for remote in self.remotes:
+            remote.wake()
+
     async def stop(self) -> None:
         """Stop listening and dialling, and end every link."""
+        if self.discovery is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.discovery.close)
         if self.listener is not None:
             self.listener.close()
         for remote in self.remotes:
@@ -56,7 +88,40 @@ class LeafService:
         return {
             "leafs": self.links.status() if self.links is not None else [],
             "remotes": [remote.status() for remote in self.remotes],
+            "discovery": self.discovery.status() if self.discovery is not None else {},
         }
+
+
+class UpstreamService:
+    """Mirrors and sources of a node with JetStream, from local streams or over leaf links."""
+
+    name = "upstreams"
+
+    def __init__(self, leafs: LeafService | None) -> None:
+        self.upstreams: Upstreams | None = None
+        self._leafs = leafs
+
+    def start(self, node: "Node") -> None:
+        """Drive every mirror and source that JetStream has or will have."""
+        from headwater.federation.upstream import Upstreams
+
+        self.upstreams = Upstreams(node)
+        self.upstreams.start()
+        if self._leafs is not None and self._leafs.links is not None:
+            self._leafs.links.on_link_up.append(self.upstreams.link_up)
+
+    async def stop(self) -> None:
+        """End all of them; what is stored says where to go on."""
+        if self.upstreams is not None:
+            self.upstreams.stop()
+
+    def ports(self) -> dict[str, list[str]]:
+        """Nothing is listened on."""
+        return {}
+
+    def status(self) -> dict[str, Any]:
+        """One record per mirror and source."""
+        return {"upstreams": self.upstreams.status() if self.upstreams is not None else []}
 
 
 def leaf_services(options: Options) -> list[Service]:
@@ -64,4 +129,7 @@ def leaf_services(options: Options) -> list[Service]:
     services: list[Service] = []
     if options.leaf.port or options.leaf.remotes or options.headwater.discovery:
         services.append(LeafService())
+    if options.jetstream.enabled:
+        leafs = services[0] if services else None
+        services.append(UpstreamService(leafs if isinstance(leafs, LeafService) else None))
     return services

@@ -1,7 +1,8 @@
 """NATS JWTs: decode with verification, and encode. Expiry is a separate question.
 
 A token is `base64url(header).base64url(claims).base64url(signature)` without padding; the
-signature is Ed25519 by the key named in `iss`, over the first two parts.
+signature is Ed25519 by the key named in `iss`, over the first two parts. Tokens of version 1
+are read, and look like version 2 afterwards.
 """
 
 import base64
@@ -24,6 +25,9 @@ from headwater.security.claims import (
 from headwater.security.errors import JWTError
 
 ALGORITHM = "ed25519-nkey"
+OLD_ALGORITHM = "ed25519"
+"""Of version 1 tokens, whose signature covers the claims only."""
+
 MAX_TOKEN_BYTES = 1024 * 1024
 """Longest token that is looked at; an account with very many exports stays far below."""
 
@@ -98,7 +102,7 @@ def _decode(token: str, kind: str, wanted: type[_Claims]) -> _Claims:
     if not isinstance(nats, dict) or nats.get("type") != kind:
         raise JWTError(f"not a token of kind {kind!r}")
     if nats.get("version") != 2:
-        raise JWTError("only version 2 tokens are supported")
+        raise JWTError("unsupported version of the token")
     claims = _convert(body, wanted)
     if claims.iss[:1] not in signers:
         raise JWTError(f"a key of this kind cannot sign tokens of kind {kind!r}")
@@ -115,14 +119,30 @@ def _verified(token: str) -> dict[str, Any]:
     if len(parts) != 3:
         raise JWTError("a token has three parts")
     header = _json_object(parts[0])
-    if str(header.get("typ", "")).upper() != "JWT" or header.get("alg") != ALGORITHM:
+    algorithm = header.get("alg")
+    if str(header.get("typ", "")).upper() != "JWT" or algorithm not in (ALGORITHM, OLD_ALGORITHM):
         raise JWTError("unsupported token type or algorithm")
     body = _json_object(parts[1])
     issuer = body.get("iss")
-    signed = f"{parts[0]}.{parts[1]}".encode("ascii")
-    if not isinstance(issuer, str) or not nkeys.verify(issuer, signed, _unpack(parts[2])):
+    signed = parts[1] if "type" in body else f"{parts[0]}.{parts[1]}"
+    signature = _unpack(parts[2])
+    if not isinstance(issuer, str) or not nkeys.verify(issuer, signed.encode("ascii"), signature):
         raise JWTError("the signature does not match the issuer")
-    return body
+    return _migrated(body) if "type" in body else body
+
+
+def _migrated(body: dict[str, Any]) -> dict[str, Any]:
+    """Claims of a version 1 token, which has its type beside `nats`, in version 2's form."""
+    nats = body.get("nats", {})
+    if not isinstance(nats, dict):
+        raise JWTError("malformed claims")
+    moved = {name: body[name] for name in ("type", "tags", "issuer_account") if name in body}
+    if moved["type"] == "user":
+        # Zero was "no limit" then.
+        if nats.get("max", -1) != -1:
+            raise JWTError("a message limit is no longer supported")
+        nats = {**nats, **{name: nats.get(name) or -1 for name in ("subs", "data", "payload")}}
+    return {**body, "nats": {**nats, **moved, "version": 2}}
 
 
 def _json_object(part: str) -> dict[str, Any]:

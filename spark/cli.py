@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -151,13 +151,17 @@ def _failures() -> Iterator[None]:
     except OptionError as error:
         raise click.UsageError(str(error)) from error
     except (SourceError, FileExistsError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(_with_notes(str(error), error)) from error
     except KeyboardInterrupt as error:
         raise click.Abort from error
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
-        raise click.ClickException(spark_reason(str(error))) from error
+        raise click.ClickException(_with_notes(spark_reason(str(error)), error)) from error
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    return "\n".join([text, *getattr(error, "__notes__", [])])
 
 
 def spark_reason(text: str) -> str:
@@ -175,26 +179,15 @@ def spark_reason(text: str) -> str:
 @contextmanager
 def _session(master: str, verbose: bool) -> Iterator[Any]:
     """A Spark session whose chatter is in a log file, unless it is wanted."""
-    from headwater.spark.session import build_session, quiet_start
+    from headwater.spark.session import build_session, spark_log
 
-    log = None
     click.echo("starting Spark ...", err=True)
-    if verbose:
-        session = build_session("headwater spark run", master)
-    else:
-        with quiet_start() as log:
-            session = build_session("headwater spark run", master)
-    try:
-        yield session
-    except BaseException:
-        if log is not None:
-            click.echo(f"what Spark printed is in {log}", err=True)
-        raise
-    else:
-        if log is not None:
-            log.unlink(missing_ok=True)
-    finally:
-        session.stop()
+    with nullcontext() if verbose else spark_log() as log:
+        session = build_session("headwater spark run", master, log=log)
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 @contextmanager

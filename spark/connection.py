@@ -13,7 +13,13 @@ from headwater.spark.options import Endpoint
 from headwater.spark.wire_reader import FRAME, NEED, Frame, WireError, WireReader
 
 _INBOX_SID = 1
-_AUTH_WORDS = ("authorization", "authentication", "permissions violation", "user account")
+_AUTH_WORDS = (
+    "authorization",
+    "authentication",
+    "permissions violation",
+    "user auth",
+    "account auth",
+)
 
 
 class Connection:

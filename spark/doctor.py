@@ -107,16 +107,16 @@ def _check_stream(source: Mapping[str, str]) -> Check:
 
 
 def _check_job() -> Check:
-    from headwater.spark.session import build_session, quiet_start
+    from headwater.spark.session import build_session, spark_log
 
     try:
-        with quiet_start() as log:
-            spark = build_session("headwater spark doctor", "local[1]")
+        with spark_log() as log:
+            spark = build_session("headwater spark doctor", "local[1]", log=log)
             try:
                 rows = spark.range(1000).mapInArrow(lambda batches: batches, "id long").count()
             finally:
                 spark.stop()
     except Exception as error:
-        return Check("job", False, f"{str(error).splitlines()[0]}; see {log}")
-    log.unlink(missing_ok=True)
+        notes = getattr(error, "__notes__", [])
+        return Check("job", False, "; ".join([str(error).partition("\n")[0], *notes]))
     return Check("job", rows == 1000, "a local Spark job with a Python worker ran")

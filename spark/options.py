@@ -135,8 +135,8 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
         proper = _BY_LOWER.get(name.lower())
         if proper is None:
             near = difflib.get_close_matches(name.lower(), _BY_LOWER, 1)
-            hint = f"; did you mean '{_BY_LOWER[near[0]]}'?" if near else ""
-            raise OptionError(f"unknown option '{name}'{hint} Known: {', '.join(OPTIONS)}")
+            hint = f": did you mean '{_BY_LOWER[near[0]]}'?" if near else "."
+            raise OptionError(f"unknown option '{name}'{hint} Known are {', '.join(OPTIONS)}")
         known[proper] = value.strip() if proper != "password" else value
     return known
 

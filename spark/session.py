@@ -50,11 +50,13 @@ def build_session(
     app: str = "headwater",
     master: str = "local[*]",
     settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> "SparkSession":
     """Start (or join) a session, with `format("headwater")` registered.
 
-    Works offline, as any user and with loopback only. `settings` win over ours. Raises
-    JavaMissing when there is no Java. A session that already runs keeps its static settings.
+    Works offline, as any user and with loopback only. `settings` win over ours. What the JVM
+    and its workers print goes to the file `log`, or to standard error. Raises JavaMissing when
+    there is no Java. A JVM that already runs keeps its static settings and its log.
     """
     if master.startswith("local"):
         _prepare_local()
@@ -64,6 +66,8 @@ def build_session(
     warehouse = Path(tempfile.gettempdir()) / "headwater-spark-warehouse"
     builder = SparkSession.builder.appName(app).master(master)
     conf = spark_conf(master) | {"spark.sql.warehouse.dir": str(warehouse)} | dict(settings or {})
+    if log is not None:
+        _launch_quietly(conf | {"spark.master": master, "spark.app.name": app}, log)
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -74,22 +78,30 @@ def build_session(
 
 
 @contextlib.contextmanager
-def quiet_start() -> Iterator[Path]:
-    """Send what the JVM and its workers print to a file, whose path is given.
-
-    The JVM inherits standard error when it starts, so only a start inside is quiet, and it
-    stays so. The caller removes the file.
-    """
+def spark_log() -> Iterator[Path]:
+    """A new file for what Spark prints: removed when the block ends well, else named in a note."""
     handle, name = tempfile.mkstemp(prefix="headwater-spark-", suffix=".log")
-    sys.stderr.flush()
-    saved = os.dup(2)
-    os.dup2(handle, 2)
     os.close(handle)
+    path = Path(name)
     try:
-        yield Path(name)
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+        yield path
+    except BaseException as error:
+        error.add_note(f"what Spark printed is in {path}")
+        raise
+    path.unlink(missing_ok=True)
+
+
+def _launch_quietly(conf: Mapping[str, str], log: Path) -> None:
+    """Start the JVM with standard error in a file; its Python workers inherit that."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    with log.open("ab") as file:
+        gateway = launch_gateway(settings, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _prepare_local() -> None:

@@ -666,10 +666,6 @@ class WireReader:
         return 0
 
     @cython.cfunc
-    def _key(self, pair: cython.Py_ssize_t) -> bytes:
-        return self._cell(self._keys, pair)
-
-    @cython.cfunc
     def _cell(self, column: _Text, index: cython.Py_ssize_t) -> bytes:
         start: int32_t = 0
         stop: int32_t = 0

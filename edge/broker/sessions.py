@@ -252,6 +252,11 @@ class Sessions:
                 observer.client_admitted(conn)
         return True
 
+    def apply_limits(self, conn: ClientConn) -> None:
+        """Bring a client's limits up to date with the options in force."""
+        if conn.identity is not None and conn.account is not None:
+            self._apply_limits(conn, conn.identity, conn.account)
+
     def _apply_limits(self, conn: ClientConn, identity: Identity, account: Account) -> None:
         payload = identity.limits.max_payload
         conn.max_payload = payload if payload >= 0 else self.options.max_payload

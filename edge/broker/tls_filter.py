@@ -35,10 +35,12 @@ class TLSFilter:
         self._optional = optional
         self._waiting = bytearray()
         self.plain = False
+        self.begun = False
         self.ready = False
 
     def receive(self, data: bytes) -> bytes:
         """Plaintext of what came in. Raises ConnectionError when the session is broken."""
+        self.begun = True
         if self._optional and data and not self.ready and not self._incoming.pending:
             self.plain = self.plain or data[0] != 0x16
             self._optional = False

@@ -80,7 +80,7 @@ class WebSocketFilter:
         parts: list[bytes] = []
         for event in self._frames.events():
             if isinstance(event, BytesMessage):
-                parts.append(event.data)
+                parts.append(bytes(event.data))
             elif isinstance(event, TextMessage):
                 parts.append(event.data.encode())
             elif isinstance(event, Ping):

@@ -149,6 +149,7 @@ class WebSocketService:
         host = settings.host or DEFAULT_HOST
         self._listener = Listener(node.loop, host, settings.port, self._on_socket)
         self._listener.start()
+        node.farewells.append(self.quiesce)
         log.info("Listening for websocket clients on %s", self.url(host))
         if self.context is None:
             log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")

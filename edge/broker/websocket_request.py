@@ -118,10 +118,10 @@ class UpgradeReader:
         target = request.target.decode("latin-1")
         if request.method != b"GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "request method must be GET")
-        for name, token in (("upgrade", "websocket"), ("connection", "upgrade")):
-            if not _contains(headers, name, token):
+        for field, token in (("upgrade", "websocket"), ("connection", "upgrade")):
+            if not _contains(headers, field, token):
                 raise RefusedError(
-                    HTTPStatus.BAD_REQUEST, f"invalid value for header '{name.title()}'"
+                    HTTPStatus.BAD_REQUEST, f"invalid value for header '{field.title()}'"
                 )
         _check_key(headers.get("sec-websocket-key", [""])[0])
         if not _contains(headers, "sec-websocket-version", "13"):

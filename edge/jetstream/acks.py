@@ -8,7 +8,7 @@ further tokens at its end. Its body says what is meant: `+ACK`, `-NAK`, `+WPI`, 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
-from cython.cimports.headwater.edge.jetstream.consumer import Consumer
+from cython.cimports.headwater.edge.jetstream.delivery import Delivery
 from cython.cimports.headwater.edge.wire.numbers import take_number
 from cython.cimports.libc.string import memcmp
 from msgspec import DecodeError, Struct
@@ -77,7 +77,7 @@ def nak_delay(body: cython.p_const_uchar, n: cython.Py_ssize_t) -> object:
 class AckSink(Sink):
     """Takes the acks of one consumer, in one of the two forms of their subject."""
 
-    def __init__(self, consumer: Consumer, prefix: bytes, extended: bool):
+    def __init__(self, consumer: Delivery, prefix: bytes, extended: bool):
         Sink.__init__(self, prefix + b">")
         self.consumer = consumer
         self.prefix = len(prefix)
@@ -89,7 +89,7 @@ class AckSink(Sink):
         numbers: cython.longlong[5]
         body: cython.p_const_uchar = m.body + m.header_len
         n: cython.Py_ssize_t = m.size - m.header_len
-        consumer: Consumer = self.consumer
+        consumer: Delivery = self.consumer
         answer: cython.int = 0
         known: cython.bint
         if consumer.deleted:
@@ -134,7 +134,7 @@ class AckSink(Sink):
 class PullSink(Sink):
     """Takes the pull requests of one consumer; a push consumer refuses them."""
 
-    def __init__(self, consumer: Consumer, subject: bytes):
+    def __init__(self, consumer: Delivery, subject: bytes):
         Sink.__init__(self, subject)
         self.consumer = consumer
 
@@ -155,7 +155,7 @@ class PullSink(Sink):
 class FlowSink(Sink):
     """Takes the answers to flow control requests."""
 
-    def __init__(self, consumer: Consumer, prefix: bytes):
+    def __init__(self, consumer: Delivery, prefix: bytes):
         Sink.__init__(self, prefix + b">")
         self.consumer = consumer
 

@@ -15,6 +15,7 @@ import msgspec
 
 from headwater.edge.jetstream import errors, headers
 from headwater.edge.jetstream.errors import JetStreamError
+from headwater.edge.jetstream.times import ZERO_TIME
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.version import API_LEVEL
 
@@ -35,6 +36,19 @@ CONSUMER_TYPES = {
     "PAUSE": "consumer_pause",
     "UNPIN": "consumer_unpin",
     "RESET": "consumer_reset",
+}
+_PAGE = {"total": 0, "offset": 0, "limit": 0}
+# Fields that an answer of this kind has even when it is an error.
+REFUSED: dict[str, dict[str, Any]] = {
+    "stream_info": _PAGE,
+    "stream_names": {**_PAGE, "streams": None},
+    "stream_list": {**_PAGE, "streams": []},
+    "consumer_names": {**_PAGE, "consumers": []},
+    "consumer_list": {**_PAGE, "consumers": []},
+    "stream_purge": {"purged": 0},
+    "stream_restore": {"deliver_subject": ""},
+    "consumer_pause": {"paused": False, "pause_until": ZERO_TIME},
+    "consumer_reset": {"reset_seq": 0},
 }
 # Requests that wait for durability at most, per account; more are refused as overload.
 WAITING_MAX = 10_000
@@ -109,8 +123,6 @@ class Router:
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
     ) -> None:
         """Take one request; the callback of the account's ApiSink."""
-        stats = self.account_js.api
-        stats.total += 1
         try:
             tokens = subject.decode().split(".")[2:]
         except UnicodeDecodeError:
@@ -172,18 +184,18 @@ class Router:
 
     def respond(self, reply: bytes, kind: str, answer: msgspec.Struct) -> None:
         """Send an answer, with its type in front."""
+        if kind != "stream_msg_get":
+            self.account_js.api.total += 1
         body = msgspec.json.encode(answer)
         head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
         self.send(reply, head + (b"," + body[1:] if body != b"{}" else b"}"))
 
     def refuse(self, reply: bytes, kind: str, error: JetStreamError) -> None:
         """Send an error."""
+        self.account_js.api.total += 1
         self.account_js.api.errors += 1
         fields: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response", "error": error.wire()}
-        if kind in ("stream_names", "stream_list", "consumer_names", "consumer_list"):
-            fields.update({"total": 0, "offset": 0, "limit": 0})
-            what = "streams" if kind.startswith("stream") else "consumers"
-            fields[what] = None if kind == "stream_names" else []
+        fields.update(REFUSED.get(kind, {}))
         self.send(reply, msgspec.json.encode(fields))
 
     def send(self, reply: bytes, body: bytes) -> None:

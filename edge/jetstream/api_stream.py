@@ -142,6 +142,7 @@ def info(
     found = stream_info(stream, request.deleted_details, js.node.domain)
     fields = {name: getattr(found, name) for name in StreamInfo.__struct_fields__}
     answer = PagedStreamInfo(**fields)
+    answer.cluster = js.node.cluster_info()
     if request.subjects_filter:
         pattern = request.subjects_filter.encode()
         total = len(stream.store.subjects_matching(pattern))
@@ -198,9 +199,9 @@ def message_delete(
     if stream.config.deny_delete:
         raise errors.STREAM_MSG_DELETE_FAILED.error(err="message delete not permitted")
     if not stream.delete_message(request.seq, not request.no_erase):
-        if 0 < request.seq <= stream.store.last_seq and request.seq >= stream.store.first_seq:
-            raise errors.SEQUENCE_NOT_FOUND.error(seq=request.seq)
-        raise errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")
+        if stream.config.storage == "file" and request.seq < stream.store.first_seq:
+            raise errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")
+        raise errors.SEQUENCE_NOT_FOUND.error(seq=request.seq)
     return done(js.node.durable(stream), Success(success=True))
 
 

@@ -62,6 +62,8 @@ class Batches:
             raise
         if commit:
             self.close(batch_id)
+            if commit == b"eob" and batch.messages:
+                self.mark_last(batch)
             self.commit(batch_id, batch, reply)
             return
         self.stream.answer_text(reply, 0, b"", True)
@@ -83,6 +85,11 @@ class Batches:
         loop = self.stream.kernel.loop
         batch.timer = loop.call_later(self.timeout_s, self.abandon, batch_id, "timeout")
         return batch
+
+    def mark_last(self, batch: Batch) -> None:
+        """Have the last message say that it ends the batch, when what said so is not stored."""
+        subject, block, payload = batch.messages[-1]
+        batch.messages[-1] = subject, headers.add(block, b"Nats-Batch-Commit", b"1"), payload
 
     def close(self, batch_id: bytes) -> None:
         """Forget an open batch."""

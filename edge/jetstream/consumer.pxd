@@ -1,43 +1,83 @@
-# A consumer: delivery of a stream's messages. See consumer.py, demand.py and progress.py.
-from headwater.edge.broker.core cimport Endpoint, Msg, Task
-from headwater.edge.jetstream.demand cimport Demand
-from headwater.edge.jetstream.pull cimport PullRequest
-from headwater.edge.storage.store cimport Record
+# How far a consumer is, and what it waits for. See consumer.py; it runs as a Delivery (delivery.pxd).
+from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.core cimport Kernel, Task
+from headwater.edge.jetstream.delta cimport Delta, Position
+from headwater.edge.jetstream.pending cimport Entry, PendingTable
+from headwater.edge.jetstream.stream cimport Stream
+from headwater.edge.storage.filter cimport Filter
+from headwater.edge.storage.store cimport MessageStore
 
 cdef enum:
-    FOUND_NOTHING = 0                   # no message to deliver yet
-    FOUND_END = 1                       # everything stored has been delivered
-    FOUND_FULL = 2                      # too many acks are pending
-    FOUND_NEW = 3
-    FOUND_AGAIN = 4
+    ACK_NONE = 0
+    ACK_ALL = 1
+    ACK_EXPLICIT = 2
+    ACK_FLOW = 3
 
-cdef class Consumer(Demand):            # as a Task: delivers what can be delivered
-    cdef unsigned char* scratch         # the ack subject of the message being delivered
-    cdef Py_ssize_t prefix              # bytes of `scratch` that never change
-    cdef unsigned char* copy            # subject and body, when they must not stay in the store
-    cdef Py_ssize_t copy_capacity
-    cdef Record record                  # the message being delivered
-    cdef unsigned int deliveries        # of it, this one included
-    cdef public list sinks
-    cdef bint headers_only
-    cdef double rate                    # ns per byte, 0 without a limit
-    cdef long long rate_ready           # monotonic time at which the next message may go
-    cdef bint replay                    # original timing, until the backlog is delivered
-    cdef unsigned long long replay_end
-    cdef long long replay_ready
-    cdef long long replay_last
-    cdef Endpoint waiting_for           # the slow receiver that delivery waits for
-    cdef object watch                   # interest.InterestWatch, None for a pull consumer
-    cdef bint can_send(self) except -1
-    cdef int choose(self) except -1
-    cdef int choose_again(self) except -1
-    cdef int choose_skipped(self) except -1
-    cdef bint load(self, unsigned long long sequence) except -1
-    cdef long long held_back(self, long long now) except? -1
-    cdef int deliver(self, long long now) except -1
-    cdef int send_one(self, int found, long long now) except -1
-    cdef Py_ssize_t write_reply(self, unsigned long long pending) except -1
-    cdef int shape(self, Msg* m, PullRequest request, bint inside) except -1
-    cdef int record_delivery(self, int found, long long now) except -1
-    cdef int undo_delivery(self, int found) except -1
-    cdef int delivered(self, int found, Py_ssize_t size, PullRequest request, long long now) except -1
+cdef class Consumer(Task):
+    cdef public str name
+    cdef public bytes name_bytes
+    cdef public Stream stream
+    cdef public object config           # models.ConsumerConfig
+    cdef public long long created_ns
+    cdef public bint deleted
+    cdef Kernel kernel
+    cdef Account account
+    cdef MessageStore store
+    cdef Filter filter                  # None matches everything
+    cdef Position at
+    cdef public PendingTable pending
+    cdef public dict exhausted          # sequence -> deliveries, of messages at max_deliver
+    cdef int ack_policy
+    cdef long long ack_wait             # ns, 0 for ever
+    cdef long long* backoff             # ns, by number of deliveries
+    cdef int backoff_count
+    cdef long long max_deliver          # 0: no limit
+    cdef long long max_ack_pending      # 0: no limit
+    cdef int sample_percent
+    cdef long long wall_offset          # wall clock minus monotonic clock, ns
+    cdef public bytes ack_event         # subjects of advisories and metrics
+    cdef public bytes nak_event
+    cdef public bytes term_event
+    cdef public bytes limit_event
+    cdef unsigned long long unread      # matching messages from `at.next_seq` to `counted`
+    cdef unsigned long long counted
+    cdef bint unread_known
+    cdef unsigned long long* skip       # last-per-subject: skip[skip_at:skip_len] come first
+    cdef Py_ssize_t skip_at
+    cdef Py_ssize_t skip_len
+    cdef Delta delta                    # None when progress is kept in memory only
+    cdef list unsaved                   # the node's list of consumers to be saved this turn
+    cdef bint dirty
+    cdef public list replies            # subjects of acks to answer once the progress is durable
+    cdef public bint stale              # the log lacks a delta: write the whole state next
+    cdef public bytes owner             # of the state in the log
+    cdef public bytes key
+    cdef bint needs(self, unsigned long long sequence) except -1    # interest/work-queue: not yet acked and wanted here
+    cdef int removed(self, unsigned long long sequence) except -1   # the stream dropped this message (limits, delete)
+    cpdef bytes save_whole(self)        # configuration and progress, as one value for the log
+    cpdef bytes snapshot(self)          # progress, as one delta
+    cpdef purged(self)                  # the stream dropped many messages: purge, rollback
+    cdef int mark(self) except -1
+    cdef int skipped(self, unsigned long long sequence) noexcept nogil
+    cdef int forget_skip(self) except -1
+    cpdef set_skip(self, list sequences, unsigned long long resume)
+    cpdef unsigned long long count_unread(self) except? 0
+    cdef int move_floor(self, bint was_first) except -1
+    cdef int settle(self, Entry* entry) except -1
+    cdef int exhaust(self, Entry* entry) except -1
+    cdef bint full(self) noexcept nogil
+    cdef int acknowledge(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bint sample) except -1
+    cdef int acknowledge_one(self, unsigned long long sequence, bint sample) except -1
+    cdef int acknowledge_all(self, unsigned long long sequence, unsigned long long consumer_seq) except -1
+    cdef int refuse(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, object delay) except -1
+    cdef int progress(self, unsigned long long sequence) except -1
+    cdef int terminate(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bytes reason) except -1
+    cdef int note(self, Entry* entry) except -1
+    cdef long long wait_of(self, unsigned int deliveries) noexcept nogil
+    cdef long long expire(self, long long now) except? -1
+    cdef int requeue_all(self, long long now) except -1
+    cdef int arm(self, long long when) except -1
+    cdef int reset_to(self, unsigned long long sequence) except -1
+
+cdef long long monotonic_ns() noexcept nogil
+cdef long long wall_ns() noexcept nogil

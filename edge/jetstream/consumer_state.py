@@ -49,7 +49,7 @@ def log_of(stream: Any) -> Any:
     """The commit log that a stream's consumers are saved in; None for a memory stream."""
     if stream.config.storage != "file":
         return None
-    return stream.node.log
+    return stream.node.storage.log
 
 
 def _saver(node: Any) -> Any:
@@ -57,7 +57,7 @@ def _saver(node: Any) -> Any:
     if node.saver is None:
         from headwater.edge.jetstream.saver import Saver
 
-        node.saver = Saver(node.log)
+        node.saver = Saver(node.storage.log)
         node.kernel.enders.insert(0, node.saver)
     return node.saver
 
@@ -85,9 +85,14 @@ def save(consumer: Any) -> int:
 
 def forget(consumer: Any) -> int:
     """Delete a consumer's state; returns the log sequence number, 0 when it had none."""
-    if not consumer.key:
-        return 0
-    return int(log_of(consumer.stream).delete_state(consumer.owner, consumer.key))
+    key, consumer.key = consumer.key, b""
+    return int(log_of(consumer.stream).delete_state(consumer.owner, key)) if key else 0
+
+
+def flush(consumer: Any) -> None:
+    """Write what the end of the turn would have written: the consumer is about to stop."""
+    if consumer.key:
+        save(consumer)
 
 
 def recover(stream: Any) -> None:
@@ -113,9 +118,9 @@ def recover(stream: Any) -> None:
 def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
     """Make one consumer from its state and let it run."""
     from headwater.edge.jetstream.consumers import add
-    from headwater.edge.jetstream.consumer import Consumer
+    from headwater.edge.jetstream.delivery import Delivery
 
-    consumer = Consumer(stream, meta.config, meta.name, meta.created_ns)
+    consumer = Delivery(stream, meta.config, meta.name, meta.created_ns)
     try:
         consumer.restore(parts)
     except ValueError as error:

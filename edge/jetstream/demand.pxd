@@ -1,7 +1,7 @@
 # Who wants a consumer's messages. See demand.py.
 from headwater.edge.broker.core cimport Msg
 from headwater.edge.jetstream.flow cimport FlowWindow
-from headwater.edge.jetstream.progress cimport Progress
+from headwater.edge.jetstream.consumer cimport Consumer
 from headwater.edge.jetstream.pull cimport PullQueue, PullRequest
 from headwater.edge.subjects.trie cimport Match
 
@@ -15,7 +15,7 @@ cdef enum:
     WAIT = 1
     ADMIT = 2
 
-cdef class Demand(Progress):
+cdef class Demand(Consumer):
     # Pull consumers.
     cdef public PullQueue queue         # None for a push consumer
     cdef bint ruled                     # requests have to be checked against the configuration

@@ -8,7 +8,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.flow import FlowWindow
-from cython.cimports.headwater.edge.jetstream.progress import ACK_FLOW, Progress, monotonic_ns, wall_ns
+from cython.cimports.headwater.edge.jetstream.consumer import ACK_FLOW, Consumer, monotonic_ns, wall_ns
 from cython.cimports.headwater.edge.jetstream.pull import PullRequest, match_inside, parse_request
 from cython.cimports.headwater.edge.subjects.trie import Match
 
@@ -31,7 +31,7 @@ def sooner(a: cython.longlong, b: cython.longlong) -> cython.longlong:
 
 
 @cython.cclass
-class Demand(Progress):
+class Demand(Consumer):
     """The receivers of one consumer, as far as they are known."""
 
     def __cinit__(self, *args, **kwargs):

@@ -4,7 +4,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Sink
-from cython.cimports.headwater.edge.jetstream.consumer import Consumer
+from cython.cimports.headwater.edge.jetstream.delivery import Delivery
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, subject_matches
 
 # One per account that has push consumers; taken away with the last of them.
@@ -24,13 +24,13 @@ class InterestWatch:
         self.by_subject = {}
         self.subjects = {}
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: Delivery) -> None:
         """Watch for a consumer."""
         subject: bytes = consumer.deliver_subject
         self.by_subject.setdefault(subject, []).append(consumer)
         self.subjects[consumer] = subject
 
-    def drop(self, consumer: Consumer) -> None:
+    def drop(self, consumer: Delivery) -> None:
         """Stop watching for a consumer."""
         subject = self.subjects.pop(consumer, None)
         if subject is None:
@@ -61,7 +61,7 @@ class InterestWatch:
         subject: bytes
         if is_literal(text, n):
             for item in self.by_subject.get(pattern, ()):
-                cython.cast(Consumer, item).interested()
+                cython.cast(Delivery, item).interested()
             return 0
         for subject in list(self.by_subject):
             if subject_matches(
@@ -71,11 +71,11 @@ class InterestWatch:
                 PyBytes_GET_SIZE(subject),
             ):
                 for item in self.by_subject.get(subject, ()):
-                    cython.cast(Consumer, item).interested()
+                    cython.cast(Delivery, item).interested()
         return 0
 
 
-def watch(account: Account, consumer: Consumer) -> InterestWatch:
+def watch(account: Account, consumer: Delivery) -> InterestWatch:
     """Watch the deliver subject of a consumer; `drop` ends it."""
     found: InterestWatch = _watches.get(account)
     if found is None:

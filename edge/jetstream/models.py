@@ -591,8 +591,18 @@ class AccountInfo(Wire):
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
 _WRONG = re.compile(r"Expected `(.*?)`, got `(.*?)` - at `\$\.?(.*)`")
 _ENUM = re.compile(r"Invalid enum value (.*?) - at `\$\.?(.*)`")
+# What the reference decoder calls the bodies in its error texts.
+_GO_NAMES = {
+    "StreamRequest": "StreamConfigRequest",
+    "ConsumerRequest": "CreateConsumerRequest",
+}
 _GO_TYPES = {"int": "int64", "str": "string", "array": "[]string", "float": "float64"}
-_GO_KINDS = {"str": "string", "int": "number", "float": "number"}
+_GO_KINDS = {
+    "str": "string",
+    "int": "number",
+    "float": "number",
+    "list": "array",
+}
 _FREE_KEYS = frozenset({"metadata", "subjects"})
 
 
@@ -609,7 +619,7 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
         raise errors.INVALID_JSON.error(err=_syntax(payload, exc)) from None
     if not isinstance(raw, dict):
         found = _GO_KINDS.get(type(raw).__name__, type(raw).__name__)
-        text = f"json: cannot unmarshal {found} into Go value of type {kind.__name__}"
+        text = f"json: cannot unmarshal {found} into Go value of type server.{_go_name(kind)}"
         raise errors.INVALID_JSON.error(err=text)
     raw = _plain(raw)
     try:
@@ -617,7 +627,7 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
     except msgspec.ValidationError as exc:
         if "unknown field" in str(exc):
             return _decode_loosely(raw, kind, strict)
-        raise errors.INVALID_JSON.error(err=_go_text(str(exc))) from None
+        raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind)) from None
 
 
 def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
@@ -629,7 +639,7 @@ def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
         except msgspec.ValidationError as exc:
             unknown = _UNKNOWN.search(str(exc))
             if unknown is None:
-                raise errors.INVALID_JSON.error(err=_go_text(str(exc))) from None
+                raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind)) from None
             if strict:
                 text = f'json: unknown field "{unknown[1]}"'
                 raise errors.INVALID_JSON.error(err=text) from None
@@ -664,7 +674,7 @@ def _without(value: Any, key: str) -> Any:
 def _syntax(payload: bytes, exc: Exception) -> str:
     text = str(exc)
     if "truncated" in text or not payload.strip():
-        return "unexpected end of JSON input"
+        return "unexpected EOF"
     found = re.search(r"byte (\d+)", text)
     if found is not None and int(found[1]) < len(payload):
         character = chr(payload[int(found[1])])
@@ -672,7 +682,11 @@ def _syntax(payload: bytes, exc: Exception) -> str:
     return text
 
 
-def _go_text(text: str) -> str:
+def _go_name(kind: type[Any]) -> str:
+    return _GO_NAMES.get(kind.__name__, f"JSApi{kind.__name__}")
+
+
+def _go_text(text: str, kind: type[Any]) -> str:
     """The wording of the protocol's reference decoder for a value of the wrong type."""
     found = _ENUM.search(text)
     if found is not None:
@@ -681,6 +695,7 @@ def _go_text(text: str) -> str:
     if found is None:
         return text
     wanted = _GO_TYPES.get(found[1].split(" ")[0], found[1])
-    kind = _GO_KINDS.get(found[2], found[2])
-    field = re.sub(r"\[.*?\]", "", found[3])
-    return f"json: cannot unmarshal {kind} into Go struct field .{field} of type {wanted}"
+    value = _GO_KINDS.get(found[2], found[2])
+    path = re.sub(r"\[.*?\]", "", found[3])
+    field = f"{_go_name(kind)}.{path}"
+    return f"json: cannot unmarshal {value} into Go struct field {field} of type {wanted}"

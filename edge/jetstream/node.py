@@ -19,7 +19,7 @@ from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import errors, stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
-from headwater.edge.jetstream.models import StreamConfig
+from headwater.edge.jetstream.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.errors import StoreError
@@ -50,9 +50,13 @@ class NodeJetStream:
         self.lookup = account
         settings = options.jetstream
         self.domain = settings.domain
+        self.server_name = options.server_name
+        """Shown as the leader of every asset; the node sets it when it makes up a name."""
         self.strict = settings.strict
         self.window_max_ns = int(settings.limits.duplicate_window * 1e9)
         self.batch_limits = settings.limits.batch
+        self.max_ack_pending = settings.limits.max_ack_pending
+        self.max_request_batch = settings.limits.max_request_batch
         # Half of what a slow receiver may have pending, since answers have headers, too.
         self.direct_bytes_max = max(options.max_pending // 2, 1)
         self.accounts: dict[str, AccountJetStream] = {}
@@ -63,6 +67,7 @@ class NodeJetStream:
         self.storage: NodeStore | None = None
         self._routes: dict[str, Any] | None = None
         self._sweeps: dict[Stream, int] = {}
+        self.saver: Any = None  # saver.Saver of the consumers' progress, made with the first one
         self.closed = False
 
     def _directory(self) -> Path:
@@ -184,6 +189,12 @@ class NodeJetStream:
         self.kernel.turn()
 
     # --- numbers ---------------------------------------------------------------------------
+
+    def cluster_info(self) -> ClusterInfo | None:
+        """Where an asset lives: on this node alone."""
+        if not self.server_name:
+            return None
+        return ClusterInfo(name=self.options.cluster.name, leader=self.server_name)
 
     def info(self) -> dict[str, Any]:
         """Totals in the form of `/jsz`."""

@@ -9,7 +9,7 @@ import logging
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Task
-from cython.cimports.headwater.edge.jetstream.progress import Progress
+from cython.cimports.headwater.edge.jetstream.consumer import Consumer
 from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 
 from headwater.edge.storage.errors import StoreError
@@ -54,7 +54,7 @@ class Saver(Task):
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
         batch: list
-        consumer: Progress
+        consumer: Consumer
         answers: Answers = None
         lsn: cython.ulonglong = 0
         if not self.unsaved:
@@ -64,7 +64,7 @@ class Saver(Task):
         for item in batch:
             consumer = item
             consumer.dirty = False
-            if consumer.deleted:
+            if not consumer.key:
                 continue
             try:
                 lsn = self.save(consumer)
@@ -85,7 +85,7 @@ class Saver(Task):
 
     @cython.cfunc
     @cython.exceptval(0, check=False)
-    def save(self, consumer: Progress) -> cython.ulonglong:
+    def save(self, consumer: Consumer) -> cython.ulonglong:
         """Write a consumer's progress; returns the log sequence number."""
         data: bytes
         if consumer.stale:

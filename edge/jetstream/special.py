@@ -6,7 +6,7 @@ from typing import Any
 
 from headwater.edge.jetstream import errors, headers
 
-INCREMENT = re.compile(rb"[+-]\d+")
+INCREMENT = re.compile(rb"[+-]?\d+")
 DIGITS_MAX = 4096
 # Not compatible with a counter, which is its own optimistic concurrency.
 _AGAINST_COUNTERS = (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.edge.jetstream import errors, stream_sources
-from headwater.edge.jetstream.errors import JetStreamError, invalid_config
+from headwater.edge.jetstream.errors import invalid_config
 from headwater.edge.jetstream.models import Placement, Republish, StreamConfig
 from headwater.edge.jetstream.names import NAME_MAX, valid_name
 from headwater.edge.jetstream.times import SECOND, format_duration
@@ -210,7 +210,7 @@ def check_subjects(new: StreamConfig) -> None:
             raise invalid_config("duplicate subjects detected")
         check_reach(new, subject)
         for other in new.subjects[i + 1 :]:
-            if other != subject and valid_subject(other.encode()) and overlap(text, other.encode()):
+            if valid_subject(other.encode()) and overlap(text, other.encode()):
                 raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
         seen.add(subject)
 
@@ -369,5 +369,3 @@ def same_config(old: StreamConfig, new: StreamConfig) -> bool:
         metadata[LEVEL_KEY] = level
     return msgspec.structs.replace(new, metadata=metadata) == old
 
-
-__all__ = ["JetStreamError", "Scope", "checked", "checked_update", "same_config", "set_level", "shown"]

@@ -41,7 +41,7 @@ def account_stat(node: "Node", name: str) -> dict[str, Any]:
     """One account that exists."""
     account = node.accounts[name]
     leafs = [leaf for leaf in links(node, "leafs") if leaf.get("account") == name]
-    clients = node.tally.traffic(name, list(node.sessions.conns.values()))
+    clients = node.observations.tally.traffic(name, list(node.sessions.conns.values()))
     leaf_in = _data(_sum(leafs, "in_msgs"), _sum(leafs, "in_bytes"))
     leaf_out = _data(_sum(leafs, "out_msgs"), _sum(leafs, "out_bytes"))
     return {
@@ -53,7 +53,7 @@ def account_stat(node: "Node", name: str) -> dict[str, Any]:
         "num_subscriptions": account.trie.size,
         "sent": _totals(clients.out_msgs, clients.out_bytes, leaf_out),
         "received": _totals(clients.in_msgs, clients.in_bytes, leaf_in),
-        "slow_consumers": node.tally.slow_consumers(name),
+        "slow_consumers": node.observations.tally.slow_consumers(name),
     }
 
 

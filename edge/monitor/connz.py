@@ -71,11 +71,11 @@ class _Row:
     def __init__(self, node: "Node", conn: Any, now_ns: int, closed: Any = None) -> None:
         self.conn = conn
         self.detail: dict[str, Any] = node.sessions.detail(conn)
-        self.now_ns = now_ns
-        self.start_ns = nanoseconds(self.detail.get("start", 0.0))
-        self.stop_ns = 0 if closed is None else nanoseconds(closed.stop)
-        self.reason = "" if closed is None else closed.reason
-        self.last_ns = max(self.start_ns, conn.received_ns, conn.progress_ns)
+        self.now_ns: int = now_ns
+        self.start_ns: int = nanoseconds(self.detail.get("start", 0.0))
+        self.stop_ns: int = 0 if closed is None else nanoseconds(closed.stop)
+        self.reason: str = "" if closed is None else closed.reason
+        self.last_ns: int = max(self.start_ns, conn.received_ns, conn.progress_ns)
 
     def user(self) -> str:
         identity = self.conn.identity

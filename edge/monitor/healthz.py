@@ -113,5 +113,7 @@ def _missing(node: "Node", options: HealthzOptions) -> Problem | None:
 
 def _store_problems(node: "Node") -> Iterator[Problem]:
     """What keeps storage from taking writes."""
-    for text in node.jetstream.problems():
-        yield Problem("JETSTREAM", error=text)
+    log = getattr(node.jetstream.storage, "log", None)
+    failure = None if log is None else log.failure
+    if failure is not None:
+        yield Problem("JETSTREAM", error=f"JetStream storage: {failure}")

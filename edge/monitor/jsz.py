@@ -81,11 +81,7 @@ def enabled_accounts(node: "Node") -> dict[str, Any]:
     """The JetStream of every account that has it, by account name."""
     if node.jetstream is None:
         return {}
-    return {
-        name: account.jetstream
-        for name, account in node.accounts.items()
-        if account.jetstream is not None
-    }
+    return {name: js for name, js in node.jetstream.accounts.items() if js.sinks}
 
 
 def node_stats(node: "Node") -> dict[str, Any]:

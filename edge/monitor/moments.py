@@ -24,7 +24,7 @@ def nanoseconds(seconds: float) -> int:
 def uptime(seconds: float) -> str:
     """A span as monitoring shows it: `3s`, `2m5s`, `1h0m5s`, `3d2h1m5s`, `1y3d2h1m5s`."""
     left = max(0, int(seconds))
-    parts = []
+    parts: list[str] = []
     for unit, size in (("y", YEAR_S), ("d", DAY_S), ("h", HOUR_S), ("m", MINUTE_S)):
         count, left = divmod(left, size)
         if parts or count:

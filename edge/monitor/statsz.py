@@ -16,9 +16,9 @@ def statsz(node: "Node") -> dict[str, Any]:
     active = sum(1 for account in node.accounts.values() if account.connections)
     stats: dict[str, Any] = {
         "start": rfc3339(node.started_ns),
-        "mem": node.process.memory(),
+        "mem": node.observations.process.memory(),
         "cores": cores(),
-        "cpu": node.process.processor(),
+        "cpu": node.observations.process.processor(),
         "connections": numbers["connections"],
         "total_connections": numbers["total_connections"],
         "active_accounts": active,

@@ -45,11 +45,11 @@ from headwater.edge.storage.log_files import LogFiles, LogHeader, Slot
 from headwater.edge.storage.states import Snapshot, StateTable
 
 # Segments that may wait to be retired before appends are refused.
-LIVE_MAX = 8
+LIVE_MAX = cython.declare(cython.Py_ssize_t, 8)
 # Other records than messages may go on for longer, but not for ever.
-LIVE_LIMIT = 12
+LIVE_LIMIT = cython.declare(cython.Py_ssize_t, 12)
 # Retirement that is this far behind slows producers down.
-LIVE_SLOW = 5
+LIVE_SLOW = cython.declare(cython.Py_ssize_t, 5)
 # Unsynced bytes at which producers are paused; a segment or this, whichever is less.
 UNSYNCED_MAX = 32 << 20
 # Begin of a footer's body: batch number, offset of the batch's first record, records.
@@ -650,6 +650,7 @@ class CommitLog:
             segment = item
             if segment.number == self.durable_segment:
                 segment.end = self.durable_end
+                segment.suspect = True
             else:
                 self.live.remove(segment)
                 self.files.discard(segment.slot)
@@ -681,6 +682,11 @@ class CommitLog:
         at = self.reserve(length, False)
         memcpy(at, old, HEADER_BYTES + length)
         return self.finish(at, length)
+
+    def begin_next(self) -> None:
+        """End the active segment, so that all others can be retired."""
+        if self.active.end > FILE_HEADER_BYTES:
+            self.roll(FILE_HEADER_BYTES, False)
 
     def hand_over(self) -> int:
         """Hand over what is written now, outside of a turn; returns the last lsn."""

@@ -10,4 +10,4 @@ cdef class LogSegment:
     cdef public unsigned int previous
     cdef public Py_ssize_t previous_end
     cdef public unsigned int previous_chain
-    cdef public bint retiring
+    cdef public bint suspect            # a write or sync failed; the file is not used again

@@ -15,7 +15,6 @@ cdef enum:
     KIND_STATE_PUT = 6                  # body: owner, key, value
     KIND_STATE_DELTA = 7
     KIND_STATE_DELETE = 8
-    KIND_STREAM_META = 9                # a stream was made or changed; body: JSON
     KIND_STREAM_DELETE = 10             # tombstone; body: incarnation
     KIND_FOOTER = 11                    # ends a batch of the log, or of a segment
     KIND_RETIRED = 12                   # sequence: oldest segment of the log that is still needed

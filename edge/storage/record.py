@@ -17,11 +17,12 @@ KIND_NAMES = {
     6: "STATE_PUT",
     7: "STATE_DELTA",
     8: "STATE_DELETE",
-    9: "STREAM_META",
     10: "STREAM_DELETE",
     11: "FOOTER",
     12: "RETIRED",
 }
+# For interpreted callers of CommitLog.write_record.
+STREAM_DELETE = 10
 
 
 @cython.cfunc

@@ -94,6 +94,10 @@ class StateTable:
             if state.value is not None or state.deltas
         }
 
+    def keys(self, owner: bytes) -> list[bytes]:
+        """Keys of an owner's states."""
+        return list(self._rows.get(owner, {}))
+
     def owners(self) -> list[bytes]:
         return list(self._rows)
 

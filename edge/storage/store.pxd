@@ -32,6 +32,7 @@ cdef class MessageStore(MessageIndex):
     cdef public object failure                  # StoreError that stops appends (full disk, failed sync); None
     cdef public dict lost                       # sequence -> reason, for damaged messages
     cdef public bint closed
+    cdef public str incarnation                 # hex; names this life of the stream
     cdef Usage usage
     cdef unsigned long long append(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef int load(self, unsigned long long sequence, Record* out) except -1

@@ -89,19 +89,20 @@ def run_rollup(
     exist. `progress` is called about four times a second from another thread. Without a
     session, a local one is started, and stopped at the end.
 
-    Raises OptionError, the source's errors, and FileExistsError.
+    Raises OptionError, FileExistsError, the source's errors, and Spark's with those in them.
     """
     started = time.monotonic()
     micros = window_micros(window)
     _check_path(path, overwrite)
     if spark is None:
-        from headwater.spark.session import build_session
+        from headwater.spark.session import build_session, spark_log
 
-        spark = build_session("headwater rollup")
-        try:
-            return run_rollup(source, path, window, overwrite, progress, spark)
-        finally:
-            spark.stop()
+        with spark_log() as log:
+            spark = build_session("headwater rollup", log=log)
+            try:
+                return run_rollup(source, path, window, overwrite, progress, spark)
+            finally:
+                spark.stop()
     frame, held = _load(spark, source)
     rows = frame.persist()
     try:

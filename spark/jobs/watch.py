@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import SparkContext, StatusTracker
     from pyspark.sql import SparkSession
 
 #: Seconds between two looks at the scheduler.
@@ -31,6 +31,7 @@ class Watch:
         self._report = report
         self._phase = ""
         self._stages: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spark-progress", daemon=True)
 
@@ -40,9 +41,18 @@ class Watch:
         self._thread.start()
 
     def enter(self, phase: str) -> None:
-        """A new phase: tasks count from zero again."""
-        self._stages = {}
-        self._phase = phase
+        """The phase is done, and a new one counts tasks from zero again."""
+        self.finish()
+        with self._lock:
+            self._stages = {}
+            self._phase = phase
+
+    def finish(self) -> None:
+        """Report all tasks of the phase as done."""
+        with self._lock:
+            total = sum(part[1] for part in self._stages.values())
+            if total:
+                self._report(Progress(self._phase, total, total))
 
     def stop(self) -> None:
         """Stop polling, and wait for the thread."""
@@ -52,15 +62,18 @@ class Watch:
     def _run(self) -> None:
         tracker = self._context.statusTracker()
         while not self._stop.wait(INTERVAL):
-            stages = self._stages
-            for stage in set(stages) | set(tracker.getActiveStageIds()):
-                info = tracker.getStageInfo(stage)
-                if info is not None:
-                    stages[stage] = (info.numCompletedTasks, info.numTasks)
-            done = sum(part[0] for part in stages.values())
-            total = sum(part[1] for part in stages.values())
-            if total:
-                self._report(Progress(self._phase, done, total))
+            with self._lock:
+                self._poll(tracker)
+
+    def _poll(self, tracker: "StatusTracker") -> None:
+        stages = self._stages
+        for stage in set(stages) | set(tracker.getActiveStageIds()):
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                stages[stage] = (info.numCompletedTasks, info.numTasks)
+        total = sum(part[1] for part in stages.values())
+        if total:
+            self._report(Progress(self._phase, sum(part[0] for part in stages.values()), total))
 
 
 @contextmanager
@@ -75,5 +88,6 @@ def watched(
     watch.start(phase)
     try:
         yield watch.enter
+        watch.finish()
     finally:
         watch.stop()

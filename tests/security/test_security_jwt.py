@@ -133,6 +133,32 @@ def test_wrong_user_tokens_are_refused(claims: Any, signer: KeyPair, alg: Any) -
         jwt.decode_user(foreign_token(claims, signer, alg or "ed25519-nkey"))
 
 
+def old_token(claims: dict[str, Any], signer: KeyPair) -> str:
+    """A version 1 token: another algorithm name, and a signature over the claims only."""
+    pair = reference.from_seed(bytearray(signer.seed.encode()))
+    header = _b64(b'{"typ":"jwt","alg":"ed25519"}')
+    body = _b64(json.dumps({"iss": signer.public_key, "iat": 1, **claims}).encode())
+    return f"{header}.{body}.{_b64(bytes(pair.sign(body.encode())))}"
+
+
+def test_version_1_tokens_are_migrated() -> None:
+    claims = {"type": "user", "sub": USER.public_key, "tags": ["a:b"], "nats": {"pub": {}}}
+    user = jwt.decode_user(old_token(claims, ACCOUNT))
+    assert (user.nats.subs, user.nats.payload, user.nats.tags) == (-1, -1, ["a:b"])
+    operator = {"type": "operator", "sub": OPERATOR.public_key}
+    found = jwt.decode_operator(old_token(operator, OPERATOR))
+    assert found.trusted_keys() == [OPERATOR.public_key]
+    limits = {"limits": {"conn": -1}}
+    account = {"type": "account", "sub": ACCOUNT.public_key, "nats": limits}
+    assert jwt.decode_account(old_token(account, OPERATOR)).nats.limits.conn == -1
+    for bad in ({**claims, "nats": {"max": 5}}, {**claims, "nats": 5}, {**claims, "type": 5}):
+        with pytest.raises(JWTError):
+            jwt.decode_user(old_token(bad, ACCOUNT))
+    header, body, _ = old_token(claims, ACCOUNT).split(".")
+    with pytest.raises(JWTError):
+        jwt.decode_user(f"{header}.{body}.{old_token(claims, OPERATOR).split('.')[2]}")
+
+
 def test_a_changed_token_is_refused() -> None:
     token = jwt.encode(UserClaims(sub=USER.public_key), ACCOUNT)
     header, body, signature = token.split(".")

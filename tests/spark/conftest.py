@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 START_SECONDS = 20
+SERVER_KINDS = ("nats-server",)
 
 
 @dataclass
@@ -40,26 +41,26 @@ class Server:
         return {"servers": self.url, "stream": stream, **more}
 
 
-def server_binary() -> str:
-    """The nats-server of the test environment."""
-    beside = Path(sys.executable).with_name("nats-server")
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
+def server_command(kind: str) -> list[str]:
+    """How to start a server of that kind; both take the same flags."""
+    name = {"nats-server": "nats-server", "headwater": "headwater"}[kind]
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
     if not found:
-        pytest.skip("no nats-server here")
-    return found
+        pytest.skip(f"no {name} here")
+    return [found] if kind == "nats-server" else [found, "serve"]
 
 
-def start_server(folder: Path, config: str = "") -> Server:
+def start_server(folder: Path, config: str = "", kind: str = "nats-server") -> Server:
     """Start a server in `folder`; the kernel picks the port, the server writes it to a file."""
     path = folder / "server.conf"
     store = json.dumps(str(folder / "store"))
     path.write_text(f"jetstream {{ store_dir: {store} }}\n{config}\n")
-    command = [server_binary(), "-c", str(path), "-a", "127.0.0.1", "-p", "-1"]
+    command = [*server_command(kind), "-c", str(path), "-a", "127.0.0.1", "-p", "-1"]
     command += ["--ports_file_dir", str(folder), "-l", str(folder / "server.log")]
     process = subprocess.Popen(command)
-    ports = folder / f"nats-server_{process.pid}.ports"
     try:
-        url = asyncio.run(asyncio.wait_for(_read_url(ports), START_SECONDS))
+        url = asyncio.run(asyncio.wait_for(_read_url(process, folder), START_SECONDS))
     except BaseException:
         process.kill()
         process.wait()
@@ -67,10 +68,14 @@ def start_server(folder: Path, config: str = "") -> Server:
     return Server(url, process)
 
 
-async def _read_url(ports: Path) -> str:
-    while not ports.exists() or not ports.read_text().strip().endswith("}"):
+async def _read_url(process: subprocess.Popen, folder: Path) -> str:
+    text = ""
+    while not text.strip().endswith("}"):
+        if process.poll() is not None:
+            raise RuntimeError((folder / "server.log").read_text())
         await asyncio.sleep(0.02)
-    url = json.loads(ports.read_text())["nats"][0]
+        text = "".join(path.read_text() for path in folder.glob("*.ports"))
+    url = json.loads(text)["nats"][0]
     port = int(url.rpartition(":")[2])
     while True:
         with socket.socket() as probe:
@@ -79,9 +84,11 @@ async def _read_url(ports: Path) -> str:
         await asyncio.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = start_server(tmp_path_factory.mktemp("server"))
+@pytest.fixture(scope="session", params=SERVER_KINDS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    running = start_server(tmp_path_factory.mktemp("server"), kind=request.param)
     yield running
     running.process.terminate()
     running.process.wait(10)
@@ -105,17 +112,16 @@ def make_server(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from headwater.spark.session import build_session, quiet_start
+    from headwater.spark.session import build_session, spark_log
 
     settings = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     }
-    with quiet_start() as log:
-        session = build_session("headwater tests", "local[2]", settings)
-    yield session
-    session.stop()
-    log.unlink()
+    with spark_log() as log:
+        session = build_session("headwater tests", "local[2]", settings, log)
+        yield session
+        session.stop()
 
 
 @pytest.fixture

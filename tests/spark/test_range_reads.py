@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -366,16 +370,18 @@ def test_creds_of_an_operator(make_server: Callable, tmp_path: Any) -> None:
     )
     from headwater.security.nkeys import KeyPair
 
-    operator, account, user = (KeyPair.create(kind) for kind in "OAU")
+    operator, account, user, system = (KeyPair.create(kind) for kind in "OAUA")
     limits = AccountLimits.unlimited()
     for name in ("mem_storage", "disk_storage", "streams", "consumer"):
         setattr(limits, name, NO_LIMIT)
     body = AccountBody(limits=limits)
     account_claims = AccountClaims(sub=account.public_key, name="app", nats=body)
     user_claims = UserClaims(sub=user.public_key, name="u", nats=UserBody.unlimited())
+    system_claims = AccountClaims(sub=system.public_key, name="sys")
     server = make_server(
         f"operator: {jwt.encode(OperatorClaims(sub=operator.public_key), operator)}\n"
-        "resolver: MEMORY\nresolver_preload { "
+        f"system_account: {system.public_key}\nresolver: MEMORY\nresolver_preload {{\n"
+        f"{system.public_key}: {jwt.encode(system_claims, operator)}\n"
         f"{account.public_key}: {jwt.encode(account_claims, operator)} }}\n"
     )
     path = tmp_path / "user.creds"
@@ -384,3 +390,43 @@ def test_creds_of_an_operator(make_server: Callable, tmp_path: Any) -> None:
     assert len(read(server.options("SAFE", credentialsFile=str(path)))) == 1
     with pytest.raises(AuthError):
         HeadwaterSource(server.options("SAFE"))
+
+
+def write_certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1))
+    builder = builder.not_valid_after(now + timedelta(days=1)).add_extension(address, False)
+    certificate = builder.sign(key, hashes.SHA256())
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_file, key_file
+
+
+@pytest.mark.parametrize("first", ["false", "true"])
+def test_tls(make_server: Callable, tmp_path: Path, first: str) -> None:
+    cert, key = write_certificate(tmp_path)
+    server = make_server(
+        f'tls {{ cert_file: "{cert}", key_file: "{key}", handshake_first: {first} }}'
+    )
+    context = ssl.create_default_context(cafile=str(cert))
+    server.run(one_message, tls=context, tls_handshake_first=first == "true")
+    more = {"tlsCaFile": str(cert), "tlsHandshakeFirst": first}
+    assert len(read(server.options("SAFE", **more))) == 1
+    with pytest.raises(ConnectError, match="certificate"):
+        HeadwaterSource(server.options("SAFE", tlsHandshakeFirst=first))

@@ -1,5 +1,7 @@
 """The command line: nats-server's flags, their precedence, and mistakes."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,17 @@ def test_problems_of_the_whole_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_args(["-c", str(config), "--routes", "nats://a:1"])
     assert len(caught.value.problems) == 4
+
+
+def test_a_start_without_a_file_imports_little() -> None:
+    heavy = ("nacl", "cryptography", "bcrypt", "aiohttp", "click", "headwater.edge.conf.grammar")
+    script = (
+        "import sys; from headwater.edge.conf.flags import parse_args; "
+        "parse_args(['-p', '-1', '-js', '-sd=x']); "
+        f"sys.exit(', '.join(name for name in {heavy!r} if name in sys.modules) or 0)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 def test_every_flag_is_in_the_usage() -> None:

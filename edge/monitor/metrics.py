@@ -1,0 +1,185 @@
+"""/metrics: the Prometheus text format, under the names of the NATS exporter.
+
+Numbers live as plain integers where they are counted, and are only rendered here.
+"""
+
+import platform
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from headwater.edge.monitor import jsz
+from headwater.edge.monitor.varz import varz
+from headwater.edge.version import NATS_LEVEL, VERSION
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_COUNTED = frozenset(
+    ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "slow_consumers", "total_connections",
+     "stale_connections", "stalled_clients", "jetstream_stats_api_total",
+     "jetstream_stats_api_errors")
+)  # fmt: skip
+_VARZ = (
+    "connections", "total_connections", "cpu", "mem", "cores", "routes", "remotes", "leafnodes",
+    "in_msgs", "in_bytes", "out_msgs", "out_bytes", "slow_consumers", "stale_connections",
+    "stalled_clients", "subscriptions", "max_connections", "max_payload", "max_pending",
+    "max_control_line", "ping_interval", "ping_max", "auth_timeout", "write_deadline", "proto",
+)  # fmt: skip
+_STORAGE = ("max_memory", "max_storage")
+_USE = ("memory", "storage", "reserved_memory", "reserved_storage", "accounts", "ha_assets")
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+Labels = dict[str, str]
+
+
+class Page:
+    """A page of metrics; samples of one name are kept together, as the format wants."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {}
+
+    def add(self, name: str, value: float, labels: Labels, *, kind: str = "gauge") -> None:
+        """One sample."""
+        lines = self._lines.setdefault(name, [f"# TYPE {name} {kind}"])
+        shown = ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in labels.items())
+        lines.append(f"{name}{{{shown}}} {value}")
+
+    def text(self) -> str:
+        """The whole page."""
+        return "\n".join(line for lines in self._lines.values() for line in lines) + "\n"
+
+
+def metrics(node: "Node") -> str:
+    """Everything there is to measure on a node."""
+    page = Page()
+    build = {
+        "version": VERSION,
+        "nats_level": NATS_LEVEL,
+        "python": platform.python_version(),
+        "loop": type(node.loop).__module__.partition(".")[0],
+        "accel": "compiled",
+    }
+    page.add("headwater_build_info", 1, build)
+    _add_varz(page, node)
+    if node.jetstream is not None:
+        _add_jetstream(page, node)
+    for service in node.services:
+        for name, value, labels in service.status().get("metrics", []):
+            page.add(name, value, labels)
+    return page.text()
+
+
+def _add_varz(page: Page, node: "Node") -> None:
+    labels = {"server_id": node.server_name}
+    fields = varz(node)
+    jetstream = fields["jetstream"]
+    samples = {name: fields[name] for name in _VARZ}
+    if jetstream:
+        samples.update({f"jetstream_config_{n}": jetstream["config"][n] for n in _STORAGE})
+        samples.update({f"jetstream_stats_{n}": jetstream["stats"][n] for n in _USE})
+        api = jetstream["stats"]["api"]
+        samples["jetstream_stats_api_total"] = api["total"]
+        samples["jetstream_stats_api_errors"] = api["errors"]
+    for name, value in samples.items():
+        kind = "counter" if name in _COUNTED else "gauge"
+        page.add(f"gnatsd_varz_{name}", value, labels, kind=kind)
+    disabled = {"server_id": node.server_name, "server_name": node.server_name}
+    page.add("jetstream_server_jetstream_disabled", int(not jetstream), disabled)
+
+
+def _add_jetstream(page: Page, node: "Node") -> None:
+    options = jsz.JszOptions(
+        accounts=True, streams=True, consumer=True, config=True, limit=-1
+    )
+    answer = jsz.jsz(node, options)
+    labels = {
+        "server_id": node.server_id,
+        "server_name": node.server_name,
+        "cluster": node.facts.cluster,
+        "domain": node.options.jetstream.domain,
+    }
+    server = {
+        "total_streams": answer["streams"],
+        "total_consumers": answer["consumers"],
+        "total_messages": answer["messages"],
+        "total_message_bytes": answer["bytes"],
+        "max_memory": answer["config"]["max_memory"],
+        "max_storage": answer["config"]["max_storage"],
+    }
+    _add_all(page, "jetstream_server", server, labels)
+    for account in answer.get("account_details", []):
+        _add_account(page, node, account, labels)
+
+
+def _add_all(page: Page, prefix: str, samples: dict[str, float], labels: Labels) -> None:
+    for name, value in samples.items():
+        page.add(f"{prefix}_{name}", value, labels)
+
+
+def _add_account(page: Page, node: "Node", account: dict[str, Any], server: Labels) -> None:
+    labels = {**server, "account": account["name"], "account_id": account["id"]}
+    limits = jsz.enabled_accounts(node)[account["id"]].limits
+    samples = {
+        "max_memory": limits.max_memory,
+        "max_storage": limits.max_storage,
+        "memory_used": account["memory"],
+        "storage_used": account["storage"],
+    }
+    _add_all(page, "jetstream_account", samples, labels)
+    for stream in account.get("stream_detail", []):
+        _add_stream(page, node, stream, labels)
+
+
+def _add_stream(page: Page, node: "Node", stream: dict[str, Any], account: Labels) -> None:
+    labels = {
+        **account,
+        "stream_name": stream["name"],
+        "stream_leader": node.server_name,
+        "is_stream_leader": "true",
+    }
+    state, config = stream["state"], stream["config"]
+    samples = {
+        "total_messages": state["messages"],
+        "total_bytes": state["bytes"],
+        "first_seq": state["first_seq"],
+        "last_seq": state["last_seq"],
+        "consumer_count": state["consumer_count"],
+        "subject_count": state.get("num_subjects", 0),
+        "limit_messages": config["max_msgs"],
+        "limit_bytes": config["max_bytes"],
+    }
+    _add_all(page, "jetstream_stream", samples, labels)
+    upstreams = [("mirror", stream["mirror"])] if stream.get("mirror") else []
+    upstreams += [("source", source) for source in stream.get("sources", [])]
+    for kind, source in upstreams:
+        origin = {**labels, f"{kind}_name": source["name"]}
+        lag = {f"{kind}_lag": source["lag"], f"{kind}_active_duration_ns": source["active"]}
+        _add_all(page, "jetstream_stream", lag, origin)
+    for consumer in stream.get("consumer_detail", []):
+        _add_consumer(page, consumer, labels)
+
+
+def _add_consumer(page: Page, consumer: dict[str, Any], stream: Labels) -> None:
+    labels = {
+        **stream,
+        "consumer_name": consumer["name"],
+        "consumer_leader": stream["stream_leader"],
+        "is_consumer_leader": "true",
+        "consumer_desc": consumer.get("config", {}).get("description", ""),
+    }
+    samples = {
+        "delivered_consumer_seq": consumer["delivered"]["consumer_seq"],
+        "delivered_stream_seq": consumer["delivered"]["stream_seq"],
+        "ack_floor_consumer_seq": consumer["ack_floor"]["consumer_seq"],
+        "ack_floor_stream_seq": consumer["ack_floor"]["stream_seq"],
+        **{name: consumer[name] for name in _numbers(consumer)},
+    }
+    _add_all(page, "jetstream_consumer", samples, labels)
+
+
+def _numbers(consumer: dict[str, Any]) -> Iterable[str]:
+    names = ("num_ack_pending", "num_redelivered", "num_waiting", "num_pending")
+    return (name for name in names if name in consumer)

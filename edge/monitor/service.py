@@ -1,0 +1,108 @@
+"""The HTTP server of the monitoring endpoints.
+
+Its sockets are bound before the node serves; the HTTP library, which takes a while to import, is
+loaded in a thread afterwards. Requests that come earlier wait in the backlog.
+"""
+
+import asyncio
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from headwater.edge.broker.listener import Listener
+from headwater.edge.conf.options import Options
+from headwater.edge.monitor.pages import JSON, render
+from headwater.edge.monitor.query import Query
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+log = logging.getLogger("headwater.monitor")
+
+REQUEST_BYTES_MAX = 64 * 1024
+"""Longest request body that is read (and ignored)."""
+
+STOP_S = 1.0
+"""Time that requests under way have when the node stops."""
+
+
+class MonitorService:
+    """Serves /varz and its family over HTTP, HTTPS or both."""
+
+    name = "monitoring"
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._base = "/" + options.http_base_path.strip("/") if options.http_base_path else ""
+        self._urls: list[str] = []
+        self._doors: list[tuple[Listener, Any]] = []
+        self._runner: Any = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def start(self, node: "Node") -> None:
+        """Bind. Raises ListenError and TLSConfigError."""
+        from headwater.edge.node import tls_context
+
+        self._node = node
+        options = self.options
+        if options.http_port:
+            self._open("http", options.http_port, None)
+        if options.https_port and options.tls is not None:
+            self._open("https", options.https_port, tls_context(options.tls))
+        self._serving = node.loop.create_task(self._serve())
+
+    def _open(self, scheme: str, port: int, context: Any) -> None:
+        host = self.options.http_host or self.options.host
+        listener = Listener(self._node.loop, host, port, lambda sock, address: None)
+        self._doors.append((listener, context))
+        log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)
+        reachable = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
+        self._urls.append(f"{scheme}://{reachable}:{listener.port}{self._base}")
+
+    async def _serve(self) -> None:
+        web = await asyncio.to_thread(importlib.import_module, "aiohttp.web")
+        app = web.Application(client_max_size=REQUEST_BYTES_MAX)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
+        await self._runner.setup()
+        for listener, context in self._doors:
+            await web.SockSite(self._runner, listener.sock, ssl_context=context).start()
+
+    async def _answer(self, request: Any) -> Any:
+        from aiohttp import web
+
+        path = request.path
+        if self._base:
+            if path != self._base and not path.startswith(self._base + "/"):
+                path = "/nowhere"
+            else:
+                path = path[len(self._base) :]
+        path = "/" + path.strip("/")
+        reply = render(self._node, path, Query(request.query))
+        response = web.Response(body=reply.body, status=reply.status)
+        callback = request.query.get("callback", "")
+        if callback.isidentifier() and reply.content_type == JSON:
+            response.body = b"%s(%s)" % (callback.encode(), reply.body)
+            response.headers["Content-Type"] = "application/javascript"
+            return response
+        response.headers["Content-Type"] = reply.content_type
+        if reply.content_type == JSON:
+            response.headers["Access-Control-Allow-Origin"] = "*"
+        return response
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        if self._serving is not None:
+            await asyncio.wait([self._serving], timeout=STOP_S)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        for listener, _ in self._doors:
+            listener.close()
+
+    def ports(self) -> dict[str, list[str]]:
+        """URLs of the endpoints."""
+        return {"monitoring": self._urls}
+
+    def status(self) -> dict[str, Any]:
+        """Nothing beyond the requests that /varz counts."""
+        return {}

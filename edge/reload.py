@@ -1,0 +1,160 @@
+"""Putting a new configuration into force without a restart (SIGHUP, `$SYS.REQ.SERVER.*.RELOAD`).
+
+What can change: users, permissions, account limits, connection limits and timeouts, the TLS
+certificate, log settings. Whatever a running node cannot change is refused, and then nothing
+has changed.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headwater.edge import logs
+from headwater.edge.conf.options import Options
+from headwater.edge.conf.problems import ConfigError
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+log = logging.getLogger("headwater.node")
+
+_FIXED: dict[str, Callable[[Options], Any]] = {
+    "host": lambda options: options.host,
+    "port": lambda options: options.port,
+    "server_name": lambda options: options.server_name,
+    "http_port": lambda options: options.http_port,
+    "https_port": lambda options: options.https_port,
+    "http_base_path": lambda options: options.http_base_path,
+    "system_account": lambda options: options.system_account,
+    "jetstream": lambda options: options.jetstream.enabled,
+    "jetstream.store_dir": lambda options: options.jetstream.store_dir,
+    "jetstream.domain": lambda options: options.jetstream.domain,
+    "websocket": lambda options: options.websocket,
+    "cluster.name": lambda options: options.cluster.name,
+    "cluster.port": lambda options: options.cluster.port,
+    "leafnodes.port": lambda options: options.leaf.port,
+    "operator": lambda options: options.operator.operators,
+    "headwater": lambda options: options.headwater,
+}
+"""What a running node cannot change."""
+
+_NOTED: dict[str, Callable[[Options], Any]] = {
+    "debug": lambda options: options.debug,
+    "trace": lambda options: options.trace,
+    "logtime": lambda options: options.logtime,
+    "log_file": lambda options: options.log_file,
+    "authorization": lambda options: options.auth,
+    "accounts": lambda options: options.accounts,
+    "tls": lambda options: options.tls,
+    "max_connections": lambda options: options.max_connections,
+    "max_payload": lambda options: options.max_payload,
+    "max_control_line": lambda options: options.max_control_line,
+    "max_subscriptions": lambda options: options.max_subscriptions,
+    "ping_interval": lambda options: options.ping_interval,
+    "ping_max": lambda options: options.ping_max,
+    "write_deadline": lambda options: options.write_deadline,
+}
+"""Changes that are reported in the log."""
+
+
+def reload_node(node: "Node", options: Options) -> None:
+    """Make `options` those of a running node. Raises ConfigError; then nothing has changed."""
+    from headwater.edge.node import auth_config, tls_context
+    from headwater.security.authenticator import Authenticator
+    from headwater.security.errors import SecurityError
+
+    old = node.options
+    problems = [
+        f"config reload not supported for {name}: old={read(old)!r}, new={read(options)!r}"
+        for name, read in _FIXED.items()
+        if read(old) != read(options)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    try:
+        authenticator = Authenticator(auth_config(options))
+        context = tls_context(options.tls) if options.tls is not None else None
+    except SecurityError as error:
+        raise ConfigError([str(error)]) from error
+    node.options = node.sessions.options = options
+    node.authenticator = node.sessions.authenticator = authenticator
+    node.use_tls(context)
+    _apply_log_settings(old, options)
+    _apply_facts(node)
+    node.apply_account_limits()
+    _apply_limits(node)
+    _judge_clients(node, old)
+    node.observations.loaded_ns = time.time_ns()
+    for name, read in _NOTED.items():
+        if read(old) != read(options):
+            log.info("Reloaded: %s", name)
+    log.info("Reloaded server configuration")
+    node.kernel.kick()
+
+
+def _apply_log_settings(old: Options, new: Options) -> None:
+    def settings(options: Options) -> dict[str, Any]:
+        return {
+            "file": options.log_file,
+            "debug": options.debug,
+            "trace": options.trace,
+            "with_time": options.logtime,
+            "utc": options.logtime_utc,
+        }
+
+    if settings(old) != settings(new):
+        logs.configure(**settings(new))
+
+
+def _apply_facts(node: "Node") -> None:
+    """Bring what INFO tells up to date; clients see it when they connect next."""
+    options, facts = node.options, node.facts
+    facts.max_payload = options.max_payload
+    facts.auth_required = node.authenticator.auth_required()
+    facts.tls_required = options.tls is not None and not options.allow_non_tls
+    facts.tls_available = options.tls is not None and options.allow_non_tls
+    facts.tls_verify = options.tls is not None and (
+        options.tls.verify or options.tls.verify_and_map
+    )
+
+
+def _apply_limits(node: "Node") -> None:
+    """Bounds of connections that are open; too many of them are closed, the newest first."""
+    options = node.options
+    conns = list(node.sessions.conns.values())
+    for conn in conns:
+        conn.max_control_line = options.max_control_line
+        conn.max_pending = options.max_pending
+        node.sessions.apply_limits(conn)
+    if options.max_connections > 0:
+        for conn in conns[options.max_connections :]:
+            conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
+
+
+def _judge_clients(node: "Node", old: Options) -> None:
+    """Decide again on the clients whose grounds for being here have changed."""
+    new = node.options
+    before, after = _users(old), _users(new)
+    same_rules = old.operator == new.operator and _single(old) == _single(new)
+    for conn in list(node.sessions.conns.values()):
+        identity = conn.identity
+        if identity is None:
+            continue
+        known = before.get(identity.user)
+        unchanged = known is not None and known == after.get(identity.user)
+        if not (unchanged or (same_rules and known is None and _open(old) == _open(new))):
+            node.sessions.reauthorize(conn)
+
+
+def _users(options: Options) -> dict[str, Any]:
+    return {user.nkey or user.user: user for user in options.all_users()}
+
+
+def _single(options: Options) -> tuple[str, str, str, str]:
+    """What decides on clients that are no named users."""
+    return options.auth.user, options.auth.password, options.auth.token, options.no_auth_user
+
+
+def _open(options: Options) -> bool:
+    return not options.auth_required()

@@ -1,0 +1,152 @@
+"""The directory of a node's store: its identity, its lock, and what it must not be.
+
+    <store_dir>/jetstream/HEADWATER    identity and format, two slots
+    <store_dir>/jetstream/lock         held while a node runs; tells its process id
+    <store_dir>/jetstream/clean        where the log ended at a clean stop
+    <store_dir>/jetstream/log/         slots of the commit log
+    <store_dir>/jetstream/streams/     one directory per stream, by incarnation
+    <store_dir>/jetstream/quarantine/  what could not be used, each with a reason
+    <store_dir>/jetstream/trash/       streams that are being removed
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
+from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
+
+FORMAT = 1
+OWN_NAMES = {"HEADWATER", "lock", "clean", "log", "streams", "quarantine", "trash"}
+
+
+class StoreDirectory:
+    """Opens, checks and locks the directory. Everything in it below the names above is ours."""
+
+    def __init__(self, store_dir: str | Path) -> None:
+        self.root = Path(store_dir) / "jetstream"
+        self.log = self.root / "log"
+        self.streams = self.root / "streams"
+        self.quarantine = self.root / "quarantine"
+        self.trash = self.root / "trash"
+        self.node_id = b""
+        self._lock_fd = -1
+
+    def open(self) -> None:
+        """Make what is missing and take the lock.
+
+        Raises StoreLocked, FormatError, or StoreError when the directory cannot be used.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot use {self.root}: {error.strerror}") from error
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise StoreError(f"cannot use {self.root}: no permission to write")
+        self._refuse_others()
+        self._take_lock()
+        try:
+            self._identify()
+            for path in (self.log, self.streams, self.quarantine, self.trash):
+                path.mkdir(exist_ok=True)
+            sync_directory(self.root)
+        except BaseException:
+            self.close()
+            raise
+
+    def _refuse_others(self) -> None:
+        names = {entry.name for entry in os.scandir(self.root)}
+        if "HEADWATER" in names or not names - OWN_NAMES - {"HEADWATER.tmp"}:
+            return
+        foreign = any((self.root / name / "streams").is_dir() for name in names)
+        if foreign or any(name.startswith("$") or name == "_js_" for name in names):
+            raise FormatError(
+                f"{self.root} was written by nats-server; choose another store_dir, and copy "
+                "streams over with a mirror"
+            )
+        raise FormatError(f"{self.root} is not empty and was not written by Headwater")
+
+    def _take_lock(self) -> None:
+        path = self.root / "lock"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = os.read(fd, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise StoreLocked(f"{self.root} is in use by process {pid}") from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        self._lock_fd = fd
+
+    def _identify(self) -> None:
+        file = TwoSlotFile(self.root / "HEADWATER")
+        content = file.read()
+        if content is None:
+            if file.damaged or any(self.streams.glob("*")) or any(self.log.glob("*")):
+                raise FormatError(
+                    f"{file.path} is missing or damaged in both copies; restore it from a backup"
+                )
+            self.node_id = uuid.uuid4().bytes
+            content = json.dumps(
+                {"format": FORMAT, "node_id": self.node_id.hex(), "created": time.time_ns()}
+            ).encode()
+            file.write(content)
+            return
+        identity = json.loads(content)
+        if identity["format"] > FORMAT:
+            raise FormatError(
+                f"{self.root} has format {identity['format']}; this program knows {FORMAT}: "
+                "use a newer one"
+            )
+        self.node_id = bytes.fromhex(identity["node_id"])
+        if file.damaged:
+            file.write(content)
+
+    def take_clean_mark(self) -> dict[str, int] | None:
+        """Where the log ended when the node stopped cleanly; the mark is gone afterwards."""
+        file = TwoSlotFile(self.root / "clean")
+        content = file.read()
+        if content is None:
+            return None
+        file.path.unlink()
+        sync_directory(self.root)
+        mark: dict[str, int] = json.loads(content)
+        return mark
+
+    def set_clean_mark(self, position: dict[str, int]) -> None:
+        """The node stopped cleanly and its log ends here."""
+        TwoSlotFile(self.root / "clean").write(json.dumps(position).encode())
+
+    def put_aside(self, path: Path, reason: str) -> Path:
+        """Move something unusable to quarantine, with the reason beside it; returns where."""
+        base = self.quarantine / f"{path.name}-{time.time_ns()}"
+        path.rename(base)
+        self._explain(base, reason)
+        return base
+
+    def keep_copy(self, path: Path, name: str, reason: str) -> None:
+        """Copy something that will be used again to quarantine, once."""
+        target = self.quarantine / name
+        if not target.exists():
+            shutil.copyfile(path, target)
+            self._explain(target, reason)
+
+    def _explain(self, path: Path, reason: str) -> None:
+        path.with_name(path.name + ".reason").write_text(reason + "\n")
+        sync_directory(self.quarantine)
+
+    def empty_trash(self) -> None:
+        """Remove streams whose deletion is durable."""
+        for path in self.trash.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1

@@ -1,0 +1,66 @@
+# A stream's messages in log and segments. See file_store.py.
+from headwater.edge.storage.commit_log cimport CommitLog
+from headwater.edge.storage.index cimport Entry
+from headwater.edge.storage.logged_store cimport LoggedStore
+from headwater.edge.storage.record cimport RecordHeader
+from headwater.edge.storage.stream_segment cimport StreamSegment
+
+cdef struct Staged:                     # a message that is being copied from the log to a segment
+    unsigned long long sequence
+    unsigned long long old
+    unsigned long long new
+
+cdef struct Removed:                    # sequences taken out during a turn
+    unsigned long long first
+    unsigned long long last
+
+cdef class FileStore(LoggedStore):
+    cdef CommitLog log
+    cdef public object directory        # pathlib.Path of the stream
+    cdef public object open_files       # segment_files.OpenFiles
+    cdef public object on_trim          # called with paths of segment files that are not needed
+    cdef public object on_compact       # called with a segment that is mostly dead
+    cdef public Py_ssize_t segment_limit
+    cdef public list segments           # StreamSegments, ascending
+    cdef dict by_number
+    cdef StreamSegment recent           # the last one that was looked up
+    cdef public unsigned long long retired_last     # last_seq and last_ts as of the last retired
+    cdef public long long retired_ts                # segment of the log
+    cdef Removed* gone                  # removals of this turn
+    cdef unsigned int gone_count
+    cdef unsigned int gone_capacity
+    cdef bint head_moved
+    cdef bint skipped
+    cdef list lost_now                  # sequences found damaged, not yet logged
+    cdef unsigned char* window          # bytes of a segment read last
+    cdef Py_ssize_t window_capacity
+    cdef Py_ssize_t window_length
+    cdef unsigned int window_segment
+    cdef Py_ssize_t window_start
+    cdef bint window_used
+    cdef bytearray stage                # records on their way to `stage_segment`
+    cdef Py_ssize_t stage_length
+    cdef unsigned int stage_records
+    cdef Py_ssize_t stage_start
+    cdef StreamSegment stage_segment
+    cdef list stage_runs
+    cdef list stage_jobs
+    cdef Staged* staged
+    cdef Py_ssize_t staged_count
+    cdef Py_ssize_t staged_capacity
+    cdef Py_ssize_t published
+    cdef public bint staging
+    cdef StreamSegment segment_of(self, unsigned int number)
+    cdef int note_gone(self, unsigned long long sequence) except -1
+    cdef const unsigned char* read_record(self, unsigned long long sequence, Entry* entry)
+    cdef int fill_window(self, unsigned int number, Py_ssize_t offset, Py_ssize_t need) except -1
+    cdef int damage(self, unsigned long long sequence, str reason) except -1
+    cdef int stage_message(self, const unsigned char* record, unsigned int log_segment) except -1
+    cdef int stage_deletes(self, int kind, const unsigned char* record) except -1
+    cdef unsigned char* stage_room(self, Py_ssize_t length)
+    cdef int stage_finish(self, unsigned char* at, Py_ssize_t length) except -1
+    cdef int stage_begin(self) except -1
+    cdef int stage_footer(self, unsigned int log_segment) except -1
+    cdef int stage_close(self, unsigned int log_segment) except -1
+    cdef Py_ssize_t publish(self, Py_ssize_t limit) except -1
+    cdef int restore(self, const unsigned char* subject, Py_ssize_t n, unsigned long long sequence, long long timestamp, unsigned int size, unsigned int header_len, unsigned long long place, unsigned int flags) except -1

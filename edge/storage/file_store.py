@@ -1,0 +1,772 @@
+"""A stream's messages: recent ones in the commit log's images, older ones in segments.
+
+A message is written once to the log. When its log segment is retired and the message still lives,
+its record is copied to the stream's newest segment. Every read from a segment verifies header and
+body; a record that does not verify is taken out, named in `lost`, and reported.
+"""
+
+import os
+import struct
+
+import cython
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.storage.commit_log import CommitLog
+from cython.cimports.headwater.edge.storage.crc import crc32c
+from cython.cimports.headwater.edge.storage.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.record import (
+    FILE_HEADER_BYTES,
+    FLAG_COPY,
+    HEADER_BYTES,
+    KIND_DELETE,
+    KIND_HEAD,
+    KIND_LOST,
+    KIND_MESSAGE,
+    KIND_SKIP,
+    RecordHeader,
+    body_ok,
+    header_ok,
+    record_size,
+    seal_header,
+)
+from cython.cimports.headwater.edge.storage.store import Record
+from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
+from cython.cimports.headwater.edge.storage.subject_table import Subject
+from cython.cimports.libc.stdlib import free, malloc, realloc
+from cython.cimports.libc.string import memcmp, memcpy, memset
+from cython.cimports.posix.unistd import pread
+
+from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.segment_files import (
+    FOOTER,
+    INDEX_ENTRY,
+    IndexFile,
+    OpenFiles,
+    SegmentHeader,
+    segment_path,
+)
+
+# One read from a segment; sequential readers find their next messages in it.
+WINDOW_BYTES = cython.declare(cython.Py_ssize_t, 65536)
+# Removals collected in a turn before they are written out.
+GONE_MAX = cython.declare(cython.uint, 4096)
+RUNS = struct.Struct("<QQ")
+HEAD = struct.Struct("<Qq")
+
+
+@cython.cclass
+class FileStore(LoggedStore):
+    """Messages of one file-backed stream. See file_store.pxd for the fields."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.overhead = 30
+        self.header_overhead = 4
+
+    def __init__(
+        self,
+        log: CommitLog,
+        stream_id: int,
+        incarnation: str,
+        directory: object,
+        open_files: OpenFiles,
+        usage: object,
+        segment_limit: int,
+    ):
+        LoggedStore.__init__(self, log.kernel, usage)
+        self.log = log
+        self.stream_id = stream_id
+        self.incarnation = incarnation
+        self.directory = directory
+        self.open_files = open_files
+        self.segment_limit = segment_limit
+        self.segments = []
+        self.by_number = {}
+        self.lost_now = []
+        self.stage_runs = []
+        self.stage_jobs = []
+
+    def __dealloc__(self):
+        free(self.gone)
+        free(self.window)
+        free(self.staged)
+
+    # Writing.
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def append(
+        self, m: cython.pointer(Msg), timestamp: cython.longlong, sequence: cython.ulonglong
+    ) -> cython.ulonglong:
+        """Store a message; see MessageStore.append."""
+        subject: cython.uint
+        entry: cython.pointer(Entry)
+        self.check_append(m, sequence)
+        if sequence == 0:
+            sequence = self.last_seq + 1
+        if timestamp < self.last_ts:
+            timestamp = self.last_ts
+        subject = self.intern(m.subject, m.subject_len)
+        try:
+            entry = self.prepare(sequence)
+            entry.place = self.log.write_message(self, m, timestamp, sequence)
+        except BaseException:
+            if self.names.items[subject].count == 0:
+                self.names.release(subject)
+            raise
+        entry.flags = IN_LOG
+        entry.timestamp = timestamp
+        entry.size = cython.cast(cython.uint, m.size)
+        entry.header_len = cython.cast(cython.uint, m.header_len)
+        self.usage.bytes += self.cost(subject, entry)
+        self.add(sequence, subject, entry)
+        return sequence
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def release_place(self, entry: cython.pointer(Entry)) -> cython.int:
+        """Account for a message that goes away."""
+        segment: StreamSegment
+        if entry.flags & IN_LOG:
+            return 0
+        segment = self.segment_of(cython.cast(cython.uint, entry.place >> 32))
+        if segment is None:
+            return 0
+        segment.live -= 1
+        segment.live_bytes -= record_size(
+            entry.size + self.names.items[entry.subject].size
+        )
+        if (
+            segment.sealed
+            and not segment.busy
+            and not self.staging
+            and segment.live_bytes * 2 < cython.cast(cython.ulonglong, segment.end)
+            and self.on_compact is not None
+        ):
+            segment.busy = True
+            self.on_compact(self, segment)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def removed(self, sequence: cython.ulonglong, interior: cython.bint) -> cython.int:
+        if interior:
+            self.note_gone(sequence)
+        else:
+            self.head_moved = True
+        return self.log.note_turn(self)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_gone(self, sequence: cython.ulonglong) -> cython.int:
+        """Collect an interior removal for the turn's record."""
+        grown: cython.p_void
+        capacity: cython.uint
+        last: cython.pointer(Removed)
+        if self.gone_count:
+            last = cython.address(self.gone[self.gone_count - 1])
+            if last.last + 1 == sequence:
+                last.last = sequence
+                return 0
+        if self.gone_count == GONE_MAX and self.log.failure is None:
+            self.write_gone()
+        if self.gone_count == self.gone_capacity:
+            capacity = self.gone_capacity * 2 or 16
+            grown = realloc(self.gone, capacity * cython.sizeof(Removed))
+            if grown == cython.NULL:
+                raise MemoryError
+            self.gone = cython.cast(cython.pointer(Removed), grown)
+            self.gone_capacity = capacity
+        self.gone[self.gone_count].first = sequence
+        self.gone[self.gone_count].last = sequence
+        self.gone_count += 1
+        return 0
+
+    def write_gone(self) -> None:
+        """Write the removals collected so far."""
+        if self.gone_count:
+            runs = cython.cast(cython.p_char, self.gone)[
+                : self.gone_count * cython.sizeof(Removed)
+            ]
+            self.log.write_record(KIND_DELETE, self.stream_id, 0, b"", b"", runs)
+            self.gone_count = 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def flush_turn(self) -> cython.int:
+        """Write this turn's removals: one record for all interior ones, one for the head."""
+        lsn: cython.ulonglong = 0
+        if self.closed:
+            return 0
+        self.write_gone()
+        if self.lost_now:
+            runs = b"".join([RUNS.pack(sequence, sequence) for sequence in self.lost_now])
+            self.log.write_record(KIND_LOST, self.stream_id, 0, b"", b"", runs)
+            self.lost_now = []
+        if self.skipped:
+            self.log.write_record(KIND_SKIP, self.stream_id, self.last_seq, b"", b"", b"")
+            self.log.touch(self)
+            self.skipped = False
+        if self.head_moved:
+            lsn = self.log.write_record(
+                KIND_HEAD,
+                self.stream_id,
+                self.first_seq,
+                b"",
+                b"",
+                HEAD.pack(self.last_seq, self.last_ts),
+            )
+            self.head_moved = False
+            self.log.touch(self)
+            if self.lost:
+                self.lost = {at: why for at, why in self.lost.items() if at >= self.first_seq}
+            if (
+                self.segments
+                and cython.cast(StreamSegment, self.segments[0]).last < self.first_seq
+            ):
+                self.log.when_durable(lsn, self.trim)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def move_to(self, first: cython.ulonglong, last: cython.ulonglong) -> cython.int:
+        segment: StreamSegment
+        self.usage.bytes -= self.bytes
+        self.clear(first)
+        self.last_seq = last
+        self.gone_count = 0
+        self.committed = last
+        for item in self.segments:
+            segment = item
+            segment.live = 0
+            segment.live_bytes = 0
+        self.head_moved = True
+        self.log.note_turn(self)
+        return self.scheduled_listener()
+
+    def skip_to(self, sequence: int) -> None:
+        self.last_seq = sequence
+        self.skipped = True
+        self.log.note_turn(self)
+
+    def trim(self) -> None:
+        """Let go of segments at the front whose messages are all gone. The newest one stays: its
+        footer tells `last_seq`."""
+        segment: StreamSegment
+        paths = []
+        while len(self.segments) > 1:
+            segment = self.segments[0]
+            if segment.last >= self.first_seq or segment.busy or self.staging:
+                break
+            self.segments.pop(0)
+            del self.by_number[segment.number]
+            if self.recent is segment:
+                self.recent = None
+            if self.window_segment == segment.number:
+                self.window_segment = 0
+            self.open_files.forget(segment.path)
+            paths.append(segment.path)
+        if paths and self.on_trim is not None:
+            self.on_trim(paths)
+
+    def close(self) -> None:
+        """Refuse further appends; what is stored stays."""
+        self.closed = True
+        self.log.stores.pop(self.stream_id, None)
+
+    # Reading.
+
+    @cython.cfunc
+    def segment_of(self, number: cython.uint) -> StreamSegment:
+        if self.recent is None or self.recent.number != number:
+            self.recent = self.by_number.get(number)
+        return self.recent
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def load_body(
+        self,
+        sequence: cython.ulonglong,
+        entry: cython.pointer(Entry),
+        out: cython.pointer(Record),
+    ) -> cython.int:
+        record: cython.p_const_uchar
+        if entry.flags & IN_LOG:
+            record = cython.cast(cython.p_const_uchar, entry.place)
+        else:
+            record = self.read_record(sequence, entry)
+        out.body = record + HEADER_BYTES + out.subject_len
+        return 1
+
+    @cython.cfunc
+    def read_record(
+        self, sequence: cython.ulonglong, entry: cython.pointer(Entry)
+    ) -> cython.p_const_uchar:
+        """Read a message from its segment and verify it. Raises Damaged."""
+        s: cython.pointer(Subject) = cython.address(self.names.items[entry.subject])
+        number: cython.uint = cython.cast(cython.uint, entry.place >> 32)
+        offset: cython.Py_ssize_t = entry.place & 0xFFFFFFFF
+        need: cython.Py_ssize_t = record_size(
+            cython.cast(cython.Py_ssize_t, entry.size) + s.size
+        )
+        at: cython.p_const_uchar
+        header: cython.pointer(RecordHeader)
+        if (
+            self.window_segment != number
+            or offset < self.window_start
+            or offset + need > self.window_start + self.window_length
+        ):
+            try:
+                self.fill_window(number, offset, need)
+            except OSError as error:
+                self.window_segment = 0
+                self.damage(sequence, f"segment {number} cannot be read: {error.strerror}")
+        self.window_used = True
+        at = self.window + (offset - self.window_start)
+        header = cython.cast(cython.pointer(RecordHeader), at)
+        if not header_ok(at, need, self.log.seed, number, cython.cast(cython.uint, offset)):
+            self.damage(sequence, f"bad header in segment {number} at {offset}")
+        if (
+            header.kind != KIND_MESSAGE
+            or header.sequence != sequence
+            or header.stream != self.stream_id
+            or header.length != s.size + entry.size
+            or header.subject_len != s.size
+            or header.header_len != entry.header_len
+        ):
+            self.damage(sequence, f"another record in segment {number} at {offset}")
+        if not body_ok(at) or memcmp(at + HEADER_BYTES, s.text, s.size) != 0:
+            self.damage(sequence, f"bad body in segment {number} at {offset}")
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def fill_window(
+        self, number: cython.uint, offset: cython.Py_ssize_t, need: cython.Py_ssize_t
+    ) -> cython.int:
+        """Read a part of a segment that begins at `offset`. Raises OSError."""
+        segment: StreamSegment = self.segment_of(number)
+        fd: cython.int
+        n: cython.Py_ssize_t
+        want: cython.Py_ssize_t = max(need, WINDOW_BYTES)
+        grown: cython.p_void
+        if segment is None:
+            raise FileNotFoundError(2, "the segment's file is missing")
+        fd = self.open_files.get(segment.path)
+        if want > self.window_capacity or (
+            self.window_capacity > WINDOW_BYTES and want == WINDOW_BYTES
+        ):
+            grown = realloc(self.window, want)
+            if grown == cython.NULL:
+                raise MemoryError
+            self.window = cython.cast(cython.p_uchar, grown)
+            self.window_capacity = want
+        self.window_segment = number
+        self.window_start = offset
+        self.window_length = 0
+        while self.window_length < want:
+            n = pread(
+                fd,
+                self.window + self.window_length,
+                want - self.window_length,
+                offset + self.window_length,
+            )
+            if n < 0:
+                raise OSError(5, "read failed")
+            if n == 0:
+                break
+            self.window_length += n
+        if self.window_length < need:
+            raise OSError(5, "the file is too short")
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def damage(self, sequence: cython.ulonglong, reason: str) -> cython.int:
+        """Take a damaged message out, remember it as lost, and raise Damaged."""
+        self.lost[sequence] = reason
+        self.lost_now.append(sequence)
+        self.window_segment = 0
+        self.remove(sequence, False)
+        raise Damaged(sequence, reason)
+
+    def release_window(self) -> None:
+        """Give the read buffer back when nothing was read since the last call."""
+        if self.window_used:
+            self.window_used = False
+        elif self.window != cython.NULL:
+            free(self.window)
+            self.window = cython.NULL
+            self.window_capacity = 0
+            self.window_segment = 0
+
+    # From the log to segments.
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def stage_message(
+        self, record: cython.p_const_uchar, log_segment: cython.uint
+    ) -> cython.int:
+        """Copy a message's record to the stage when it still lives in the log at this place."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        entry: cython.pointer(Entry) = self.at(header.sequence)
+        size: cython.Py_ssize_t = record_size(header.length)
+        at: cython.p_uchar
+        row: cython.pointer(Staged)
+        grown: cython.p_void
+        if header.sequence > self.retired_last:
+            self.retired_last = header.sequence
+            self.retired_ts = header.timestamp
+        if (
+            entry == cython.NULL
+            or not entry.flags & IN_LOG
+            or entry.place != cython.cast(cython.ulonglong, record)
+        ):
+            return 0
+        if self.stage_segment is not None and (
+            self.stage_segment.end + self.stage_length + size > self.segment_limit
+            and self.stage_segment.end + self.stage_length > FILE_HEADER_BYTES
+        ):
+            self.stage_close(log_segment)
+            self.stage_segment.sealed = True
+            self.stage_segment = None
+        if self.staged_count == self.staged_capacity:
+            self.staged_capacity = self.staged_capacity * 2 or 256
+            grown = realloc(self.staged, self.staged_capacity * cython.sizeof(Staged))
+            if grown == cython.NULL:
+                raise MemoryError
+            self.staged = cython.cast(cython.pointer(Staged), grown)
+        at = self.stage_room(header.length)
+        memcpy(at, record, HEADER_BYTES + header.length)
+        row = cython.address(self.staged[self.staged_count])
+        row.sequence = header.sequence
+        row.old = cython.cast(cython.ulonglong, record)
+        row.new = (cython.cast(cython.ulonglong, self.stage_segment.number) << 32) | (
+            self.stage_segment.end + self.stage_length
+        )
+        self.staged_count += 1
+        run: list = self.stage_runs[len(self.stage_runs) - 1] if self.stage_runs else [0, 0]
+        if run[1] + 1 == header.sequence and run[0]:
+            run[1] = header.sequence
+        else:
+            self.stage_runs.append([header.sequence, header.sequence])
+        if self.stage_segment.first == 0:
+            self.stage_segment.first = header.sequence
+        self.stage_segment.last = header.sequence
+        return self.stage_finish(at, header.length)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def stage_deletes(self, kind: cython.int, record: cython.p_const_uchar) -> cython.int:
+        """Copy a record of removals to the stage, for what segments hold of them."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        at: cython.p_uchar
+        body: bytes = cython.cast(cython.p_char, record)[
+            HEADER_BYTES : HEADER_BYTES + header.length
+        ]
+        runs = [run for run in RUNS.iter_unpack(body) if run[1] >= self.first_seq]
+        if not runs:
+            return 0
+        body = b"".join([RUNS.pack(*run) for run in runs])
+        at = self.stage_room(len(body))
+        memcpy(at, record, HEADER_BYTES)
+        memcpy(at + HEADER_BYTES, cython.cast(cython.p_char, body), len(body))
+        target = self.stage_segment.deletes if kind == KIND_DELETE else self.stage_segment.lost
+        target.extend(runs)
+        return self.stage_finish(at, len(body))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def stage_begin(self) -> cython.int:
+        """Choose the segment that is staged to."""
+        segment: StreamSegment
+        number: cython.uint
+        self.staging = True
+        if self.stage_segment is not None:
+            return 0
+        segment = self.segments[len(self.segments) - 1] if self.segments else None
+        if segment is None or segment.sealed:
+            number = self.next_number() if segment is None else segment.number + 1
+            segment = StreamSegment(number, 0, segment_path(self.directory, number))
+            segment.created = self.kernel.now_ns
+            self.segments.append(segment)
+            self.by_number[number] = segment
+        self.stage_segment = segment
+        self.stage = bytearray()
+        self.stage_length = 0
+        self.stage_records = 0
+        if segment.end == 0:
+            header = SegmentHeader(
+                segment.number, segment.generation, self.stream_id, segment.created
+            )
+            self.stage += header.encode(self.log.seed, self.log.node_id)
+            self.stage_length = FILE_HEADER_BYTES
+        self.stage_start = segment.end + self.stage_length
+        return 0
+
+    def next_number(self) -> int:
+        """Number of the first segment of a stream that has none: above any file left over."""
+        numbers = [int(path.stem) for path in self.directory.glob("*.seg") if path.stem.isdigit()]
+        return max(numbers, default=0) + 1
+
+    @cython.cfunc
+    def stage_room(self, length: cython.Py_ssize_t) -> cython.p_uchar:
+        """Where the next staged record goes."""
+        need: cython.Py_ssize_t
+        self.stage_begin()
+        need = self.stage_length + record_size(length)
+        if need > len(self.stage):
+            self.stage.extend(bytes(max(need - len(self.stage), len(self.stage), 4096)))
+        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.stage)) + self.stage_length
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def stage_finish(self, at: cython.p_uchar, length: cython.Py_ssize_t) -> cython.int:
+        """Seal a staged record for its place in the segment."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        size: cython.Py_ssize_t = record_size(length)
+        if header.kind != KIND_MESSAGE:
+            header.length = cython.cast(cython.uint, length)
+            header.body_crc = crc32c(0, at + HEADER_BYTES, length)
+        memset(at + HEADER_BYTES + length, 0, size - HEADER_BYTES - length)
+        header.segment = self.stage_segment.number
+        header.offset = cython.cast(cython.uint, self.stage_segment.end + self.stage_length)
+        header.chain = self.stage_segment.chain
+        seal_header(header, self.log.seed)
+        self.stage_segment.chain = header.header_crc
+        self.stage_length += size
+        self.stage_records += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def stage_footer(self, log_segment: cython.uint) -> cython.int:
+        """End what is staged for one segment with its account, twice."""
+        records: cython.uint = self.stage_records
+        header: cython.pointer(RecordHeader)
+        at: cython.p_uchar
+        body: bytes = FOOTER.pack(
+            self.retired_last, self.retired_ts, log_segment, self.stage_start, records, 0
+        ) + b"".join([struct.pack("<QQQ", self.stream_id, *run) for run in self.stage_runs])
+        for flags in (0, FLAG_COPY):
+            at = self.stage_room(len(body))
+            header = cython.cast(cython.pointer(RecordHeader), at)
+            memset(header, 0, HEADER_BYTES)
+            header.kind = KIND_HEAD
+            header.flags = flags
+            header.sequence = self.first_seq
+            header.timestamp = self.kernel.now_ns
+            header.stream = self.stream_id
+            memcpy(at + HEADER_BYTES, cython.cast(cython.p_char, body), len(body))
+            self.stage_finish(at, len(body))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def stage_close(self, log_segment: cython.uint) -> cython.int:
+        """Make what is staged for one segment a job for the background."""
+        segment: StreamSegment
+        self.stage_begin()
+        segment = self.stage_segment
+        self.stage_footer(log_segment)
+        del self.stage[self.stage_length :]
+        self.stage_jobs.append((segment, segment.end, self.stage))
+        segment.end += self.stage_length
+        if segment.end >= self.segment_limit:
+            segment.sealed = True
+        self.stage = None
+        self.stage_length = 0
+        self.stage_start = segment.end
+        self.stage_records = 0
+        self.stage_runs = []
+        return 0
+
+    def note_position(self, last: int, last_ts: int) -> None:
+        """A record of the retired log segment moved `last_seq` without a message."""
+        if last > self.retired_last:
+            self.retired_last = last
+            self.retired_ts = max(self.retired_ts, last_ts)
+        self.staging = True
+
+    def take_jobs(self, log_segment: int) -> list[tuple[StreamSegment, int, bytearray]]:
+        """End the stage; returns what is to be written: (segment, offset, bytes)."""
+        self.stage_close(log_segment)
+        self.stage_segment = None
+        jobs = self.stage_jobs
+        self.stage_jobs = []
+        return jobs
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def publish(self, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Point up to `limit` messages at their segments, which are durable; how many are left."""
+        row: cython.pointer(Staged)
+        entry: cython.pointer(Entry)
+        segment: StreamSegment
+        while self.published < self.staged_count and limit:
+            limit -= 1
+            row = cython.address(self.staged[self.published])
+            self.published += 1
+            entry = self.at(row.sequence)
+            if entry == cython.NULL or entry.place != row.old or not entry.flags & IN_LOG:
+                continue
+            entry.place = row.new
+            entry.flags = 0
+            segment = self.segment_of(cython.cast(cython.uint, row.new >> 32))
+            segment.live += 1
+            segment.live_bytes += record_size(
+                entry.size + self.names.items[entry.subject].size
+            )
+        if self.published == self.staged_count:
+            free(self.staged)
+            self.staged = cython.NULL
+            self.staged_capacity = 0
+            self.staged_count = 0
+            self.published = 0
+            self.staging = False
+            if self.segments and self.segments[0].last < self.first_seq:
+                self.trim()
+            return 0
+        return self.staged_count - self.published
+
+    def abandon_stage(self, jobs: list[tuple[StreamSegment, int, bytearray]]) -> None:
+        """A write failed: trust nothing of it, and stage again to a fresh segment later."""
+        segment: StreamSegment
+        for item, offset, _ in jobs:
+            segment = item
+            segment.sealed = True
+            segment.end = min(segment.end, offset) if offset else 0
+            if offset == 0 and segment in self.segments:
+                self.segments.remove(segment)
+                self.by_number.pop(segment.number, None)
+        self.recent = None
+        self.stage_segment = None
+        self.stage = None
+        self.stage_jobs = []
+        self.stage_runs = []
+        self.stage_length = 0
+        self.staged_count = 0
+        self.published = 0
+        self.staging = False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def moved(
+        self, sequence: cython.ulonglong, old: cython.ulonglong, new: cython.ulonglong
+    ) -> cython.int:
+        entry: cython.pointer(Entry) = self.at(sequence)
+        if entry == cython.NULL or not entry.flags & IN_LOG or entry.place != old:
+            return 0
+        entry.place = new
+        return 1
+
+    def index_of(self, segment: StreamSegment, log_segment: int) -> IndexFile:
+        """The index file of a segment, from the index in memory."""
+        index = IndexFile(
+            segment.number,
+            segment.generation,
+            self.stream_id,
+            segment.created,
+            segment.end,
+            self.first_seq,
+            self.retired_last,
+            self.retired_ts,
+            log_segment,
+            list(segment.deletes),
+            list(segment.lost),
+        )
+        entry: cython.pointer(Entry)
+        sequence: cython.ulonglong = self.next_alive(segment.first) if segment.first else 0
+        used: dict[int, bytes] = {}
+        rows = bytearray()
+        while sequence and sequence <= segment.last:
+            entry = self.slot(sequence)
+            if not entry.flags & IN_LOG and entry.place >> 32 == segment.number:
+                if entry.subject not in used:
+                    used[entry.subject] = self.names.text(entry.subject)
+                rows += INDEX_ENTRY.pack(
+                    sequence,
+                    entry.timestamp,
+                    entry.place & 0xFFFFFFFF,
+                    entry.size,
+                    entry.header_len,
+                    entry.subject,
+                )
+            sequence = self.next_alive(sequence + 1)
+        index.subjects = list(used.items())
+        index.entries = bytes(rows)
+        return index
+
+    # Recovery.
+
+    @property
+    def seed(self) -> int:
+        """Where checksums of this node's headers begin."""
+        return self.log.seed
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def restore(
+        self,
+        subject: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        sequence: cython.ulonglong,
+        timestamp: cython.longlong,
+        size: cython.uint,
+        header_len: cython.uint,
+        place: cython.ulonglong,
+        flags: cython.uint,
+    ) -> cython.int:
+        """Enter a message found by recovery; 0 when its sequence is not above all others."""
+        entry: cython.pointer(Entry)
+        number: cython.uint
+        segment: StreamSegment
+        if sequence <= self.last_seq:
+            return 0
+        number = self.intern(subject, n)
+        entry = self.prepare(sequence)
+        entry.place = place
+        entry.flags = flags
+        entry.timestamp = timestamp
+        entry.size = size
+        entry.header_len = header_len
+        self.usage.bytes += self.cost(number, entry)
+        self.add(sequence, number, entry)
+        if not flags & IN_LOG:
+            segment = self.segment_of(cython.cast(cython.uint, place >> 32))
+            segment.live += 1
+            segment.live_bytes += record_size(n + size)
+            if segment.first == 0:
+                segment.first = sequence
+            segment.last = sequence
+        return 1
+
+    def adopt(self, segment: StreamSegment) -> None:
+        """Recovery found a segment."""
+        self.segments.append(segment)
+        self.by_number[segment.number] = segment
+
+    def drop_recovered(self, first: int, last: int) -> None:
+        """Recovery found that a run of sequences was removed."""
+        entry: cython.pointer(Entry)
+        at: cython.ulonglong = self.next_alive(first)
+        while at and at <= last:
+            entry = self.at(at)
+            self.release_place(entry)
+            self.usage.bytes -= self.cost(entry.subject, entry)
+            self.drop(at)
+            at = self.next_alive(at + 1)
+
+    def settle_recovered(self, first: int, last: int, last_ts: int) -> None:
+        """Recovery's end: nothing is stored before `first`, and `last` was the last sequence."""
+        if first > self.first_seq:
+            self.drop_recovered(0, first - 1)
+        if last > self.last_seq:
+            self.last_seq = last
+        if last_ts > self.last_ts:
+            self.last_ts = last_ts
+        if self.messages == 0:
+            self.first_seq = max(first, self.last_seq + 1)
+        elif first > self.first_seq:
+            self.move_first(first)
+        self.lost = {at: why for at, why in self.lost.items() if at >= self.first_seq}
+        self.committed = self.last_seq

@@ -1,0 +1,391 @@
+"""All stored data of one node: opens the directory, recovers, makes and removes streams.
+
+File-backed streams share one commit log; each has its directory of segments. Memory streams leave
+nothing on disk.
+"""
+
+import asyncio
+import logging
+import secrets
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.edge.broker.core import Kernel
+from headwater.edge.storage.background import Background
+from headwater.edge.storage.commit_log import CommitLog
+from headwater.edge.storage.compact import Compactor
+from headwater.edge.storage.directory import StoreDirectory
+from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
+from headwater.edge.storage.errors import StoreClosed, StoreError
+from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.log_files import LogFiles
+from headwater.edge.storage.memory import MemoryStore
+from headwater.edge.storage.record import STREAM_DELETE
+from headwater.edge.storage.recovery import (
+    LogRecovery,
+    RecoveredStream,
+    StreamRecovery,
+    decode_meta,
+    encode_meta,
+    read_meta,
+    seed_of,
+)
+from headwater.edge.storage.retire import Retirer
+from headwater.edge.storage.segment_files import OpenFiles
+from headwater.edge.storage.segment_jobs import remove_segments, write_index
+from headwater.edge.storage.store import MessageStore, Usage
+
+MIB = 1 << 20
+# A gateway's flash is small; a hub sets 64 MiB.
+DEFAULT_SEGMENT_BYTES = 8 * MIB
+SEGMENT_BYTES_MIN = 64 << 10
+SEGMENT_BYTES_MAX = 1 << 30
+# A clean stop that cannot finish moving messages in this time leaves them to the next start.
+CLOSE_SECONDS = 20.0
+# Read buffers that were not used between two of these checks are given back.
+HOUSEKEEPING_SECONDS = 30.0
+
+log = logging.getLogger("headwater.storage")
+
+
+@dataclass
+class StoreOptions:
+    """How a node stores. `sync_interval` 0 syncs before every ack ("fsync"); otherwise acks come
+    after the write and syncs every that many seconds. Limits are bytes; 0 is unlimited."""
+
+    directory: str | Path
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    sync_interval: float = 0.0
+    max_store: int = 0
+    max_memory: int = 0
+
+
+class NodeStore:
+    """See the module. `open`, then use, then `await close()`."""
+
+    def __init__(self, kernel: Kernel, options: StoreOptions) -> None:
+        if not SEGMENT_BYTES_MIN <= options.segment_bytes <= SEGMENT_BYTES_MAX:
+            raise StoreError(
+                f"segment size must be {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} bytes"
+            )
+        self.kernel = kernel
+        self.options = options
+        self.directory = StoreDirectory(options.directory)
+        self.file_usage = Usage()
+        self.file_usage.limit = options.max_store
+        self.memory_usage = Usage()
+        self.memory_usage.limit = options.max_memory
+        self.problems: list[str] = []
+        self.clean_start = True
+        self._files = OpenFiles()
+        self._stores: dict[str, MessageStore] = {}
+        self._identities: dict[str, dict[str, object]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # Start and stop.
+
+    def open(self) -> list[RecoveredStream]:
+        """Recover everything; returns the file-backed streams that were found.
+
+        Raises StoreLocked, FormatError or StoreError when the directory cannot be used at all.
+        """
+        self.directory.open()
+        try:
+            return self._open()
+        except OSError as error:
+            self.directory.close()
+            raise StoreError(f"cannot use {self.directory.root}: {error}") from error
+        except BaseException:
+            self.directory.close()
+            raise
+
+    def _open(self) -> list[RecoveredStream]:
+        self.directory.empty_trash()
+        clean = self.directory.take_clean_mark()
+        fresh = not any(self.directory.log.iterdir())
+        self.clean_start = clean is not None or fresh
+        self.background = Background(self.kernel.loop)
+        files = LogFiles(self.directory.log, self.options.segment_bytes)
+        self.log = CommitLog(
+            self.kernel,
+            files,
+            seed_of(self.directory.node_id),
+            self.directory.node_id,
+            self.options.sync_interval,
+        )
+        self.retirer = Retirer(self.log, self.background)
+        self.compactor = Compactor(self.log, self.background)
+        self.log.on_retire = self.retirer.wake
+        found = self._find_streams()
+        recovery = LogRecovery(self.log, self.directory)
+        recovery.run(clean)
+        self.problems += recovery.problems
+        self._settle(found, recovery)
+        self.log.start(recovery.batch, recovery.chain, recovery.number, recovery.end)
+        try:
+            files.top_up()
+        except OSError as error:
+            self.log.no_room(error)
+        self.retirer.wake()
+        for problem in self.problems:
+            log.warning("%s", problem)
+        self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
+        return [stream for stream in found if not stream.store.closed]
+
+    def _find_streams(self) -> list[RecoveredStream]:
+        found = []
+        for path in sorted(self.directory.streams.iterdir()):
+            try:
+                stream = self._open_stream(path)
+            except Exception as error:
+                log.exception("stream directory %s cannot be opened", path)
+                stream = None
+                self.problems.append(f"{path}: {error!r}; the stream is in quarantine")
+                self.directory.put_aside(path, f"it could not be opened: {error!r}")
+            if stream is not None:
+                self.problems += stream.problems
+                found.append(stream)
+        return found
+
+    def _open_stream(self, path: Path) -> RecoveredStream | None:
+        meta = read_meta(path)
+        if meta is None:
+            if not any(path.glob("*.seg")) and not (path / "meta").exists():
+                shutil.rmtree(path)
+                return None
+            self.problems.append(f"{path}: the stream's meta file is damaged in both copies")
+            self.directory.put_aside(path, "both copies of its meta file are damaged")
+            return None
+        identity, own = meta
+        store = self._make_file_store(int(identity["id"], 16), identity["incarnation"], path)
+        stream = RecoveredStream(store, identity["account"], identity["name"], own)
+        try:
+            StreamRecovery(store, stream.problems).run()
+        except BaseException:
+            self._forget(store)
+            raise
+        self._identities[store.incarnation] = dict(identity)
+        self._stores[store.incarnation] = store
+        return stream
+
+    def _settle(self, found: list[RecoveredStream], recovery: LogRecovery) -> None:
+        for stream in found:
+            store = stream.store
+            number = store.stream_id
+            store.settle_recovered(
+                recovery.firsts.get(number, 0), store.last_seq, recovery.last_times.get(number, 0)
+            )
+            if number in recovery.deleted:
+                self._forget(store)
+                self._trash(store)
+
+    def _make_file_store(self, stream_id: int, incarnation: str, path: Path) -> FileStore:
+        if stream_id in self.log.stores:
+            raise StoreError(f"two streams have the id {stream_id:x}")
+        store = FileStore(
+            self.log,
+            stream_id,
+            incarnation,
+            path,
+            self._files,
+            self.file_usage,
+            self.options.segment_bytes,
+        )
+        store.failure = self.log.failure
+        store.on_trim = self._trim
+        store.on_compact = self.compactor.add
+        self.log.stores[stream_id] = store
+        return store
+
+    async def close(self) -> None:
+        """Stop cleanly: everything moves to segments with indexes, so that the next start reads
+        almost nothing. Falls back on the log when that takes too long or fails."""
+        if self._closed:
+            return
+        self._closed = True
+        for store in self._stores.values():
+            if not isinstance(store, FileStore):
+                store.close()
+        try:
+            await asyncio.wait_for(self._retire_all(), CLOSE_SECONDS)
+        except (TimeoutError, StoreError, OSError) as error:
+            log.warning("stopping with messages in the log: %r", error)
+        self._finish(clean=self.log.failure is None)
+
+    async def _retire_all(self) -> None:
+        await self.log.wait_durable(self.log.hand_over())
+        self.log.begin_next()
+        self.retirer.everything = True
+        self.retirer.wake()
+        while len(self.log.live) > 1 or self.retirer.step != "idle":
+            if self.log.failure is not None:
+                raise self.log.failure
+            lsn = self.log.durable_lsn
+            await asyncio.sleep(0)
+            if self.log.durable_lsn == lsn:
+                await asyncio.sleep(0.001)
+            self.kernel.turn()
+
+    def stop_now(self) -> None:
+        """Stop as after a crash, but without losing what was handed over; blocks shortly."""
+        if not self._closed:
+            self._closed = True
+            self._finish(clean=False)
+
+    def _finish(self, clean: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.retirer.stopped = True
+        self.compactor.stopped = True
+        self.log.finish_now()
+        self.background.close()
+        if clean:
+            self._write_indexes()
+            self.directory.set_clean_mark(self.log.position())
+        for store in list(self._stores.values()):
+            store.close()
+        self._files.close()
+        self.log.release_files()
+        self.directory.close()
+
+    def _write_indexes(self) -> None:
+        number = self.log.position()["segment"]
+        for store in self._stores.values():
+            if not isinstance(store, FileStore) or store.closed or store.staging:
+                continue
+            for segment in store.segments:
+                if not segment.indexed:
+                    write_index(segment.path, store.index_of(segment, number).encode(self.log.seed))
+
+    def _housekeeping(self) -> None:
+        for store in self._stores.values():
+            if isinstance(store, FileStore):
+                store.release_window()
+        self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
+
+    # Streams.
+
+    def create_stream(
+        self,
+        account: str,
+        name: str,
+        meta: bytes,
+        storage: str = "file",
+        first_seq: int = 1,
+        incarnation: str = "",
+    ) -> MessageStore:
+        """A new store; `storage` is "file" or "memory". A file-backed one is durable when this
+        returns. `incarnation` (hex) is made up when empty. Raises StoreError, OSError."""
+        if self._closed:
+            raise StoreClosed("the node's store is closed")
+        incarnation = incarnation or uuid.uuid4().hex
+        if incarnation in self._stores:
+            raise StoreError(f"incarnation {incarnation} exists already")
+        if storage == "memory":
+            memory = MemoryStore(self.kernel, self.memory_usage)
+            memory.incarnation = incarnation
+            self._stores[incarnation] = memory
+            if first_seq > 1:
+                memory.purge(None, first_seq)
+            return memory
+        if self.log.failure is not None:
+            raise self.log.failure
+        path = self.directory.streams / incarnation
+        stream_id = secrets.randbits(63) | 1
+        identity: dict[str, object] = {
+            "id": f"{stream_id:x}",
+            "incarnation": incarnation,
+            "account": account,
+            "name": name,
+        }
+        path.mkdir()
+        TwoSlotFile(path / "meta").write(encode_meta(identity, meta))
+        sync_directory(self.directory.streams)
+        store = self._make_file_store(stream_id, incarnation, path)
+        self._stores[incarnation] = store
+        self._identities[incarnation] = identity
+        if first_seq > 1:
+            store.purge(None, first_seq)
+        return store
+
+    def update_meta(self, store: MessageStore, meta: bytes) -> None:
+        """Replace a stream's meta; durable when this returns. Raises OSError."""
+        if isinstance(store, FileStore):
+            file = TwoSlotFile(store.directory / "meta")
+            file.read()
+            file.write(encode_meta(self._identities[store.incarnation], meta))
+
+    def meta_of(self, store: MessageStore) -> bytes | None:
+        """The meta stored last; None for memory streams."""
+        if not isinstance(store, FileStore):
+            return None
+        content = TwoSlotFile(store.directory / "meta").read()
+        return decode_meta(content)[1] if content is not None else None
+
+    def delete_stream(self, store: MessageStore) -> None:
+        """Remove a stream and the states whose owner is its incarnation. The files go away once
+        the tombstone is durable."""
+        if not isinstance(store, FileStore):
+            self._stores.pop(store.incarnation, None)
+            store.close()
+            return
+        owner = store.incarnation.encode()
+        for key in self.log.table.keys(owner):
+            self.log.delete_state(owner, key)
+        lsn = self.log.write_record(STREAM_DELETE, store.stream_id, 0, owner, b"", b"")
+        self._forget(store)
+        self.log.when_durable(lsn, lambda: self._trash(store))
+
+    def _forget(self, store: FileStore) -> None:
+        store.close()
+        self.log.stores.pop(store.stream_id, None)
+        self.file_usage.bytes -= store.bytes
+        self._stores.pop(store.incarnation, None)
+        self._identities.pop(store.incarnation, None)
+
+    def _trash(self, store: FileStore) -> None:
+        for segment in store.segments:
+            self._files.forget(segment.path)
+        target = self.directory.trash / store.incarnation
+
+        def remove() -> None:
+            if store.directory.exists():
+                store.directory.rename(target)
+                sync_directory(self.directory.streams)
+            shutil.rmtree(target, ignore_errors=True)
+
+        self.background.submit(remove)
+
+    def _trim(self, paths: list[Path]) -> None:
+        self.background.submit(lambda: remove_segments(paths))
+
+    # Numbers.
+
+    @property
+    def store_bytes(self) -> int:
+        """Bytes that file-backed messages count."""
+        return self.file_usage.bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that messages in memory count."""
+        return self.memory_usage.bytes
+
+    @property
+    def lost(self) -> int:
+        """Messages known to be damaged."""
+        return sum(len(store.lost) for store in self._stores.values())
+
+    def numbers(self) -> dict[str, int]:
+        """Counters for monitoring."""
+        return {
+            **self.log.numbers(),
+            "store_bytes": self.store_bytes,
+            "memory_bytes": self.memory_bytes,
+            "lost": self.lost,
+            "problems": len(self.problems),
+            "retired_segments": self.retirer.retired,
+        }

@@ -1,0 +1,43 @@
+# Recovery's reading of records. See replay.py.
+from headwater.edge.storage.commit_log cimport CommitLog
+from headwater.edge.storage.file_store cimport FileStore
+from headwater.edge.storage.log_segment cimport LogSegment
+from headwater.edge.storage.record cimport RecordHeader
+from headwater.edge.storage.stream_segment cimport StreamSegment
+
+cdef class Survey:
+    cdef public Py_ssize_t end          # after the last footer that counts
+    cdef public unsigned long long batch
+    cdef public unsigned int chain
+    cdef public unsigned int oldest
+    cdef public list deleted            # ids of streams with a tombstone
+    cdef public bint damaged
+
+cdef class LogReplay:
+    cdef CommitLog log
+    cdef public list problems
+    cdef public dict firsts             # stream id -> first_seq
+    cdef public dict last_times         # stream id -> last_ts
+    cdef public dict orphans            # id of an unknown stream -> records
+    cdef public set deleted
+    cdef list dropped                   # (stream id, first, last) taken out by the batch being read
+    cdef public bint gap_is_lost        # a whole segment is missing
+    cdef unsigned long long store_id
+    cdef FileStore store
+    cdef FileStore store_of(self, unsigned long long stream)
+    cdef int apply(self, const unsigned char* record, LogSegment segment) except -1
+    cdef int apply_message(self, const unsigned char* record) except -1
+    cdef int apply_state(self, const unsigned char* record, LogSegment segment) except -1
+    cdef int lose(self, FileStore store, unsigned long long sequence, str reason) except -1
+    cdef int check_runs(self, const unsigned char* record) except -1
+
+cdef class SegmentScan:
+    cdef FileStore store
+    cdef StreamSegment segment
+    cdef public list problems
+    cdef public unsigned long long first_seq
+    cdef public unsigned long long last_seq
+    cdef public long long last_ts
+    cdef public unsigned int log_segment
+    cdef int apply(self, const unsigned char* data, list offsets) except -1
+    cdef int finish_batch(self, const unsigned char* record, list offsets, const unsigned char* data, bint damaged) except -1

@@ -1,0 +1,20 @@
+from headwater.edge.broker.core cimport Task
+from headwater.edge.storage.commit_log cimport CommitLog
+from headwater.edge.storage.file_store cimport FileStore
+from headwater.edge.storage.log_segment cimport LogSegment
+
+cdef class Retirer(Task):
+    cdef CommitLog log
+    cdef object background
+    cdef LogSegment segment             # being retired; None
+    cdef public str step                # "idle", "copy", "write", "publish", "settle"
+    cdef Py_ssize_t at
+    cdef list stores                    # touched by this segment
+    cdef set noted
+    cdef list jobs                      # (store, [(segment, offset, bytes)])
+    cdef public bint stopped
+    cdef public bint everything         # retire all but the active segment
+    cdef public double retry_delay
+    cdef public unsigned long long retired
+    cdef int copy_slice(self, Py_ssize_t limit) except -1
+    cdef int note_store(self, FileStore store) except -1

@@ -1,0 +1,233 @@
+"""Retires log segments: what still lives in the oldest one moves to the segments of its streams.
+
+In steps, so that the event loop is never held for long: copy live records to per-stream stages (a
+slice per turn), write and sync them in the background, point the index at them (a slice per
+turn), put states of that segment again at the log's tail, and when that is durable, give the file
+back. A failure leaves the log segment as it is and tries again later.
+"""
+
+import errno
+import logging
+
+import cython
+from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.storage.commit_log import CommitLog
+from cython.cimports.headwater.edge.storage.file_store import FileStore
+from cython.cimports.headwater.edge.storage.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.record import (
+    FILE_HEADER_BYTES,
+    HEADER_BYTES,
+    KIND_DELETE,
+    KIND_HEAD,
+    KIND_LOST,
+    KIND_MESSAGE,
+    KIND_RETIRED,
+    KIND_SKIP,
+    RecordHeader,
+    find_record,
+    header_ok,
+    record_size,
+)
+
+from headwater.edge.storage.background import Background
+from headwater.edge.storage.file_store import HEAD
+from headwater.edge.storage.segment_jobs import write_index, write_segment
+
+# Bytes of log looked at, and messages pointed elsewhere, in one turn: about a millisecond.
+COPY_SLICE = cython.declare(cython.Py_ssize_t, 256 << 10)
+PUBLISH_SLICE = cython.declare(cython.Py_ssize_t, 4096)
+RETRY = 1.0
+
+log = logging.getLogger("headwater.storage")
+
+
+def write_jobs(jobs: list) -> None:
+    """Write and sync every stage, in order (in the background)."""
+    for _, parts in jobs:
+        for segment, offset, data in parts:
+            write_segment(segment.path, offset, data)
+
+
+@cython.cclass
+class Retirer(Task):
+    """One segment at a time; `wake` when there may be one."""
+
+    def __init__(self, commit_log: CommitLog, background: Background):
+        self.log = commit_log
+        self.background = background
+        self.step = "idle"
+        self.retry_delay = RETRY
+
+    def wake(self) -> None:
+        """Begin with the oldest segment when there are more than shall be kept."""
+        keep = 1 if self.everything else self.log.keep + 1
+        if self.step != "idle" or self.stopped or len(self.log.live) <= keep:
+            return
+        self.segment = self.log.live[0]
+        self.at = FILE_HEADER_BYTES
+        self.stores = []
+        self.noted = set()
+        self.step = "copy"
+        self.log.kernel.schedule_later(self)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """The next slice."""
+        if self.stopped:
+            return 0
+        if self.step == "copy":
+            self.copy_slice(COPY_SLICE)
+            if self.at >= self.segment.end:
+                self.write_stages()
+            else:
+                self.log.kernel.schedule_later(self)
+        elif self.step == "publish":
+            self.publish_slice()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_store(self, store: FileStore) -> cython.int:
+        if store.stream_id not in self.noted:
+            self.noted.add(store.stream_id)
+            self.stores.append(store)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def copy_slice(self, limit: cython.Py_ssize_t) -> cython.int:
+        """Stage what lives in the next part of the segment."""
+        header: cython.pointer(RecordHeader)
+        record: cython.p_const_uchar
+        store: FileStore = None
+        store_id: cython.ulonglong = 0
+        stop: cython.Py_ssize_t = min(self.at + limit, self.segment.end)
+        kind: cython.int
+        while self.at < stop:
+            record = self.segment.image + self.at
+            if not header_ok(
+                record,
+                self.segment.end - self.at,
+                self.log.seed,
+                self.segment.number,
+                cython.cast(cython.uint, self.at),
+            ):
+                self.at = find_record(
+                    self.segment.image,
+                    self.at + 8,
+                    self.segment.end,
+                    self.log.seed,
+                    self.segment.number,
+                )
+                continue
+            header = cython.cast(cython.pointer(RecordHeader), record)
+            self.at += record_size(header.length)
+            kind = header.kind
+            if kind not in (KIND_MESSAGE, KIND_DELETE, KIND_LOST, KIND_HEAD, KIND_SKIP):
+                continue
+            if store is None or store_id != header.stream:
+                store_id = header.stream
+                store = self.log.stores.get(store_id)
+            if store is None or store.closed:
+                continue
+            self.note_store(store)
+            if kind == KIND_MESSAGE:
+                store.stage_message(record, self.segment.number)
+            elif kind == KIND_SKIP:
+                store.note_position(header.sequence, 0)
+            elif kind == KIND_HEAD:
+                body: bytes = cython.cast(cython.p_char, record)[
+                    HEADER_BYTES : HEADER_BYTES + header.length
+                ]
+                store.note_position(*HEAD.unpack_from(body))
+            else:
+                store.stage_deletes(kind, record)
+        return 0
+
+    def write_stages(self) -> None:
+        """Everything is staged: write it."""
+        store: FileStore
+        self.jobs = []
+        for item in self.stores:
+            store = item
+            if not store.closed:
+                self.jobs.append((store, store.take_jobs(self.segment.number)))
+        self.step = "write"
+        self.submit()
+
+    def submit(self) -> None:
+        if self.stopped:
+            return
+        jobs = self.jobs
+        self.background.submit(lambda: write_jobs(jobs), self.written)
+
+    def written(self, result: object, error: BaseException | None) -> None:
+        """The background wrote the stages, or could not."""
+        if self.stopped:
+            return
+        if error is None:
+            self.step = "publish"
+            self.log.kernel.schedule_later(self)
+            return
+        self.jobs = [job for job in self.jobs if not job[0].closed]
+        log.error("messages cannot be moved to their segments: %s", error)
+        if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+            for store, parts in self.jobs:
+                store.abandon_stage(parts)
+            self.step = "idle"
+            self.log.kernel.loop.call_later(self.retry_delay, self.wake)
+            return
+        self.log.kernel.loop.call_later(self.retry_delay, self.submit)
+
+    def publish_slice(self) -> None:
+        """Point a slice of messages at their segments; go on when all are done."""
+        store: FileStore
+        for item, parts in self.jobs:
+            store = item
+            if store.closed:
+                continue
+            if store.staging and store.publish(PUBLISH_SLICE):
+                self.log.kernel.schedule_later(self)
+                return
+            self.write_indexes(store, parts)
+        self.jobs = []
+        self.settle()
+
+    def write_indexes(self, store: FileStore, parts: list) -> None:
+        """Index segments that were sealed by this stage."""
+        for segment, _, _ in parts:
+            if segment.sealed and not segment.indexed and segment.number in store.by_number:
+                segment.indexed = True
+                index = store.index_of(segment, self.segment.number)
+                data = index.encode(self.log.seed)
+                self.background.submit(lambda at=segment.path, body=data: write_index(at, body))
+
+    def settle(self) -> None:
+        """Put states again and note the new oldest segment; then wait until that is durable."""
+        following: LogSegment = self.log.live[1]
+        self.step = "settle"
+        try:
+            self.log.put_again(self.segment.number)
+            lsn = self.log.write_record(KIND_RETIRED, 0, following.number, b"", b"", b"")
+        except Exception as error:
+            log.error("a log segment cannot be retired yet: %s", error)
+            self.log.kernel.loop.call_later(self.retry_delay, self.settle_again)
+            return
+        self.log.when_durable(lsn, self.finish)
+
+    def settle_again(self) -> None:
+        if not self.stopped and not self.log.closed:
+            self.settle()
+
+    def finish(self) -> None:
+        """Nothing needs the segment any more: its file can be used again."""
+        segment = self.log.drop_oldest()
+        self.retired += 1
+        if segment.suspect:
+            self.log.files.discard(segment.slot)
+        else:
+            self.log.files.give_back(segment.slot)
+        self.segment = None
+        self.step = "idle"
+        self.wake()

@@ -1,0 +1,16 @@
+cdef class StreamSegment:
+    cdef public unsigned int number
+    cdef public unsigned int generation
+    cdef public object path
+    cdef public long long created       # ns; tells files apart that had one number
+    cdef public Py_ssize_t end          # valid bytes, file header included; 0: not yet created
+    cdef public unsigned int chain
+    cdef public unsigned long long first
+    cdef public unsigned long long last
+    cdef public unsigned long long live
+    cdef public unsigned long long live_bytes
+    cdef public bint sealed
+    cdef public bint indexed            # its index file is written
+    cdef public bint busy               # being rewritten
+    cdef public list deletes
+    cdef public list lost

@@ -1,0 +1,21 @@
+"""One segment of a stream, as the running store sees it. Plain data; file_store keeps it true."""
+
+import cython
+
+
+@cython.cclass
+class StreamSegment:
+    """A file of records that belong to one stream.
+
+    `first` and `last` are the sequences it was written with, `live` counts messages of it that
+    are still stored and `live_bytes` their records' bytes. `deletes` and `lost` are the runs it
+    holds about messages of older segments.
+    """
+
+    def __init__(self, number: int, generation: int, path: object):
+        self.number = number
+        self.generation = generation
+        self.path = path
+        self.end = 0
+        self.deletes = []
+        self.lost = []

@@ -1,0 +1,204 @@
+"""Answers to `$SYS.REQ.*`: monitoring and small commands over NATS itself."""
+
+import gzip
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from headwater.edge.monitor import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
+from headwater.edge.monitor.errors import MonitorError
+from headwater.edge.monitor.statsz import statsz
+from headwater.edge.system_info import ServerInfo
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+SERVER_ERROR = 500
+BAD_REQUEST = 400
+_GZIP_BYTES_MIN = 512
+_GZIP_HEADERS = b"NATS/1.0\r\nContent-Encoding: gzip\r\n\r\n"
+
+Options = TypeVar("Options", bound=msgspec.Struct)
+
+
+class Filter(msgspec.Struct, kw_only=True):
+    """Which nodes a request is meant for; others keep silent."""
+
+    server_name: str = ""
+    cluster: str = ""
+    host: str = ""
+    exact_match: bool = False
+    tags: list[str] = []
+    domain: str = ""
+
+    def selects(self, node: "Node") -> bool:
+        """Whether `node` is meant."""
+        own = (node.server_name, node.facts.cluster, node.facts.host)
+        for wanted, have in zip((self.server_name, self.cluster, self.host), own, strict=True):
+            if wanted and not (wanted == have if self.exact_match else wanted in have):
+                return False
+        if any(tag not in node.options.server_tags for tag in self.tags):
+            return False
+        return not self.domain or self.domain == node.facts.domain
+
+
+class Target(msgspec.Struct, kw_only=True):
+    """The client that a command is about."""
+
+    cid: int = 0
+
+
+class SkipError(Exception):
+    """This node has nothing to say."""
+
+
+Answer = Callable[["Node", bytes], Any]
+
+
+def _decode(payload: bytes, kind: type[Options]) -> Options:
+    if not payload.strip():
+        return kind()
+    return msgspec.json.decode(payload, type=kind)
+
+
+def _kick(node: "Node", payload: bytes) -> None:
+    conn = node.sessions.conns.get(_decode(payload, Target).cid)
+    if conn is None:
+        raise MonitorError("no such client or leafnode id")
+    conn.close("Kicked")
+
+
+def _send_away(node: "Node", payload: bytes) -> None:
+    conn = node.sessions.conns.get(_decode(payload, Target).cid)
+    if conn is None:
+        raise MonitorError("no such client id")
+    if conn.protocol >= 1:
+        conn.queue(node.sessions.info_for(conn, ldm=True))
+
+
+def _reload(node: "Node", payload: bytes) -> None:
+    if node.reloader is None:
+        raise MonitorError("this node's configuration cannot be reloaded")
+    node.reloader()
+
+
+SERVER: dict[str, Answer] = {
+    "VARZ": lambda node, body: varz.varz(node),
+    "CONNZ": lambda node, body: connz.connz(node, _decode(body, connz.ConnzOptions)),
+    "SUBSZ": lambda node, body: subsz.subsz(node, _decode(body, subsz.SubszOptions)),
+    "ROUTEZ": lambda node, body: links.routez(node, _decode(body, links.RoutezOptions)),
+    "GATEWAYZ": lambda node, body: links.gatewayz(node, _decode(body, links.GatewayzOptions)),
+    "LEAFZ": lambda node, body: links.leafz(node, _decode(body, links.LeafzOptions)),
+    "ACCOUNTZ": lambda node, body: accountz.accountz(
+        node, _decode(body, accountz.AccountzOptions)
+    ),
+    "JSZ": lambda node, body: _jsz(node, _decode(body, jsz.JszOptions)),
+    "HEALTHZ": lambda node, body: healthz.healthz(node, _decode(body, healthz.HealthzOptions)),
+    "IPQUEUESZ": lambda node, body: {},
+    "RAFTZ": lambda node, body: {},
+}
+"""Requests to one node or to all: what comes back as `data`."""
+
+COMMANDS: dict[str, Answer] = {"KICK": _kick, "LDM": _send_away, "RELOAD": _reload}
+"""Requests to one node that change something."""
+
+
+def _jsz(node: "Node", options: jsz.JszOptions) -> dict[str, Any]:
+    if options.leader_only and node.jetstream is None:
+        raise SkipError
+    return jsz.jsz(node, options)
+
+
+def account_answer(node: "Node", account: str, name: str, payload: bytes) -> Any:
+    """`$SYS.REQ.ACCOUNT.<account>.<name>`. Raises MonitorError or SkipError."""
+    if name == "CONNZ":
+        options = _decode(payload, connz.ConnzOptions)
+        options.acc = "" if account == "PING" else account
+        return connz.connz(node, options)
+    if name == "STATZ":
+        wanted = _decode(payload, accstatz.AccstatzOptions)
+        if account != "PING":
+            wanted.accounts = [account]
+        answer = accstatz.accstatz(node, wanted)
+        if not answer["account_statz"] and not wanted.include_unused:
+            raise SkipError
+        return answer
+    if account == "PING":
+        raise SkipError
+    if name == "SUBSZ":
+        subs = _decode(payload, subsz.SubszOptions)
+        subs.account, subs.subscriptions = account, True
+        return subsz.subsz(node, subs)
+    if name == "LEAFZ":
+        leafs = _decode(payload, links.LeafzOptions)
+        leafs.account = account
+        return links.leafz(node, leafs)
+    if name == "JSZ":
+        return jsz.account_detail(node, account, _decode(payload, jsz.JszOptions))
+    if name == "INFO":
+        return accountz.account_info(node, account)
+    raise SkipError
+
+
+class Responder:
+    """Wraps answers for the wire, and sends them."""
+
+    def __init__(self, node: "Node", info: ServerInfo) -> None:
+        self._node = node
+        self._info = info
+
+    def respond(
+        self, account: Any, reply: bytes, headers: bytes, payload: bytes, answer: Answer
+    ) -> None:
+        """Answer one request, unless it has no reply subject or means other nodes."""
+        if not reply:
+            return
+        body: dict[str, Any] = {}
+        try:
+            if not _decode(payload, Filter).selects(self._node):
+                return
+            data = answer(self._node, payload)
+            if data is not None:
+                body["data"] = data
+        except SkipError:
+            return
+        except MonitorError as error:
+            body["error"] = {"code": SERVER_ERROR, "description": str(error)}
+        except msgspec.MsgspecError as error:
+            body["error"] = {"code": BAD_REQUEST, "description": str(error)}
+        self._send(account, reply, headers, {"server": self._info.next(), **body})
+
+    def respond_statsz(self, account: Any, reply: bytes, headers: bytes, payload: bytes) -> None:
+        """Answer a request for statistics, which have a shape of their own."""
+        if not reply:
+            return
+        body: dict[str, Any]
+        try:
+            if not _decode(payload, Filter).selects(self._node):
+                return
+            body = {"statsz": statsz(self._node)}
+        except msgspec.MsgspecError as error:
+            body = {"error": {"code": BAD_REQUEST, "description": str(error)}}
+        self._send(account, reply, headers, {"server": self._info.next(), **body})
+
+    def respond_id(self, account: Any, reply: bytes) -> None:
+        """Answer with the node's name and id."""
+        node = self._node
+        body = {"name": node.server_name, "host": node.facts.host, "id": node.server_id}
+        if reply:
+            account.send(reply, msgspec.json.encode(body))
+
+    def _send(self, account: Any, reply: bytes, headers: bytes, body: dict[str, Any]) -> None:
+        payload = msgspec.json.encode(body)
+        if len(payload) >= _GZIP_BYTES_MIN and _accepts_gzip(headers):
+            account.send(reply, gzip.compress(payload), b"", _GZIP_HEADERS)
+        else:
+            account.send(reply, payload)
+
+
+def _accepts_gzip(headers: bytes) -> bool:
+    for line in headers.lower().split(b"\r\n"):
+        if line.startswith(b"accept-encoding:"):
+            return b"gzip" in line
+    return False

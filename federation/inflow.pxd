@@ -1,0 +1,39 @@
+# The receiving end of a mirror or source. See inflow.py.
+from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.jetstream.stream cimport Stream
+
+cdef class Cursors(Task):
+    cdef object log                     # storage.commit_log.CommitLog
+    cdef list dirty
+    cdef int note(self, Inflow inflow) except -1
+
+cdef class Afterwards(Task):
+    cdef Stream stream
+    cdef public list inflows
+
+cdef class Inflow(Sink):
+    cdef public Stream stream
+    cdef public Kernel kernel
+    cdef public object feed             # feed.Feed: decides; told of gaps and failures
+    cdef public bint mirror
+    cdef public bytes consumer          # name of the consumer that is listened to
+    cdef public unsigned long long sseq     # origin's sequence of the last message taken
+    cdef public unsigned long long dseq     # deliveries of this consumer
+    cdef public long long pending       # messages behind the last one, as the origin said
+    cdef public long long heard_ns      # last sign of life of the consumer
+    cdef public unsigned long long messages
+    cdef public unsigned long long bytes_taken
+    cdef public Endpoint via            # where the last message came from; None: this node
+    cdef public list transforms         # edge.subjects.transform.Transform
+    cdef public bytes head              # `Nats-Stream-Source: <origin> `
+    cdef public bytes middle            # ` <filter> <destination> `
+    cdef public str identity            # of the origin; "" while unknown
+    cdef public Cursors cursors         # None: nothing is kept
+    cdef public bytes owner             # whose state the cursor is
+    cdef public bytes key
+    cdef bint noted
+    cdef list owed                      # flow control answers: (local sequence, reply, dseq, sseq)
+    cdef int control(self, Msg* m) except -1
+    cdef int take(self, Msg* m, unsigned long long sseq, long long timestamp) except -1
+    cdef int release(self, unsigned long long committed) except -1
+    cdef bytes cursor(self)

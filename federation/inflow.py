@@ -1,0 +1,322 @@
+"""What a mirror or source receives: one sink on the deliver subject of a consumer on the origin.
+
+Every delivery carries the origin's sequence and time in its reply (ADR-15). A mirror stores under
+the same sequence; a source stores anew and writes the origin's sequence into a header of the same
+record, so that data and cursor cannot be torn apart. Lost deliveries show as a gap in the
+consumer's own sequence; deleted messages as a gap in the stream's alone.
+"""
+
+import logging
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.conn import Conn
+from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Endpoint, Msg, Sink, Task
+from cython.cimports.headwater.edge.jetstream.stream import Stream
+from cython.cimports.headwater.edge.subjects.transform import Transform
+from cython.cimports.headwater.edge.wire.numbers import take_number
+from cython.cimports.libc.string import memchr, memcmp
+
+from headwater.edge.storage.errors import StoreError
+
+log = logging.getLogger("headwater.upstream")
+
+SOURCE_HEADER = b"Nats-Stream-Source: "
+# Headers of the origin's own publishers and of earlier hops that must not act here.
+DROPPED = (b"Nats-Expected-", b"Nats-Batch-")
+DROPPED_BY_SOURCES = (*DROPPED, b"Nats-Stream-Source:")
+
+# Tokens of an ack subject: without and with domain and account hash; the latter may have more.
+TOKENS_V1 = cython.declare(cython.int, 9)
+TOKENS_V2 = cython.declare(cython.int, 11)
+TOKENS_MAX = cython.declare(cython.int, 16)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def has_dropped(block: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether some line of a header block may have to go."""
+    at: cython.p_const_uchar = block
+    left: cython.Py_ssize_t = n
+    while left > 5:
+        at = cython.cast(cython.p_const_uchar, memchr(at, 10, left))
+        if at == cython.NULL:
+            return False
+        at += 1
+        left = n - (at - block)
+        if left > 8 and memcmp(at, cython.cast(cython.p_const_char, b"Nats-"), 5) == 0 and (
+            at[5] == 69 or at[5] == 66 or at[5] == 83
+        ):
+            return True
+    return False
+
+
+def cleaned(block: bytes, dropped: tuple) -> bytes:
+    """A header block without the headers that begin so; b"" when none is left."""
+    kept: list = [line for line in block.split(b"\r\n") if not line.startswith(dropped)]
+    if len([line for line in kept if line]) <= 1:
+        return b""
+    return b"\r\n".join(kept)
+
+
+@cython.cclass
+class Cursors(Task):
+    """Keeps the cursors that moved in a turn; runs before the log ends its batch."""
+
+    def __init__(self, log: object):
+        self.log = log
+        self.dirty = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note(self, inflow: Inflow) -> cython.int:
+        """Keep the cursor of `inflow` at the end of this turn."""
+        if not inflow.noted:
+            inflow.noted = True
+            self.dirty.append(inflow)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        inflow: Inflow
+        batch: list
+        if not self.dirty:
+            return 0
+        batch = self.dirty
+        self.dirty = []
+        for item in batch:
+            inflow = item
+            inflow.noted = False
+            try:
+                self.log.put_state(inflow.owner, inflow.key, inflow.cursor())
+            except StoreError as error:
+                # The header of the last message holds the same cursor.
+                log.error("cursor of stream %s is not kept: %s", inflow.stream.name, error)
+        return 0
+
+
+@cython.cclass
+class Afterwards(Task):
+    """Stands between a store and its stream: first the stream acts on what became durable, then
+    the flow control answers that waited for it are sent."""
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+        self.inflows = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        self.stream.run()
+        for item in self.inflows:
+            cython.cast(Inflow, item).release(self.stream.store.committed)
+        return 0
+
+
+@cython.cclass
+class Inflow(Sink):
+    """One consumer of an origin, as its receiver sees it. A new one is made for every consumer."""
+
+    def __init__(self, stream: Stream, feed: object, subject: bytes, consumer: bytes):
+        Sink.__init__(self, subject)
+        self.stream = stream
+        self.kernel = stream.kernel
+        self.feed = feed
+        self.consumer = consumer
+        self.heard_ns = stream.kernel.clock()
+        self.transforms = []
+        self.head = self.middle = b""
+        self.identity = ""
+        self.owed = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Take a delivery, a heartbeat or a flow control request."""
+        starts: cython.Py_ssize_t[17]
+        count: cython.int = 1
+        base: cython.int
+        i: cython.Py_ssize_t
+        sseq: cython.longlong
+        dseq: cython.longlong
+        reply: cython.p_const_uchar = m.reply
+        if self.closed:
+            return 0
+        self.heard_ns = self.kernel.now_ns
+        self.via = origin
+        if (
+            m.header_len == m.size
+            and m.size >= 14
+            and memcmp(m.body, cython.cast(cython.p_const_char, b"NATS/1.0 100"), 12) == 0
+        ):
+            return self.control(m)
+        starts[0] = 0
+        for i in range(m.reply_len):
+            if reply[i] == 46 and count < TOKENS_MAX:
+                starts[count] = i + 1
+                count += 1
+        starts[count] = m.reply_len + 1
+        if count != TOKENS_V1 and count < TOKENS_V2:
+            return 1
+        base = 2 if count == TOKENS_V1 else 4
+        if (
+            starts[base + 2] - starts[base + 1] - 1 != PyBytes_GET_SIZE(self.consumer)
+            or memcmp(
+                reply + starts[base + 1],
+                PyBytes_AS_STRING(self.consumer),
+                PyBytes_GET_SIZE(self.consumer),
+            )
+            != 0
+            or starts[base + 3] - starts[base + 2] != 2
+            or reply[starts[base + 2]] != 49
+        ):
+            # Of an earlier consumer, or delivered before.
+            return 1
+        sseq = take_number(reply + starts[base + 3], starts[base + 4] - starts[base + 3] - 1)
+        dseq = take_number(reply + starts[base + 4], starts[base + 5] - starts[base + 4] - 1)
+        if sseq <= 0 or dseq <= 0:
+            return 1
+        if cython.cast(cython.ulonglong, dseq) != self.dseq + 1:
+            if cython.cast(cython.ulonglong, dseq) > self.dseq:
+                self.feed.gap(self)
+            return 1
+        if cython.cast(cython.ulonglong, sseq) > self.sseq:
+            i = starts[base + 5]
+            if not self.take(m, sseq, take_number(reply + i, starts[base + 6] - i - 1)):
+                return 1
+            self.sseq = sseq
+        self.dseq = dseq
+        i = starts[base + 6]
+        self.pending = max(0, take_number(reply + i, starts[base + 7] - i - 1))
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def take(
+        self,
+        m: cython.pointer(Msg),
+        sseq: cython.ulonglong,
+        timestamp: cython.longlong,
+    ) -> cython.int:
+        """Store one message; 0 when it could not be stored and the feed has been told."""
+        copy: Msg = m[0]
+        body: bytes
+        subject: bytes = None
+        extra: bytes = None
+        if m.shown_len:
+            copy.subject = m.shown
+            copy.subject_len = m.shown_len
+        copy.reply_len = copy.shown_len = 0
+        if m.header_len and has_dropped(m.body, m.header_len):
+            body = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.size)
+            block: bytes = cleaned(
+                body[: m.header_len], DROPPED if self.mirror else DROPPED_BY_SOURCES
+            )
+            body = block + body[m.header_len :]
+            copy.header_len = PyBytes_GET_SIZE(block)
+            copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+            copy.size = PyBytes_GET_SIZE(body)
+        if not self.mirror:
+            extra = b"%b%d%b%b%b\r\n" % (
+                self.head,
+                sseq,
+                self.middle,
+                PyBytes_FromStringAndSize(
+                    cython.cast(cython.p_char, copy.subject), copy.subject_len
+                ),
+                b" " + self.identity.encode() if self.identity else b"",
+            )
+            timestamp = 0
+        for item in self.transforms:
+            subject = cython.cast(Transform, item).apply(copy.subject, copy.subject_len)
+            if subject is not None:
+                copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+                copy.subject_len = PyBytes_GET_SIZE(subject)
+                break
+        if not self.mirror and self.stream.transform is not None:
+            changed: bytes = self.stream.transform.apply(copy.subject, copy.subject_len)
+            if changed is not None:
+                copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(changed))
+                copy.subject_len = PyBytes_GET_SIZE(changed)
+        try:
+            self.stream.append_import(
+                cython.address(copy), max(0, timestamp), sseq if self.mirror else 0, extra
+            )
+        except StoreError as error:
+            self.feed.failed(self, str(error))
+            return 0
+        self.messages += 1
+        self.bytes_taken += m.size
+        if not self.mirror and self.cursors is not None:
+            self.cursors.note(self)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def control(self, m: cython.pointer(Msg)) -> cython.int:
+        """A heartbeat, or a request to confirm what was received so far."""
+        block: bytes
+        reply: bytes
+        if m.reply_len:
+            reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
+            self.owed.append((self.stream.store.last_seq, reply, self.dseq, self.sseq))
+            self.release(self.stream.store.committed)
+            return 1
+        block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
+        self.feed.heartbeat(self, block)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def release(self, committed: cython.ulonglong) -> cython.int:
+        """Confirm what has become durable: the origin may forget it then."""
+        while self.owed:
+            sequence, reply, dseq, sseq = self.owed[0]
+            if sequence > committed and not self.closed:
+                return 0
+            del self.owed[0]
+            if not self.closed:
+                self.confirm(reply, dseq, sseq)
+        return 0
+
+    def confirm(self, reply: bytes, dseq: int, sseq: int) -> None:
+        """Answer a flow control request."""
+        self.stream.account.send(
+            reply,
+            b"",
+            b"",
+            b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (dseq, sseq),
+        )
+
+    @cython.cfunc
+    def cursor(self) -> bytes:
+        """The cursor as it is kept."""
+        return b'{"seq":%d,"local":%d,"identity":"%b"}' % (
+            self.sseq,
+            self.stream.store.last_seq,
+            self.identity.encode(),
+        )
+
+    def keep_cursor(self) -> None:
+        """Keep the cursor now, for what moved it without a message."""
+        if self.cursors is not None:
+            self.cursors.note(self)
+            self.kernel.kick()
+
+    def receiving(self) -> bool:
+        """Whether a message is on its way over the link by which the last one came."""
+        conn: Conn
+        if self.via is None or self.via.kind != KIND_LEAF or self.via.closed:
+            return False
+        conn = cython.cast(Conn, self.via)
+        return conn.held_len > 0
+
+    def cut(self) -> bool:
+        """Whether the link by which the last message came has ended."""
+        return self.via is not None and self.via.closed

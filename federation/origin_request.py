@@ -1,0 +1,262 @@
+"""What is asked of an origin, and how the answers are read. Sans-IO.
+
+A mirror or source asks for a hidden push consumer on its origin (JetStream API, ADR-59 and
+ADR-60), the newest way first: a server that does not know a field or a level refuses, and the same
+is asked in the next older form. A named consumer of the origin is reset instead of created.
+"""
+
+import secrets
+import string
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.models import StreamSource
+from headwater.edge.jetstream.name_hash import name_hash
+
+SECOND = 1_000_000_000
+
+HEARTBEAT_S = 1.0
+"""How often an idle consumer must show that it lives."""
+
+INACTIVE_S = 10.0
+"""After this long without a receiver the origin forgets the consumer."""
+
+ACK_WAIT_S = 22 * 3600
+"""Never reached: deliveries are not acknowledged one by one."""
+
+UNSUPPORTED = (10185, 10025)
+"""Error codes of an origin that does not know a level or a field of the request."""
+
+IDENTITY_MISMATCH = 10225
+CONSUMER_NOT_FOUND = 10014
+STREAM_NOT_FOUND = 10059
+
+_LETTERS = string.ascii_letters + string.digits
+_SUFFIX_LENGTH = 8
+
+
+def random_token() -> str:
+    """Eight random letters and digits, for names and subjects that must not collide."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(_SUFFIX_LENGTH))
+
+
+def source_parts(source: StreamSource) -> tuple[str, str, str]:
+    """(origin, filter, destination) that tell one source of a stream from the others."""
+    name = source.name
+    if source.external is not None:
+        name += f":{name_hash(source.external.api)}"
+    if source.consumer is not None:
+        name += f":C={name_hash(source.consumer.name)}"
+    if not source.subject_transforms:
+        return name, source.filter_subject or ">", ">"
+    return (
+        name,
+        "\f".join(item.src or ">" for item in source.subject_transforms),
+        "\f".join(item.dest or ">" for item in source.subject_transforms),
+    )
+
+
+def parse_source_header(value: str) -> tuple[str, int, str]:
+    """(source name as of `source_parts` joined by blanks, sequence, identity) of a header.
+
+    The name is empty for the oldest form, which says only the stream; the sequence is 0 for a text
+    that makes no sense.
+    """
+    fields = value.split(" ")
+    if len(fields) < 4 or not fields[1].isdigit():
+        return "", 0, ""
+    identity = fields[5] if len(fields) >= 6 else ""
+    return " ".join((fields[0], fields[2], fields[3])), int(fields[1]), identity
+
+
+class Start(msgspec.Struct, kw_only=True):
+    """Where the origin is to begin."""
+
+    sequence: int = 0
+    """First sequence wanted; 0 for the beginning, or for `time`."""
+    time: str = ""
+    """RFC 3339."""
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What the origin said to a request for a consumer."""
+
+    name: str = ""
+    deliver_subject: str = ""
+    delivered: int = 0
+    """Stream sequence before the first delivery."""
+    pending: int = 0
+    ack_policy: str = ""
+    code: int = 0
+    """Error code; 0 when the consumer is there."""
+    error: dict[str, Any] | None = None
+    identity: str = ""
+
+
+class OriginRequest:
+    """The request for one consumer, in the form that is to be tried next."""
+
+    def __init__(
+        self, source: StreamSource, *, mirror: bool, stream: str, account: str, domain: str,
+        start: Start, identity: str = "", twins: bool = False,
+    ) -> None:
+        """`twins` says that the stream has several sources with this origin."""
+        self.source = source
+        self.mirror = mirror
+        self.identity = identity
+        self.start = start
+        label = f"{stream} {account}" + (f" {domain}" if domain else "")
+        if twins:
+            label += " " + " ".join(source_parts(source))
+        self._base = f"JS_{'MIRROR' if mirror else 'SRC'}_{name_hash(label)}"
+        kind = "mirror" if mirror else "src"
+        self._metadata = {f"_nats.{kind}.stream": stream, f"_nats.{kind}.acc": account}
+        if domain:
+            self._metadata[f"_nats.{kind}.domain"] = domain
+        self._level = 4 if mirror else 5
+        self._name = self._base
+
+    @property
+    def durable(self) -> bool:
+        """Whether a consumer that exists is reset instead of a new one made."""
+        return self.source.consumer is not None
+
+    def prefixed(self, tail: str) -> str:
+        """An API subject of the origin: `tail` behind its prefix."""
+        external = self.source.external
+        prefix = external.api if external is not None and external.api else "$JS.API"
+        return f"{prefix}.{tail}".replace("..", ".")
+
+    def subject(self) -> str:
+        """Where the request goes."""
+        named = self.source.consumer
+        if named is not None:
+            return self.prefixed(f"CONSUMER.RESET.{self.source.name}.{named.name}")
+        only = self._single_filter()
+        if only:
+            return self.prefixed(f"CONSUMER.CREATE.{self.source.name}.{self._name}.{only}")
+        return self.prefixed(f"CONSUMER.CREATE.{self.source.name}")
+
+    def info_subject(self) -> str:
+        """Where the origin tells of itself."""
+        return self.prefixed(f"STREAM.INFO.{self.source.name}")
+
+    def consumer_info_subject(self, consumer: str) -> str:
+        """Where the origin tells of a consumer."""
+        return self.prefixed(f"CONSUMER.INFO.{self.source.name}.{consumer}")
+
+    def headers(self) -> bytes:
+        """The request's header block."""
+        if not self._level:
+            return b""
+        lines = [f"Nats-Required-Api-Level: {self._level}"]
+        if self._level >= 5:
+            lines.append(f"Nats-Stream-Identity: {self.identity}")
+        return ("NATS/1.0\r\n" + "".join(f"{line}\r\n" for line in lines) + "\r\n").encode()
+
+    def body(self) -> bytes:
+        """The request's body."""
+        if self.durable:
+            return b""
+        config: dict[str, Any] = {
+            "name": self._name,
+            "deliver_subject": self._deliver_subject(),
+            "ack_policy": "none",
+            "ack_wait": ACK_WAIT_S * SECOND,
+            "max_deliver": 1,
+            "idle_heartbeat": int(HEARTBEAT_S * SECOND),
+            "flow_control": True,
+            "direct": True,
+            "inactive_threshold": int(INACTIVE_S * SECOND),
+            "replay_policy": "instant",
+            "num_replicas": 0,
+            "metadata": self._metadata,
+            **self._start_fields(),
+            **self._filter_fields(),
+        }
+        if self._level:
+            config["sourcing"] = True
+        return msgspec.json.encode(
+            {"stream_name": self.source.name, "config": config, "action": ""}
+        )
+
+    def downgrade(self, code: int) -> bool:
+        """After a refusal with `code`: whether there is an older form to try. It is set then."""
+        if code not in UNSUPPORTED or not self._level:
+            return False
+        self._level = 4 if self._level == 5 else 0
+        if not self._level:
+            self._name = f"{self._base}_{random_token()}"
+        return True
+
+    def read(self, headers: bytes, payload: bytes) -> Answer:
+        """The origin's answer. One that cannot be read counts as an error."""
+        try:
+            fields = msgspec.json.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            fields = None
+        if not isinstance(fields, dict):
+            return _refused(10025, "the origin's answer is not JSON")
+        error = fields.get("error")
+        if isinstance(error, dict):
+            code = error.get("err_code") or error.get("code") or 1
+            return Answer(code=int(code), error=error, identity=_identity(headers))
+        config = fields.get("config")
+        delivered = fields.get("delivered")
+        if not isinstance(config, dict) or not isinstance(delivered, dict):
+            return _refused(1, "the origin's answer describes no consumer")
+        named = self.source.consumer
+        return Answer(
+            name=str(fields.get("name") or ""),
+            deliver_subject=named.deliver_subject
+            if named is not None
+            else str(config.get("deliver_subject") or ""),
+            delivered=int(delivered.get("stream_seq") or 0),
+            pending=int(fields.get("num_pending") or 0),
+            ack_policy=str(config.get("ack_policy") or ""),
+            identity=_identity(headers),
+        )
+
+    def _deliver_subject(self) -> str:
+        letter = "M" if self.mirror else "S"
+        external = self.source.external
+        prefix = external.deliver if external is not None and external.deliver else "$JS"
+        return f"{prefix}.{letter}.{random_token()}".replace("..", ".")
+
+    def _start_fields(self) -> dict[str, Any]:
+        if self.start.time:
+            return {"deliver_policy": "by_start_time", "opt_start_time": self.start.time}
+        if self.start.sequence > 0:
+            return {
+                "deliver_policy": "by_start_sequence",
+                "opt_start_seq": self.start.sequence,
+            }
+        return {"deliver_policy": "all"}
+
+    def _filters(self) -> list[str]:
+        if self.source.filter_subject:
+            return [self.source.filter_subject]
+        return [item.src or ">" for item in self.source.subject_transforms]
+
+    def _single_filter(self) -> str:
+        filters = self._filters()
+        return filters[0] if len(filters) == 1 else ""
+
+    def _filter_fields(self) -> dict[str, Any]:
+        filters = self._filters()
+        if len(filters) == 1:
+            return {"filter_subject": filters[0]}
+        return {"filter_subjects": filters} if filters else {}
+
+
+def _refused(code: int, text: str) -> Answer:
+    return Answer(code=code, error={"code": 500, "err_code": code, "description": text})
+
+
+def _identity(headers: bytes) -> str:
+    for line in headers.split(b"\r\n"):
+        key, _, value = line.partition(b":")
+        if key.lower() == b"nats-stream-identity":
+            return value.strip().decode("ascii", "replace")
+    return ""

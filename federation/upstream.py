@@ -1,0 +1,200 @@
+"""Mirrors and sources of a node: the driver of each stream, and what all of them share."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.broker.account import Account
+from headwater.edge.jetstream.consumer_state import log_of
+from headwater.edge.jetstream.models import SourceInfo, StreamSource
+from headwater.edge.jetstream.stream import Stream
+from headwater.federation.feed import Feed
+from headwater.federation.inflow import SOURCE_HEADER, Afterwards, Cursors, Inflow
+from headwater.federation.origin_request import parse_source_header
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+log = logging.getLogger("headwater.upstream")
+
+SETUPS_MAX = 32
+"""Consumers that are asked for at the same time, over all streams."""
+
+SCAN_MAX = 100_000
+"""Messages looked at for a source's cursor when none was kept."""
+
+STATE_PREFIX = b"upstream/"
+
+
+class Cursor(msgspec.Struct):
+    """How far an origin has been taken."""
+
+    seq: int = 0
+    local: int = 0
+    """Last sequence of this stream when the cursor was kept."""
+    identity: str = ""
+
+
+class Upstreams:
+    """Makes the drivers of a node's streams; `make` is JetStream's upstream factory."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.domain: str = node.options.jetstream.domain
+        self.setups = asyncio.Semaphore(SETUPS_MAX)
+        self.scan_max = SCAN_MAX
+        self.drivers: list[Upstream] = []
+        self._cursors: Cursors | None = None
+        self._noted: dict[tuple[str, str], Cursor] = {}
+
+    def start(self) -> None:
+        """Plug into JetStream; streams that were recovered before get their drivers now."""
+        jetstream = self.node.jetstream
+        jetstream.upstream_factory = self.make
+        for account in self.node.accounts.values():
+            if account.jetstream is None:
+                continue
+            for stream in account.jetstream.streams.values():
+                if stream.upstream is None and (stream.config.mirror or stream.config.sources):
+                    stream.upstream = self.make(stream)
+
+    def make(self, stream: Stream) -> "Upstream":
+        """The driver of one stream, at work."""
+        made = Upstream(self, stream)
+        self.drivers.append(made)
+        made.start()
+        return made
+
+    def forget(self, driver: "Upstream") -> None:
+        """A driver has ended."""
+        self.drivers = [each for each in self.drivers if each is not driver]
+
+    def link_up(self, account: Account) -> None:
+        """A leaf link of an account came up: what waits for its origin tries at once."""
+        for driver in self.drivers:
+            if driver.stream.account is account:
+                driver.kick()
+
+    def stop(self) -> None:
+        """End all drivers."""
+        for driver in list(self.drivers):
+            driver.stop()
+
+    def status(self) -> list[dict[str, Any]]:
+        """Facts of every mirror and source."""
+        return [feed.status() for driver in self.drivers for feed in driver.feeds]
+
+    # --- cursors ----------------------------------------------------
+
+    def cursor(self, stream: Stream, name: str, mirror: bool) -> Cursor:
+        """The cursor that was kept for a mirror or source of a stream."""
+        noted = self._noted.get((stream.incarnation, name))
+        if noted is not None:
+            return noted
+        kept = log_of(stream)
+        if kept is None:
+            return Cursor()
+        states = kept.states(bytes.fromhex(stream.incarnation))
+        value = states.get(STATE_PREFIX + name.encode(), (None, []))[0]
+        if value is None:
+            return Cursor()
+        try:
+            return msgspec.json.decode(value, type=Cursor)
+        except msgspec.DecodeError as error:
+            log.error("the cursor of %r in stream %s is unreadable: %s", name, stream.name, error)
+            return Cursor()
+
+    def bind(self, inflow: Inflow, name: str) -> None:
+        """Have the cursor of an inflow kept with its data."""
+        kept = log_of(inflow.stream)
+        if kept is None:
+            return
+        if self._cursors is None:
+            self._cursors = Cursors(kept)
+            inflow.stream.kernel.enders.insert(0, self._cursors)
+        inflow.cursors = self._cursors
+        inflow.owner = bytes.fromhex(inflow.stream.incarnation)
+        inflow.key = STATE_PREFIX + name.encode()
+
+    def note_cursor(self, stream: Stream, name: str, sequence: int, identity: str) -> None:
+        """Remember a cursor for as long as this process lives."""
+        self._noted[(stream.incarnation, name)] = Cursor(
+            sequence, stream.store.last_seq, identity
+        )
+
+    def keep_cursor(
+        self, stream: Stream, name: str, mirror: bool, sequence: int, identity: str
+    ) -> None:
+        """Keep a cursor that moved without a message."""
+        self.note_cursor(stream, name, sequence, identity)
+        kept = log_of(stream)
+        if kept is not None:
+            kept.put_state(
+                bytes.fromhex(stream.incarnation),
+                STATE_PREFIX + name.encode(),
+                msgspec.json.encode(Cursor(sequence, stream.store.last_seq, identity)),
+            )
+            stream.kernel.kick()
+
+
+class Upstream:
+    """The mirror or the sources of one stream."""
+
+    def __init__(self, manager: Upstreams, stream: Stream) -> None:
+        self.manager = manager
+        self.stream = stream
+        config = stream.config
+        if config.mirror is not None:
+            self.feeds = [Feed(self, config.mirror, mirror=True)]
+        else:
+            self.feeds = [Feed(self, source, mirror=False) for source in config.sources]
+        self._afterwards = Afterwards(stream)
+
+    def start(self) -> None:
+        """Begin."""
+        self.stream.store.listener = self._afterwards
+        for feed in self.feeds:
+            feed.start()
+
+    def stop(self) -> None:
+        """End; the stream's data and cursors stay."""
+        for feed in self.feeds:
+            feed.stop()
+        if self.stream.store.listener is self._afterwards:
+            self.stream.store.listener = self.stream
+        self.manager.forget(self)
+
+    def kick(self) -> None:
+        """A way to the origins may be there again."""
+        for feed in self.feeds:
+            feed.kick()
+
+    def info(self, source: StreamSource) -> SourceInfo | None:
+        """How far the mirror or a source is; None for one that is not driven here."""
+        for feed in self.feeds:
+            if feed.source == source:
+                return feed.info()
+        return None
+
+    def has_twins(self, source: StreamSource) -> bool:
+        """Whether several sources have the same origin."""
+        return sum(1 for feed in self.feeds if feed.source.name == source.name) > 1
+
+    def source_of(self, headers: bytes) -> tuple[str, int, str]:
+        """Which source a stored message came from: (name, sequence there, identity)."""
+        for line in headers.split(b"\r\n"):
+            if line.startswith(SOURCE_HEADER):
+                return parse_source_header(
+                    line[len(SOURCE_HEADER) :].strip(b" ").decode("utf-8", "replace")
+                )
+        return "", 0, ""
+
+    def add_inflow(self, inflow: Inflow) -> None:
+        """Send its confirmations when data becomes durable."""
+        self._afterwards.inflows.append(inflow)
+
+    def drop_inflow(self, inflow: Inflow) -> None:
+        """Send nothing more for it."""
+        self._afterwards.inflows.remove(inflow)

@@ -1,0 +1,147 @@
+"""A node's JetStream without sockets: one account, memory storage, and clients that are callbacks."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.conf.options import AccountJetStreamOptions
+from headwater.edge.jetstream.account_js import AccountJetStream
+from headwater.edge.jetstream.usage import Usage
+from headwater.edge.storage.memory import MemoryStore
+
+
+class Got:
+    """One message that a client received."""
+
+    def __init__(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
+        self.subject = subject.decode()
+        self.reply = reply.decode()
+        self.headers = headers
+        self.payload = payload
+
+    @property
+    def status(self) -> str:
+        """Status line without the protocol's name, empty for a message."""
+        line = self.headers.split(b"\r\n")[0].decode()
+        return "" if self.reply.startswith("$JS.ACK.") else line.removeprefix("NATS/1.0 ")
+
+    @property
+    def numbers(self) -> list[int]:
+        """Deliveries, stream sequence, consumer sequence, time, pending."""
+        return [int(token) for token in self.reply.split(".")[4:]]
+
+
+class World:
+    """The node."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.kernel = Kernel(loop)
+        self.account = Account("A", self.kernel)
+        node: Any = SimpleNamespace(
+            kernel=self.kernel,
+            domain="",
+            strict=True,
+            usage={"memory": Usage("memory"), "file": Usage("file")},
+            window_max_ns=0,
+            batch_limits=None,
+            direct_bytes_max=1 << 20,
+            upstream_factory=None,
+            storage=None,
+            saver=None,
+            advisories=SimpleNamespace(stream_action=lambda stream, action: None),
+            create_store=lambda account, config, meta: (MemoryStore(self.kernel), None),
+            delete_store=lambda account, stream: None,
+            durable=lambda stream: None,
+            sweep=lambda stream: stream.sweep_some(1, 1 << 30),
+        )
+        from headwater.edge.jetstream.api import routes
+
+        node.routes = routes
+        self.js = AccountJetStream(node, self.account, AccountJetStreamOptions())
+        self.js.listen()
+        self.sinks: list[CallbackSink] = []
+
+    def listen(self, subject: str, queue: str | None = None) -> list[Got]:
+        """Subscribe; messages are appended to the list that is returned."""
+        found: list[Got] = []
+
+        def take(
+            subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: object
+        ) -> None:
+            found.append(Got(subject, reply, headers, payload))
+
+        sink = CallbackSink(subject.encode(), take, queue.encode() if queue else None)
+        self.account.insert(sink)
+        self.sinks.append(sink)
+        return found
+
+    def leave(self, subject: str) -> None:
+        """End the subscriptions of `subject`."""
+        for sink in self.sinks:
+            if sink.subject == subject.encode():
+                self.account.remove(sink)
+
+    def send(self, subject: str, payload: str | bytes = b"", reply: str = "") -> int:
+        """Publish and finish the turn."""
+        body = payload.encode() if isinstance(payload, str) else payload
+        count = self.account.send(subject.encode(), body, reply.encode())
+        self.kernel.turn()
+        return int(count)
+
+    async def ask(self, what: str, body: Any = None) -> Any:
+        """One API request; the answer as a dictionary."""
+        reply = f"_R.{len(self.sinks)}"
+        found = self.listen(reply)
+        self.send(f"$JS.API.{what}", json.dumps(body) if body is not None else "", reply)
+        await self.until(lambda: bool(found))
+        self.leave(reply)
+        return json.loads(found[0].payload)
+
+    async def until(self, done: Callable[[], bool], seconds: float = 5.0) -> None:
+        """Let the loop run until something is true."""
+        end = asyncio.get_running_loop().time() + seconds
+        while not done():
+            assert asyncio.get_running_loop().time() < end, "it did not happen in time"
+            await asyncio.sleep(0.001)
+            self.kernel.turn()
+
+    async def stream(self, name: str = "S", **config: Any) -> Any:
+        """Make a stream; returns it."""
+        config = {"name": name, "subjects": ["a.>"], "storage": "memory", **config}
+        answer = await self.ask(f"STREAM.CREATE.{name}", config)
+        assert "error" not in answer, answer
+        return self.js.streams[name]
+
+    async def consumer(self, name: str = "C", stream: str = "S", **config: Any) -> Any:
+        """Make a consumer; returns the answer."""
+        config = {"durable_name": name, "ack_policy": "explicit", **config}
+        body = {"stream_name": stream, "config": config}
+        return await self.ask(f"CONSUMER.CREATE.{stream}.{name}", body)
+
+    def pull(self, reply: str, body: Any = "", name: str = "C", stream: str = "S") -> None:
+        """Send a pull request."""
+        text = body if isinstance(body, str) else json.dumps(body)
+        self.send(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", text, reply)
+
+    async def info(self, name: str = "C", stream: str = "S") -> Any:
+        """Consumer info."""
+        return await self.ask(f"CONSUMER.INFO.{stream}.{name}")
+
+    def publish(self, count: int, subject: str = "a.{}") -> None:
+        """Publish numbered messages from 1 on."""
+        for i in range(1, count + 1):
+            self.account.send(subject.format(i).encode(), str(i).encode())
+        self.kernel.turn()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World(asyncio.get_running_loop())
+    yield made
+    made.js.close()
