@@ -89,7 +89,8 @@ def reload_node(node: "Node", options: Options) -> None:
     for name, read in _NOTED.items():
         if read(old) != read(options):
             log.info("Reloaded: %s", name)
-    log.info("Reloaded server configuration")
+    digest = f" ({options.config_digest})" if options.config_digest else ""
+    log.info("Reloaded server configuration%s", digest)
     node.kernel.kick()
 
 

@@ -217,9 +217,11 @@ class Sessions:
         except AuthError:
             conn.refuse("Authorization Violation", "Authentication Failure")
             return
-        if self._admit(conn, identity, again=True):
+        if self._admit(conn, identity, again=True) and conn.permissions is not None:
             for sub in list(conn.subs.values()):
-                if not self.may_subscribe(conn, sub.subject, sub.queue):
+                if not conn.permissions.can_subscribe(sub.subject, sub.queue):
+                    text = f"{_quoted(sub.subject)} (sid {_quoted(sub.sid)})"
+                    conn.warn(f"Permissions Violation for Subscription to {text}")
                     conn.drop_sub(sub)
 
     def _admit(self, conn: ClientConn, identity: Identity, *, again: bool = False) -> bool:

@@ -4,6 +4,7 @@ Sans-IO: the connection moves the bytes. `receive` takes ciphertext and gives pl
 reverse; both let the handshake advance.
 """
 
+import contextlib
 import ssl
 from collections.abc import Callable
 
@@ -37,6 +38,7 @@ class TLSFilter:
         self.plain = False
         self.begun = False
         self.ready = False
+        self._ended = False
 
     def receive(self, data: bytes) -> bytes:
         """Plaintext of what came in. Raises ConnectionError when the session is broken."""
@@ -69,9 +71,18 @@ class TLSFilter:
             except ssl.SSLWantReadError:
                 break
             if not part:
+                self._ended = True
                 break
             parts.append(part)
+        if self._ended and not parts:
+            self._say_goodbye()
         return b"".join(parts)
+
+    def _say_goodbye(self) -> None:
+        """The peer has closed the session: answer in kind, and end the connection."""
+        with contextlib.suppress(ssl.SSLError):
+            self.tls.unwrap()
+        raise ConnectionError("Client Closed")
 
     def send(self, data: bytes) -> bytes:
         """Bytes for the wire. Plaintext given before the handshake is done waits for it."""

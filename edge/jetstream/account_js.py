@@ -39,7 +39,6 @@ class AccountJetStream:
         self.name = account.name
         self.strict = node.strict
         self.streams: dict[str, Stream] = {}
-        self.creating: set[str] = set()
         self.api = ApiStats(level=API_LEVEL)
         self.limits = AccountLimits(
             max_memory=options.max_memory,
@@ -107,11 +106,8 @@ class AccountJetStream:
             pedantic=pedantic,
         )
 
-    def create(self, wanted: StreamConfig, pedantic: bool) -> tuple[Stream, Awaitable[None] | None]:
-        """Make a stream, or return the one that is the same already.
-
-        The awaitable (None: at once) is done when the stream is durable. Raises JetStreamError.
-        """
+    def create(self, wanted: StreamConfig, pedantic: bool) -> Stream:
+        """Make a stream, or return the one that is the same already. Raises JetStreamError."""
         self.check_count(wanted)
         config = stream_config.checked(wanted, self.scope(pedantic))
         if config.num_replicas > 1:
@@ -119,20 +115,18 @@ class AccountJetStream:
         existing = self.streams.get(config.name)
         if existing is not None:
             if stream_config.same_config(existing.config, config):
-                return existing, None
+                return existing
             raise errors.STREAM_NAME_EXIST.error()
         self.check_reservation(config, None)
         if self.overlapping(config.subjects, ""):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if (config.mirror or config.sources) and self.node.upstream_factory is None:
             raise errors.invalid_config("mirrors and sources are not available on this server")
-        stream, durable = stream_life.create(self, config, secrets.token_hex(16))
+        stream = stream_life.create(self, config, secrets.token_hex(16))
         self.node.advisories.stream_action(stream, "create")
-        return stream, durable
+        return stream
 
-    def update(
-        self, stream: Stream, wanted: StreamConfig, pedantic: bool
-    ) -> Awaitable[None] | None:
+    def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> None:
         """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""
         config = stream_config.checked_update(stream.config, wanted, self.scope(pedantic))
         self.check_reservation(config, stream.config)
@@ -140,9 +134,8 @@ class AccountJetStream:
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if config.sources and self.node.upstream_factory is None:
             raise errors.invalid_config("sources are not available on this server")
-        durable = stream_life.update(self, stream, config)
+        stream_life.update(self, stream, config)
         self.node.advisories.stream_action(stream, "modify")
-        return durable
 
     def delete(self, stream: Stream) -> Awaitable[None] | None:
         """Delete a stream with its consumers and data."""

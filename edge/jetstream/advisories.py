@@ -1,4 +1,4 @@
-"""Advisories of streams and of the API: JSON events below `$JS.EVENT.ADVISORY`, if anyone listens."""
+"""Advisories of streams: JSON events below `$JS.EVENT.ADVISORY`, sent if anyone listens."""
 
 from typing import Any
 

@@ -95,9 +95,7 @@ def routes() -> dict[str, Route]:
         "STREAM.MSG.DELETE": Route(api_stream.message_delete, "stream_msg_delete", 1, 1),
         "STREAM.SNAPSHOT": Route(api_stream.snapshot, "stream_snapshot", 1, 1),
         "STREAM.RESTORE": Route(api_stream.restore, "stream_restore", 1, 1),
-        "STREAM.LEADER.STEPDOWN": Route(
-            api_stream.not_clustered, "stream_leader_stepdown", 1, 1
-        ),
+        "STREAM.LEADER.STEPDOWN": Route(api_stream.not_clustered, "stream_leader_stepdown", 1, 1),
         "STREAM.PEER.REMOVE": Route(api_stream.not_clustered, "stream_remove_peer", 1, 1),
         "CONSUMER.LEADER.STEPDOWN": Route(
             api_stream.not_clustered, "consumer_leader_stepdown", 2, 2

@@ -153,12 +153,17 @@ def direct_body(stream: bytes, record: cython.pointer(Record)) -> bytes:
     subject = PyBytes_FromStringAndSize(
         cython.cast(cython.p_char, record.subject), record.subject_len
     )
-    lines = b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n\r\n" % (
-        stream,
-        subject,
-        record.sequence,
-        format_time(record.timestamp).encode(),
+    lines = (
+        b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n\r\n"
+        % (
+            stream,
+            subject,
+            record.sequence,
+            format_time(record.timestamp).encode(),
+        )
     )
-    return head + lines + PyBytes_FromStringAndSize(
-        body + record.header_len, record.size - record.header_len
+    return (
+        head
+        + lines
+        + PyBytes_FromStringAndSize(body + record.header_len, record.size - record.header_len)
     )

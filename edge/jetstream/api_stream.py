@@ -45,9 +45,7 @@ def account_info(
     return js.info()
 
 
-def create(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> Awaitable[StreamCreated]:
+def create(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamCreated:
     """STREAM.CREATE.<stream>"""
     wanted = decode(payload, StreamRequest, ctx.strict)
     stream_config.set_level(wanted)
@@ -59,22 +57,13 @@ def create(
         raise errors.invalid_config("stream configuration for create can not be sealed")
     if wanted.mirror_direct and wanted.mirror is None:
         raise errors.invalid_config("stream has no mirror but does have mirror direct")
-    stream, durable = js.create(wanted, wanted.pedantic)
-    return created(stream, durable)
-
-
-async def created(stream: Stream, durable: Awaitable[None] | None) -> StreamCreated:
-    """The answer to a create, once the stream is durable."""
-    if durable is not None:
-        await durable
+    stream = js.create(wanted, wanted.pedantic)
     info = stream_info(stream)
     fields = {name: getattr(info, name) for name in StreamInfo.__struct_fields__}
     return StreamCreated(**fields, did_create=True)
 
 
-def update(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> Awaitable[StreamInfo]:
+def update(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamInfo:
     """STREAM.UPDATE.<stream>"""
     wanted = decode(payload, StreamRequest, ctx.strict)
     stream_config.checked(plain(wanted), js.scope(wanted.pedantic))
@@ -82,8 +71,8 @@ def update(
         raise errors.STREAM_MISMATCH.error()
     stream = js.stream(tokens[0])
     stream_config.set_level(wanted)
-    durable = js.update(stream, wanted, wanted.pedantic)
-    return updated(js, stream, durable)
+    js.update(stream, wanted, wanted.pedantic)
+    return stream_info(stream, domain=js.node.domain)
 
 
 def plain(wanted: StreamConfig) -> StreamConfig:
@@ -91,18 +80,7 @@ def plain(wanted: StreamConfig) -> StreamConfig:
     return stream_config.copy_of(wanted)
 
 
-async def updated(
-    js: AccountJetStream, stream: Stream, durable: Awaitable[None] | None
-) -> StreamInfo:
-    """The answer to an update, once it is durable."""
-    if durable is not None:
-        await durable
-    return stream_info(stream, domain=js.node.domain)
-
-
-def names(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> StreamNames:
+def names(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamNames:
     """STREAM.NAMES"""
     request = page_request(payload, ctx)
     found = [stream.name for stream in js.named(request.subject)]
@@ -111,16 +89,13 @@ def names(
     return StreamNames(total=len(found), offset=offset, streams=page or None)
 
 
-def listing(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> StreamList:
+def listing(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamList:
     """STREAM.LIST"""
     request = page_request(payload, ctx)
     found = js.named(request.subject)
     offset = min(max(request.offset, 0), len(found))
     page = [
-        stream_info(stream, domain=js.node.domain)
-        for stream in found[offset : offset + LIST_LIMIT]
+        stream_info(stream, domain=js.node.domain) for stream in found[offset : offset + LIST_LIMIT]
     ]
     return StreamList(total=len(found), offset=offset, streams=page)
 
@@ -131,9 +106,7 @@ def page_request(payload: bytes, ctx: Context) -> StreamNamesRequest:
     return decode(payload, StreamNamesRequest, ctx.strict)
 
 
-def info(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> PagedStreamInfo:
+def info(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> PagedStreamInfo:
     """STREAM.INFO.<stream>"""
     request = StreamInfoRequest()
     if is_json(payload):
@@ -212,9 +185,7 @@ def is_empty(payload: bytes) -> bool:
         return False
 
 
-def message_get(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> MsgGot:
+def message_get(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> MsgGot:
     """STREAM.MSG.GET.<stream>"""
     if is_empty(payload):
         raise errors.BAD_REQUEST.error()
@@ -267,23 +238,17 @@ def read(stream: Stream, request: MsgGetRequest) -> Any:
         raise errors.INVALID_JSON.error(err=error) from None
 
 
-def snapshot(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> None:
+def snapshot(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
     """STREAM.SNAPSHOT.<stream>"""
     js.stream(tokens[0])
     raise errors.STREAM_SNAPSHOT.error(err="snapshots are not supported by this server")
 
 
-def restore(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> None:
+def restore(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
     """STREAM.RESTORE.<stream>"""
     raise errors.STREAM_RESTORE.error(err="restoring is not supported by this server")
 
 
-def not_clustered(
-    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-) -> None:
+def not_clustered(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
     """Requests to the leaders of a cluster, which a node alone is not."""
     raise errors.CLUSTER_REQUIRED.error()

@@ -1,7 +1,7 @@
 """Atomic batches (ADR-50): messages that are held back until their commit, then stored together.
 
-All messages of a batch are appended in one turn, so that they share a commit; until then they are in
-memory only, bounded by BATCHES_MAX and MESSAGES_MAX per stream.
+All messages of a batch are appended in one turn, so that they share a commit; until then they are
+in memory only, bounded by BATCHES_MAX and MESSAGES_MAX per stream.
 """
 
 from typing import Any
@@ -104,7 +104,7 @@ class Batches:
         self.stream.node.advisories.batch_abandoned(self.stream, text, reason)
 
     def commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
-        """Check and store a whole batch, and owe its PubAck. Raises JetStreamError: nothing stored."""
+        """Check and store a whole batch. Raises JetStreamError, and then nothing was stored."""
         stream = self.stream
         self.check(batch)
         now = stream.kernel.clock()
@@ -205,4 +205,3 @@ def number(value: bytes | None) -> int | None:
     if value is None or not value.isdigit():
         return None
     return min(int(value), NUMBER_MAX)
-

@@ -1,7 +1,7 @@
 """Where consumers live between starts: their states in the commit log, and recovery from there.
 
 A state is the consumer's configuration and progress; its key is `consumer/<name>`, its owner the
-stream's incarnation. Consumers of memory streams, `mem_storage` and `direct` ones have none.
+store's incarnation. Consumers of memory streams, `mem_storage` and `direct` ones have none.
 """
 
 import logging
@@ -67,7 +67,7 @@ def attach(consumer: Any) -> bool:
     commit_log = log_of(consumer.stream)
     if commit_log is None or consumer.config.mem_storage or consumer.config.direct:
         return False
-    consumer.owner = bytes.fromhex(consumer.stream.incarnation)
+    consumer.owner = consumer.stream.store.incarnation.encode()
     consumer.key = PREFIX + consumer.name_bytes
     consumer.use_saver(_saver(consumer.stream.node).use())
     return True
@@ -100,7 +100,7 @@ def recover(stream: Any) -> None:
     commit_log = log_of(stream)
     if commit_log is None:
         return
-    owner = bytes.fromhex(stream.incarnation)
+    owner = stream.store.incarnation.encode()
     for key, (value, deltas) in sorted(commit_log.states(owner).items()):
         if not key.startswith(PREFIX):
             continue

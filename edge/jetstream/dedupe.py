@@ -35,9 +35,7 @@ class DedupeWindow:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def put(
-        self, msg_id: bytes, sequence: cython.ulonglong, now_ns: cython.longlong
-    ) -> cython.int:
+    def put(self, msg_id: bytes, sequence: cython.ulonglong, now_ns: cython.longlong) -> cython.int:
         """Remember `msg_id`."""
         self.known[msg_id] = sequence
         self.order.append((now_ns, msg_id, sequence))

@@ -14,6 +14,7 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.jetstream.pending import Entry, PendingTable
 from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.libc.string import memset
 
 VERSION = cython.declare(cython.int, 1)
 # The version byte and eight numbers of at most ten bytes.
@@ -278,6 +279,27 @@ def replay(parts: list[bytes]) -> tuple[dict[str, int], list[tuple[int, int, int
     position: Position
     table: PendingTable = PendingTable()
     exhausted: dict = {}
+    memset(cython.address(position), 0, cython.sizeof(Position))
     for part in parts:
         apply_delta(part, cython.address(position), table, exhausted, 0)
     return dict(position), [entry[:3] for entry in table.entries()], exhausted
+
+
+def made(operations: list[tuple[str, int]], next_seq: int) -> bytes:
+    """A delta of named operations on sequences, for tools and tests."""
+    position: Position
+    whole: Delta = Delta()
+    memset(cython.address(position), 0, cython.sizeof(Position))
+    position.next_seq = next_seq
+    for name, sequence in operations:
+        if name == "track":
+            whole.track(sequence, sequence, 1, 1)
+        elif name == "drop":
+            whole.drop(sequence)
+        elif name == "exhaust":
+            whole.exhaust(sequence, 1)
+        elif name == "forgive":
+            whole.forgive(sequence)
+        else:
+            whole.floor(sequence)
+    return whole.take(cython.address(position))

@@ -1,6 +1,6 @@
-"""Direct gets (ADR-31): messages read as messages, not as JSON, one, many or the last of many subjects.
+"""Direct gets (ADR-31): messages read as messages, not as JSON.
 
-Answers go to the request's reply subject. A batch ends with an empty message of status 204.
+One message, a batch in order, or the last ones of many subjects. Answers go to the request's reply subject. A batch ends with an empty message of status 204.
 """
 
 from typing import Any
@@ -232,5 +232,3 @@ def contradicts(request: MsgGetRequest) -> bool:
         or bool(request.next_by_subj and request.multi_last)
         or (request.up_to_seq > 0 and request.up_to_time is not None)
     )
-
-

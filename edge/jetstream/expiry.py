@@ -69,9 +69,7 @@ class Expiry:
             if self.stream.store.load(at, cython.address(record)) and record.header_len:
                 value = find_header(record.body, record.header_len, b"Nats-TTL", 8)
                 if value.n > 0:
-                    text = PyBytes_FromStringAndSize(
-                        cython.cast(cython.p_char, value.at), value.n
-                    )
+                    text = PyBytes_FromStringAndSize(cython.cast(cython.p_char, value.at), value.n)
                     ttl_s = parse_ttl(text)
                     if ttl_s and ttl_s > 0:
                         self.add(at, record.timestamp + ttl_s * SECOND)
@@ -108,9 +106,7 @@ class Expiry:
         if self.stream.max_age > 0:
             at = self.stream.store.next_match(None, self.kept + 1)
             entry = self.stream.store.at(at) if at else cython.NULL
-            if entry != cython.NULL and (
-                not due or entry.timestamp + self.stream.max_age < due
-            ):
+            if entry != cython.NULL and (not due or entry.timestamp + self.stream.max_age < due):
                 due = entry.timestamp + self.stream.max_age
         return due
 
@@ -189,9 +185,7 @@ class Expiry:
         stream.drop(sequence)
         if stream.store.last_by_subject(subject) is None and not is_marker(block):
             ttl_ns = stream.config.subject_delete_marker_ttl
-            stream.import_message(
-                subject, marker_headers(ttl_ns), b"", stream.kernel.clock(), 0
-            )
+            stream.import_message(subject, marker_headers(ttl_ns), b"", stream.kernel.clock(), 0)
         return 0
 
     def stop(self) -> None:

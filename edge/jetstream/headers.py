@@ -82,7 +82,9 @@ def find_header(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def same(line: cython.p_const_uchar, text: cython.p_const_char, n: cython.Py_ssize_t) -> cython.bint:
+def same(
+    line: cython.p_const_uchar, text: cython.p_const_char, n: cython.Py_ssize_t
+) -> cython.bint:
     return memcmp(line, text, n) == 0
 
 

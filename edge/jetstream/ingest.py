@@ -226,9 +226,7 @@ class IngestSink(Sink):
         self.roll_up(m, h, 1)
         if extra is None:
             return stream.answer_stored(m, sequence, STORED)
-        return stream.answer_later(
-            m, sequence, stream.acks.head + b"%d" % sequence + extra + b"}"
-        )
+        return stream.answer_later(m, sequence, stream.acks.head + b"%d" % sequence + extra + b"}")
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -12,6 +12,7 @@ import re
 from typing import Any, Literal, TypeVar
 
 import msgspec
+
 from headwater.edge.jetstream import errors
 from headwater.edge.jetstream.times import ZERO_TIME
 
@@ -595,6 +596,7 @@ _ENUM = re.compile(r"Invalid enum value (.*?) - at `\$\.?(.*)`")
 _GO_NAMES = {
     "StreamRequest": "StreamConfigRequest",
     "ConsumerRequest": "CreateConsumerRequest",
+    "PurgeRequest": "JSApiStreamPurgeRequest",
 }
 _GO_TYPES = {"int": "int64", "str": "string", "array": "[]string", "float": "float64"}
 _GO_KINDS = {
@@ -617,6 +619,8 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
         raw = msgspec.json.decode(payload)
     except msgspec.DecodeError as exc:
         raise errors.INVALID_JSON.error(err=_syntax(payload, exc)) from None
+    if raw is None:
+        return kind()
     if not isinstance(raw, dict):
         found = _GO_KINDS.get(type(raw).__name__, type(raw).__name__)
         text = f"json: cannot unmarshal {found} into Go value of type server.{_go_name(kind)}"

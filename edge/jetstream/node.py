@@ -23,7 +23,7 @@ from headwater.edge.jetstream.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.errors import StoreError
-from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.storage.node_store import DEFAULT_SEGMENT_BYTES, NodeStore, StoreOptions
 from headwater.edge.version import API_LEVEL
 
 log = logging.getLogger("headwater.jetstream")
@@ -35,6 +35,7 @@ MEMORY_SHARE = 0.75
 FILE_SHARE = 0.75
 """Of the free space of the device, the default limit of file storage."""
 UNKNOWN_LIMIT = 1 << 40
+CLUSTER_SEGMENT_BYTES = 64 << 20
 
 UpstreamFactory = Callable[[Stream], Any]
 
@@ -42,9 +43,7 @@ UpstreamFactory = Callable[[Stream], Any]
 class NodeJetStream:
     """JetStream of one node; all methods are for the loop's thread."""
 
-    def __init__(
-        self, kernel: Kernel, options: Options, account: Callable[[str], Account]
-    ) -> None:
+    def __init__(self, kernel: Kernel, options: Options, account: Callable[[str], Account]) -> None:
         self.kernel = kernel
         self.options = options
         self.lookup = account
@@ -84,7 +83,16 @@ class NodeJetStream:
         settings = self.options.jetstream
         self.usage["memory"].limit = memory_limit(settings.max_memory_store)
         self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
-        self.storage = NodeStore(self.kernel, self.directory, **store_settings(self.options))
+        self.storage = NodeStore(
+            self.kernel,
+            StoreOptions(
+                directory=self.directory,
+                segment_bytes=segment_bytes(self.options),
+                sync_interval=sync_interval(self.options),
+                max_store=self.usage["file"].limit,
+                max_memory=self.usage["memory"].limit,
+            ),
+        )
         recovered = 0
         for found in self.storage.open():
             js = self.account_js(found.account)
@@ -115,15 +123,24 @@ class NodeJetStream:
             found.listen()
         return found
 
+    async def shutdown(self) -> None:
+        """Stop all streams and leave storage so that the next start has little to read."""
+        if not self.closed:
+            self._stop_accounts()
+            if self.storage is not None:
+                await self.storage.close()
+
     def close(self) -> None:
-        """Stop all streams, and write and sync what is not durable yet."""
-        if self.closed:
-            return
+        """Stop at once: what was handed over is synced, the rest is left to recovery."""
+        if not self.closed:
+            self._stop_accounts()
+            if self.storage is not None:
+                self.storage.stop_now()
+
+    def _stop_accounts(self) -> None:
         self.closed = True
         for js in self.accounts.values():
             js.close()
-        if self.storage is not None:
-            self.storage.close()
 
     def routes(self) -> dict[str, Any]:
         """The API's routes, made when the first account listens."""
@@ -142,31 +159,36 @@ class NodeJetStream:
         return self.storage
 
     def create_store(
-        self, account: str, config: StreamConfig, meta: bytes
-    ) -> tuple[Any, Awaitable[None] | None]:
-        """Storage for a new stream; the awaitable is done when its existence is durable."""
-        made = self.store().create_stream(
-            account, config.name, meta, config.storage, config.first_seq or 1
-        )
-        return made, self.synced()
+        self, account: str, config: StreamConfig, meta: bytes, incarnation: str
+    ) -> Any:
+        """Storage for a new stream; a file-backed one exists durably when this returns."""
+        try:
+            return self.store().create_stream(
+                account, config.name, meta, config.storage, config.first_seq or 1, incarnation
+            )
+        except (StoreError, OSError) as error:
+            log.error("stream '%s > %s' not created: %s", account, config.name, error)
+            text = "error creating store for stream"
+            raise errors.STREAM_CREATE.error(err=text) from error
 
-    def update_meta(self, stream: Stream, meta: bytes) -> Awaitable[None] | None:
-        """Keep a stream's new description."""
-        self.store().update_meta(stream.account.name, stream.name, meta)
-        return self.synced()
+    def update_meta(self, stream: Stream, meta: bytes) -> None:
+        """Keep a stream's new description; durable when this returns."""
+        try:
+            self.store().update_meta(stream.store, meta)
+        except OSError as error:
+            raise errors.STREAM_UPDATE.error(err=error) from error
 
-    def delete_store(self, account: str, stream: Stream) -> Awaitable[None] | None:
-        """Remove a stream's data for good."""
-        self.store().delete_stream(account, stream.name)
-        return self.synced()
-
-    def synced(self) -> Awaitable[None] | None:
-        """Done when everything written so far is durable."""
-        return self.store().synced()
+    def delete_store(self, stream: Stream) -> Awaitable[None] | None:
+        """Remove a stream's data for good; the awaitable is done when that is durable."""
+        self.store().delete_stream(stream.store)
+        return self.durable(stream)
 
     def durable(self, stream: Stream) -> Awaitable[None] | None:
         """Done when what was done to a stream so far is durable; None for a memory stream."""
-        return self.synced() if stream.config.storage == "file" else None
+        if stream.config.storage != "file":
+            return None
+        commit_log = self.store().log
+        return commit_log.wait_durable(commit_log.hand_over())
 
     # --- retention -------------------------------------------------------------------------
 
@@ -225,9 +247,24 @@ class NodeJetStream:
         }
 
 
-def store_settings(options: Options) -> dict[str, Any]:
-    """What storage is told of the node's options."""
-    return {"options": options}
+def sync_interval(options: Options) -> float:
+    """Seconds between syncs; 0 syncs before every acknowledgement.
+
+    The `jetstream` block decides when it says anything about syncing, else `headwater.durability`.
+    """
+    settings = options.jetstream
+    if settings.sync_always:
+        return 0.0
+    if settings.sync_is_set:
+        return settings.sync_interval
+    return 0.0 if options.headwater.durability == "fsync" else settings.sync_interval
+
+
+def segment_bytes(options: Options) -> int:
+    """Size of a commit-log segment: small alone, larger in a cluster."""
+    if options.headwater.commit_segment_bytes:
+        return options.headwater.commit_segment_bytes
+    return CLUSTER_SEGMENT_BYTES if options.cluster.port else DEFAULT_SEGMENT_BYTES
 
 
 def memory_limit(wanted: int) -> int:

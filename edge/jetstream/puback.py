@@ -37,11 +37,7 @@ class AckQueue:
         )
         self.arena_capacity = ARENA_INITIAL
         self.arena = cython.cast(cython.p_uchar, malloc(ARENA_INITIAL))
-        if (
-            self.line == cython.NULL
-            or self.entries == cython.NULL
-            or self.arena == cython.NULL
-        ):
+        if self.line == cython.NULL or self.entries == cython.NULL or self.arena == cython.NULL:
             raise MemoryError
         memcpy(self.line, PyBytes_AS_STRING(head), len(head))
 
@@ -64,9 +60,7 @@ class AckQueue:
             self.arena_start = self.arena_end = 0
         if self.first + self.count == self.capacity:
             if self.first >= self.capacity // 2:
-                memmove(
-                    self.entries, self.entries + self.first, self.count * cython.sizeof(Entry)
-                )
+                memmove(self.entries, self.entries + self.first, self.count * cython.sizeof(Entry))
                 self.first = 0
             else:
                 entries = cython.cast(
@@ -175,9 +169,7 @@ class AckQueue:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def drain(
-        self, account: Account, committed: cython.ulonglong, instead: bytes
-    ) -> cython.int:
+    def drain(self, account: Account, committed: cython.ulonglong, instead: bytes) -> cython.int:
         entry: Entry
         text: cython.p_uchar = cython.NULL
         size: cython.Py_ssize_t

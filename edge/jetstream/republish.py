@@ -64,9 +64,7 @@ class Republisher:
     @cython.exceptval(-1, check=False)
     def release(self, account: Account, committed: cython.ulonglong) -> cython.int:
         """Publish the copies up to `committed`."""
-        while (
-            self.waiting and cython.cast(cython.ulonglong, self.waiting[0][0]) <= committed
-        ):
+        while self.waiting and cython.cast(cython.ulonglong, self.waiting[0][0]) <= committed:
             _, subject, headers, payload = self.waiting.popleft()
             account.send(subject, payload, b"", headers)
         return 0

@@ -348,7 +348,7 @@ class Stream(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def drop(self, sequence: cython.ulonglong) -> cython.int:
-        """Remove a message without a request; consumers that hold it are told. 1 when it was there."""
+        """Remove a message, and tell the consumers that may hold it; 1 when it was there."""
         if not self.store.remove(sequence, False):
             return 0
         for item in self.active:
@@ -359,9 +359,8 @@ class Stream(Task):
     @cython.exceptval(-1, check=False)
     def trim(self) -> cython.int:
         """Drop the oldest messages until `max_msgs` and `max_bytes` hold."""
-        while (
-            self.max_msgs > 0
-            and self.store.messages > cython.cast(cython.ulonglong, self.max_msgs)
+        while self.max_msgs > 0 and self.store.messages > cython.cast(
+            cython.ulonglong, self.max_msgs
         ):
             self.drop(self.store.first_seq)
         while (

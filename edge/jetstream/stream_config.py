@@ -68,9 +68,7 @@ def copy_of(config: StreamConfig) -> StreamConfig:
 def check_texts(config: StreamConfig) -> None:
     """Refuse a bad name, description or metadata."""
     if not valid_name(config.name):
-        raise invalid_config(
-            "stream name is required and can not contain '.', '*', '>', '\\', '/'"
-        )
+        raise invalid_config("stream name is required and can not contain '.', '*', '>', '\\', '/'")
     if len(config.name.encode()) > NAME_MAX:
         raise invalid_config(f"stream name is too long, maximum allowed is {NAME_MAX}")
     if len(config.description.encode()) > DESCRIPTION_MAX:
@@ -368,4 +366,3 @@ def same_config(old: StreamConfig, new: StreamConfig) -> bool:
     if level is not None:
         metadata[LEVEL_KEY] = level
     return msgspec.structs.replace(new, metadata=metadata) == old
-

@@ -34,18 +34,14 @@ def pack(config: StreamConfig, created_ns: int, incarnation: str) -> bytes:
     return msgspec.json.encode(Meta(raw, created_ns, incarnation))
 
 
-def create(
-    js: "AccountJetStream", config: StreamConfig, incarnation: str
-) -> tuple[Stream, Awaitable[None] | None]:
-    """Make a stream from a checked configuration; the awaitable is done when it is durable."""
+def create(js: "AccountJetStream", config: StreamConfig, incarnation: str) -> Stream:
+    """Make a stream from a checked configuration. Raises JetStreamError."""
     now = js.account.kernel.clock()
     meta = pack(config, now, incarnation)
-    store, durable = js.node.create_store(js.name, config, meta)
-    stream = Stream(
-        js.account, store, config, incarnation, now, js.node, js.usage[config.storage]
-    )
+    store = js.node.create_store(js.name, config, meta, incarnation)
+    stream = Stream(js.account, store, config, incarnation, now, js.node, js.usage[config.storage])
     start(js, stream)
-    return stream, durable
+    return stream
 
 
 def recover(js: "AccountJetStream", meta: bytes, store: Any) -> Stream:
@@ -112,12 +108,10 @@ def direct_sinks(js: "AccountJetStream", stream: Stream, name: str) -> list[Any]
     ]
 
 
-def update(
-    js: "AccountJetStream", stream: Stream, config: StreamConfig
-) -> Awaitable[None] | None:
-    """Act on a checked new configuration; the awaitable is done when it is durable."""
+def update(js: "AccountJetStream", stream: Stream, config: StreamConfig) -> None:
+    """Act on a checked new configuration. Raises JetStreamError, and then nothing changed."""
     old = stream.config
-    durable = js.node.update_meta(stream, pack(config, stream.created_ns, stream.incarnation))
+    js.node.update_meta(stream, pack(config, stream.created_ns, stream.incarnation))
     stream.usage.reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
     if stream.upstream is not None and (
         config.mirror != old.mirror or config.sources != old.sources
@@ -132,7 +126,6 @@ def update(
     stream.timers.arm()
     if config.retention != old.retention:
         stream.consumers_changed()
-    return durable
 
 
 def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
@@ -152,4 +145,4 @@ def delete(js: "AccountJetStream", stream: Stream) -> Awaitable[None] | None:
     del js.streams[stream.name]
     stream.usage.reserve(-max(stream.config.max_bytes, 0))
     stop(stream, "Consumer Deleted", deleted=True)
-    return js.node.delete_store(js.name, stream)
+    return js.node.delete_store(stream)

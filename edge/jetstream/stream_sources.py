@@ -27,9 +27,7 @@ def check(new: StreamConfig, lookup: Lookup, pedantic: bool) -> None:
     check_cycle(new, lookup)
 
 
-def check_mirror(
-    new: StreamConfig, origin: StreamSource, lookup: Lookup, pedantic: bool
-) -> None:
+def check_mirror(new: StreamConfig, origin: StreamSource, lookup: Lookup, pedantic: bool) -> None:
     """Refuse what a mirror can not have, and align its direct gets with a local origin's."""
     refused: list[tuple[object, Kind]] = [
         (new.first_seq, errors.MIRROR_WITH_FIRST_SEQ),

@@ -1,4 +1,4 @@
-"""Per-message time to live (ADR-43): the Nats-TTL header and the markers that ended subjects leave."""
+"""Per-message time to live (ADR-43): the Nats-TTL header, and markers of subjects that ended."""
 
 from headwater.edge.jetstream import headers
 from headwater.edge.jetstream.times import SECOND, format_duration, parse_duration

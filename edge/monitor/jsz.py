@@ -116,8 +116,9 @@ def node_config(node: "Node") -> dict[str, Any]:
         "max_storage": usage["file"].limit,
         "store_dir": str(node.jetstream.directory),
         "sync_interval": nanoseconds(options.sync_interval),
-        "compress_ok": True,
     }
+    if options.max_memory_store > 0 and options.max_file_store > 0:
+        config["compress_ok"] = True
     if options.sync_always:
         config["sync_always"] = True
     if options.domain:

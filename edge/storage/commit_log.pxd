@@ -17,6 +17,7 @@ cdef class CommitLog:
     cdef public object table            # states.StateTable
     cdef public dict stores             # stream id -> LoggedStore
     cdef public LogSegment active
+    cdef LogSegment donor               # retired last; its memory serves the next segment
     cdef public list live               # LogSegments that are still needed, oldest first
     cdef public object failure          # StoreError that stops appends; None
     cdef public object on_retire        # called when segments wait to be retired

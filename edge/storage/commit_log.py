@@ -120,8 +120,8 @@ class CommitLog:
         self.chain = chain
         slot = self.files.take(self.segment_bytes, True)
         self.begin_segment(slot, last_number + 1, last_number, last_end, chain)
-        self.durable_segment = self.active.number
-        self.durable_end = FILE_HEADER_BYTES
+        self.durable_segment = last_number
+        self.durable_end = last_end
         self.durable_chain = chain
         done_fd = self.thread.start()
         self.kernel.loop.add_reader(done_fd, self.on_done)
@@ -140,7 +140,8 @@ class CommitLog:
         previous_chain: cython.uint,
     ) -> cython.int:
         """Make `slot` the active segment; its header goes out with its first batch."""
-        segment: LogSegment = LogSegment(number, slot)
+        segment: LogSegment = LogSegment(number, slot, self.donor)
+        self.donor = None
         oldest = self.live[0].number if self.live else number
         header = LogHeader(
             number,
@@ -241,6 +242,7 @@ class CommitLog:
         """Seal a record whose fields and body are in place."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
         size: cython.Py_ssize_t = record_size(length)
+        memset(at + HEADER_BYTES + length, 0, size - HEADER_BYTES - length)
         header.length = cython.cast(cython.uint, length)
         header.body_crc = crc32c(0, at + HEADER_BYTES, length)
         header.segment = self.active.number
@@ -584,6 +586,7 @@ class CommitLog:
     def drop_oldest(self) -> LogSegment:
         """Take the oldest segment out: nothing needs it any more. The caller recycles its file."""
         segment: LogSegment = self.live.pop(0)
+        self.donor = segment
         if self.gate.waiters and not self.congested:
             self.open_gate()
         return segment

@@ -39,8 +39,6 @@ from cython.cimports.posix.unistd import pread
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.segment_files import (
     FOOTER,
-    INDEX_ENTRY,
-    IndexFile,
     OpenFiles,
     SegmentHeader,
     segment_path,
@@ -658,43 +656,6 @@ class FileStore(LoggedStore):
             return 0
         entry.place = new
         return 1
-
-    def index_of(self, segment: StreamSegment, log_segment: int) -> IndexFile:
-        """The index file of a segment, from the index in memory."""
-        index = IndexFile(
-            segment.number,
-            segment.generation,
-            self.stream_id,
-            segment.created,
-            segment.end,
-            self.first_seq,
-            self.retired_last,
-            self.retired_ts,
-            log_segment,
-            list(segment.deletes),
-            list(segment.lost),
-        )
-        entry: cython.pointer(Entry)
-        sequence: cython.ulonglong = self.next_alive(segment.first) if segment.first else 0
-        used: dict[int, bytes] = {}
-        rows = bytearray()
-        while sequence and sequence <= segment.last:
-            entry = self.slot(sequence)
-            if not entry.flags & IN_LOG and entry.place >> 32 == segment.number:
-                if entry.subject not in used:
-                    used[entry.subject] = self.names.text(entry.subject)
-                rows += INDEX_ENTRY.pack(
-                    sequence,
-                    entry.timestamp,
-                    entry.place & 0xFFFFFFFF,
-                    entry.size,
-                    entry.header_len,
-                    entry.subject,
-                )
-            sequence = self.next_alive(sequence + 1)
-        index.subjects = list(used.items())
-        index.entries = bytes(rows)
-        return index
 
     # Recovery.
 

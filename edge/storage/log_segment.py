@@ -16,12 +16,17 @@ from cython.cimports.libc.string import memcpy
 class LogSegment:
     """Owns the image, not the file."""
 
-    def __init__(self, number: int, slot: object):
+    def __init__(self, number: int, slot: object, donor: LogSegment | None = None):
+        """`donor` is a segment that is over; its memory is used again when it has the size."""
         self.number = number
         self.slot = slot
         self.fd = slot.fd
         self.capacity = slot.capacity
-        self.image = cython.cast(cython.p_uchar, calloc(1, self.capacity))
+        if donor is not None and donor.capacity == self.capacity:
+            self.image = donor.image
+            donor.image = cython.NULL
+        if self.image == cython.NULL:
+            self.image = cython.cast(cython.p_uchar, calloc(1, self.capacity))
         if self.image == cython.NULL:
             raise MemoryError
 

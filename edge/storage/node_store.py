@@ -32,6 +32,7 @@ from headwater.edge.storage.recovery import (
     read_meta,
     seed_of,
 )
+from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.retire import Retirer
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments, write_index
@@ -42,6 +43,8 @@ MIB = 1 << 20
 DEFAULT_SEGMENT_BYTES = 8 * MIB
 SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
+# Indexing a sealed segment holds the loop for about a millisecond per 8 MiB.
+STREAM_SEGMENT_MAX = 32 * MIB
 # A clean stop that cannot finish moving messages in this time leaves them to the next start.
 CLOSE_SECONDS = 20.0
 # Read buffers that were not used between two of these checks are given back.
@@ -192,7 +195,7 @@ class NodeStore:
             path,
             self._files,
             self.file_usage,
-            self.options.segment_bytes,
+            min(self.options.segment_bytes, STREAM_SEGMENT_MAX),
         )
         store.failure = self.log.failure
         store.on_trim = self._trim
@@ -258,7 +261,8 @@ class NodeStore:
                 continue
             for segment in store.segments:
                 if not segment.indexed:
-                    write_index(segment.path, store.index_of(segment, number).encode(self.log.seed))
+                    index = index_of(store, segment, number)
+                    write_index(segment.path, index.encode(self.log.seed))
 
     def _housekeeping(self) -> None:
         for store in self._stores.values():

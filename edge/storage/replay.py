@@ -9,10 +9,11 @@ everything else is kept.
 import struct
 
 import cython
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.file_store import FileStore
-from cython.cimports.headwater.edge.storage.index import IN_LOG
+from cython.cimports.headwater.edge.storage.index import IN_LOG, Entry
 from cython.cimports.headwater.edge.storage.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
@@ -37,7 +38,7 @@ from cython.cimports.headwater.edge.storage.record import (
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 
 from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
-from headwater.edge.storage.segment_files import INDEX_ENTRY, IndexFile
+from headwater.edge.storage.segment_files import IndexFile
 
 LOG_FOOTER = struct.Struct("<QII")
 LOG_RUN = struct.Struct("<QQQ")
@@ -54,6 +55,12 @@ def body_of(record: cython.p_const_uchar) -> bytes:
     return PyBytes_FromStringAndSize(
         cython.cast(cython.p_char, record) + HEADER_BYTES, header.length
     )
+
+
+@cython.cfunc
+def records_in(footer: cython.p_const_uchar) -> cython.uint:
+    """How many records the batch of a footer has."""
+    return LOG_FOOTER.unpack_from(body_of(footer))[2]
 
 
 @cython.cclass
@@ -154,7 +161,7 @@ class LogReplay:
             if header.kind == KIND_FOOTER:
                 if header.sequence != batch and body_ok(record):
                     batch = header.sequence
-                    if self.records_in(record) != records or damaged:
+                    if records_in(record) != records or damaged:
                         self.check_runs(record)
                     records = 0
                     damaged = False
@@ -162,9 +169,6 @@ class LogReplay:
                 continue
             records += 1
             self.apply(record, segment)
-
-    def records_in(self, footer: cython.p_const_uchar) -> int:
-        return LOG_FOOTER.unpack_from(body_of(footer))[2]
 
     @cython.cfunc
     def store_of(self, stream: cython.ulonglong) -> FileStore:
@@ -298,22 +302,77 @@ class LogReplay:
         return 0
 
 
+def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes]:
+    """What an index file lists: [(subject number, subject)], and a row per message served from
+    the segment."""
+    entry: cython.pointer(Entry)
+    row: cython.pointer(IndexRow)
+    used: dict = {}
+    known: cython.uint = 0
+    sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
+    rows: bytearray = bytearray(segment.live * cython.sizeof(IndexRow))
+    count: cython.ulonglong = 0
+    while sequence and sequence <= segment.last and count < segment.live:
+        entry = store.slot(sequence)
+        if not entry.flags & IN_LOG and entry.place >> 32 == segment.number:
+            if entry.subject != known:
+                known = entry.subject
+                if known not in used:
+                    used[known] = store.names.text(known)
+            row = cython.cast(cython.pointer(IndexRow), PyByteArray_AS_STRING(rows)) + count
+            row.sequence = sequence
+            row.timestamp = entry.timestamp
+            row.offset = cython.cast(cython.uint, entry.place)
+            row.size = entry.size
+            row.header_len = entry.header_len
+            row.subject = known
+            count += 1
+        sequence = store.next_alive(sequence + 1)
+    return list(used.items()), bytes(rows[: count * cython.sizeof(IndexRow)])
+
+
+def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> IndexFile:
+    """The index file of a segment, from the index in memory."""
+    index = IndexFile(
+        segment.number,
+        segment.generation,
+        store.stream_id,
+        segment.created,
+        segment.end,
+        store.first_seq,
+        store.retired_last,
+        store.retired_ts,
+        log_segment,
+        list(segment.deletes),
+        list(segment.lost),
+    )
+    index.subjects, index.entries = index_rows(store, segment)
+    return index
+
+
 def load_index(store: FileStore, segment: StreamSegment, index: IndexFile) -> None:
     """Enter what the index file of a segment lists."""
     subjects: dict = dict(index.subjects)
-    text: bytes
-    for sequence, timestamp, offset, size, header_len, subject in INDEX_ENTRY.iter_unpack(
-        index.entries
-    ):
-        text = subjects[subject]
+    text: bytes = b""
+    entries: bytes = index.entries
+    rows: cython.pointer(IndexRow) = cython.cast(
+        cython.pointer(IndexRow), PyBytes_AS_STRING(entries)
+    )
+    count: cython.Py_ssize_t = len(entries) // cython.sizeof(IndexRow)
+    known: cython.uint = 0
+    i: cython.Py_ssize_t
+    for i in range(count):
+        if rows[i].subject != known:
+            text = subjects[rows[i].subject]
+            known = rows[i].subject
         store.restore(
             cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text)),
             len(text),
-            sequence,
-            timestamp,
-            size,
-            header_len,
-            (cython.cast(cython.ulonglong, segment.number) << 32) | offset,
+            rows[i].sequence,
+            rows[i].timestamp,
+            rows[i].size,
+            rows[i].header_len,
+            (cython.cast(cython.ulonglong, segment.number) << 32) | rows[i].offset,
             0,
         )
     segment.end = index.data_end

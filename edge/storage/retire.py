@@ -31,6 +31,7 @@ from cython.cimports.headwater.edge.storage.record import (
 
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.file_store import HEAD
+from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_jobs import write_index, write_segment
 
 # Bytes of log looked at, and messages pointed elsewhere, in one turn: about a millisecond.
@@ -199,7 +200,7 @@ class Retirer(Task):
         for segment, _, _ in parts:
             if segment.sealed and not segment.indexed and segment.number in store.by_number:
                 segment.indexed = True
-                index = store.index_of(segment, self.segment.number)
+                index = index_of(store, segment, self.segment.number)
                 data = index.encode(self.log.seed)
                 self.background.submit(lambda at=segment.path, body=data: write_index(at, body))
 

@@ -19,3 +19,7 @@ class StreamSegment:
         self.end = 0
         self.deletes = []
         self.lost = []
+
+    def mostly_dead(self) -> bool:
+        """Whether less than half of the file is still served from."""
+        return self.live_bytes * 2 < self.end

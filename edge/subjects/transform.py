@@ -3,8 +3,8 @@
 A destination is made of literal tokens and functions of the source's wildcard tokens: `$1` or
 `{{wildcard(1)}}`, `{{partition(n,1,2)}}`, `{{random(n)}}`, `{{split(1,-)}}`,
 `{{splitFromLeft(1,3)}}`, `{{splitFromRight(1,3)}}`, `{{sliceFromLeft(1,3)}}`,
-`{{sliceFromRight(1,3)}}`, `{{left(1,3)}}`, `{{right(1,3)}}`. Streams, republishing, mirrors, account
-mappings and imports all use this one.
+`{{sliceFromRight(1,3)}}`, `{{left(1,3)}}`, `{{right(1,3)}}`. Streams, republishing, mirrors,
+account mappings and imports all use this one.
 """
 
 import random

@@ -1,8 +1,9 @@
-"""A node's JetStream without sockets: one account, memory storage, and clients that are callbacks."""
+"""JetStream without sockets: one account, memory storage, and clients that are callbacks."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions
+from headwater.edge.jetstream import stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.memory import MemoryStore
+from headwater.edge.storage.node_store import NodeStore, StoreOptions
 
 
 class Got:
@@ -40,7 +43,7 @@ class Got:
 class World:
     """The node."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path | None = None) -> None:
         self.kernel = Kernel(loop)
         self.account = Account("A", self.kernel)
         node: Any = SimpleNamespace(
@@ -55,8 +58,8 @@ class World:
             storage=None,
             saver=None,
             advisories=SimpleNamespace(stream_action=lambda stream, action: None),
-            create_store=lambda account, config, meta: (MemoryStore(self.kernel), None),
-            delete_store=lambda account, stream: None,
+            create_store=lambda account, config, meta, incarnation: MemoryStore(self.kernel),
+            delete_store=lambda stream: None,
             durable=lambda stream: None,
             sweep=lambda stream: stream.sweep_some(1, 1 << 30),
         )
@@ -66,6 +69,17 @@ class World:
         self.js = AccountJetStream(node, self.account, AccountJetStreamOptions())
         self.js.listen()
         self.sinks: list[CallbackSink] = []
+        if directory is not None:
+            node.storage = NodeStore(self.kernel, StoreOptions(directory))
+            for found in node.storage.open():
+                stream_life.recover(self.js, found.meta, found.store)
+
+    def create_store(self, account: str, config: Any, meta: bytes) -> tuple[Any, None]:
+        """Storage for a new stream, on disk when the node has a directory."""
+        storage = self.js.node.storage
+        if storage is None or config.storage == "memory":
+            return MemoryStore(self.kernel), None
+        return storage.create_stream(account, config.name, meta), None
 
     def listen(self, subject: str, queue: str | None = None) -> list[Got]:
         """Subscribe; messages are appended to the list that is returned."""
@@ -145,3 +159,27 @@ async def world() -> AsyncIterator[World]:
     made = World(asyncio.get_running_loop())
     yield made
     made.js.close()
+
+
+@pytest.fixture
+def new_world() -> Callable[[], World]:
+    """Makes nodes on the running loop."""
+    return lambda: World(asyncio.get_running_loop())
+
+
+@pytest.fixture
+async def disk_worlds(tmp_path: Path) -> AsyncIterator[Callable[[], World]]:
+    """Makes nodes on one directory, one after the other; what ran before is cut off."""
+    made: list[World] = []
+
+    def start() -> World:
+        for world in made:
+            world.js.node.storage.stop_now()
+        world = World(asyncio.get_running_loop(), tmp_path)
+        made.append(world)
+        return world
+
+    yield start
+    for world in made:
+        world.js.close()
+        world.js.node.storage.stop_now()

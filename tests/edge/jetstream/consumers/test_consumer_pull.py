@@ -276,7 +276,7 @@ async def test_acks_that_make_no_sense_are_ignored(world: Any) -> None:
     await world.stream()
     await world.consumer()
     world.publish(2)
-    inbox = world.listen("_INBOX.x")
+    world.listen("_INBOX.x")
     answers = world.listen("answer")
     world.pull("_INBOX.x", "1")
     for tail in ("1.2.3", "1.x.1.1.1", "1.0.1.1.1", "1.7.7.1.1", "1.1.1.1.1.1", ""):

@@ -1,0 +1,182 @@
+"""The API of streams answers as nats-server does, field by field.
+
+A step is a request: its subject below `$JS.API.` (or after `=`, a whole subject), body, headers.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+Steps = list[tuple[Any, ...]]
+STORAGES = ("memory", "file")
+
+
+def create(name: str, **config: Any) -> tuple[Any, ...]:
+    return f"STREAM.CREATE.{name}", {"name": name, **config}
+
+
+def update(name: str, **config: Any) -> tuple[Any, ...]:
+    return f"STREAM.UPDATE.{name}", {"name": name, **config}
+
+
+def publish(subject: str, payload: bytes = b"x", **headers: str) -> tuple[Any, ...]:
+    named = {key.replace("_", "-"): value for key, value in headers.items()}
+    return f"={subject}", payload, named or None
+
+
+REFUSED_CONFIGS: dict[str, dict[str, Any]] = {
+    "unknown field": {"foo": 1},
+    "bad retention": {"retention": "foo"},
+    "wrong type": {"max_msgs": "5"},
+    "other name": {"name": "r"},
+    "small age": {"max_age": 5},
+    "negative age": {"max_age": -5},
+    "small window": {"duplicate_window": 5},
+    "window above age": {"max_age": 200000000, "duplicate_window": 500000000},
+    "replicas alone": {"num_replicas": 3},
+    "too many replicas": {"num_replicas": 9},
+    "negative replicas": {"num_replicas": -1},
+    "everything": {"subjects": [">"]},
+    "api subjects": {"subjects": ["$JS.API.>"]},
+    "system subjects": {"subjects": ["$SYS.x"]},
+    "overlap inside": {"subjects": ["a.b", "a.*"]},
+    "same subject": {"subjects": ["a", "a"]},
+    "bad subject": {"subjects": ["a..b"]},
+    "sealed": {"sealed": True},
+    "mirror direct": {"mirror_direct": True},
+    "rollup without purge": {"deny_purge": True, "allow_rollup_hdrs": True},
+    "per subject without new": {"discard_new_per_subject": True},
+    "per subject without limit": {"discard": "new", "discard_new_per_subject": True},
+    "republish cycle": {"republish": {"src": "q", "dest": "q"}},
+    "transform index": {"subject_transform": {"src": "q.*", "dest": "r.$3"}},
+    "transform source": {"subject_transform": {"src": "q..*", "dest": "r.$1"}},
+    "republish index": {"republish": {"src": "q.*", "dest": "r.$4"}},
+    "long description": {"description": "x" * 5000},
+    "large metadata": {"metadata": {"a": "x" * 140000}},
+    "preferred placement": {"placement": {"preferred": "x"}},
+    "pedantic limit": {"max_msgs": -5, "pedantic": True},
+    "counter discard": {"allow_msg_counter": True, "discard": "new"},
+    "small marker": {"subject_delete_marker_ttl": 5},
+    "async memory": {"persist_mode": "async", "storage": "memory"},
+    "mirror with subjects": {"mirror": {"name": "S"}, "subjects": ["x"]},
+    "mirror with first": {"mirror": {"name": "S"}, "first_seq": 4},
+    "mirror name": {"mirror": {"name": "a.b"}},
+    "sources twice": {"sources": [{"name": "S"}, {"name": "S"}]},
+    "source api": {"sources": [{"name": "S", "external": {"api": "$JS.API", "deliver": "x"}}]},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED_CONFIGS)
+async def test_refused_configurations(
+    compare: Callable[[Steps], Awaitable[None]], why: str
+) -> None:
+    await compare([("STREAM.CREATE.q", {"name": "q", **REFUSED_CONFIGS[why]})])
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"[]", b"null"])
+async def test_refused_bodies(compare: Callable[[Steps], Awaitable[None]], body: bytes) -> None:
+    await compare([("STREAM.CREATE.q", body), ("STREAM.DELETE.q", body), ("STREAM.PURGE.q", body)])
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+async def test_life_of_a_stream(compare: Callable[[Steps], Awaitable[None]], storage: str) -> None:
+    await compare(
+        [
+            ("STREAM.INFO.S",),
+            create("S", subjects=["s.>"], storage=storage),
+            create("S", subjects=["s.>"], storage=storage),
+            create("S", subjects=["t.>"], storage=storage),
+            create("T", subjects=["s.a"], storage=storage),
+            publish("s.a", b"one"),
+            publish("s.b", b"two"),
+            publish("s.a", b"three"),
+            ("STREAM.INFO.S",),
+            ("STREAM.INFO.S", {"subjects_filter": ">", "deleted_details": True}),
+            ("STREAM.INFO.S", {"x": 1}),
+            ("STREAM.NAMES", {"subject": "s.q"}),
+            ("STREAM.NAMES", {"subject": "zz"}),
+            ("STREAM.NAMES", {"offset": 500}),
+            ("STREAM.LIST", {"subject": "s.>"}),
+            ("STREAM.LIST", {"subject": "zz"}),
+            ("STREAM.MSG.DELETE.S", {"seq": 2}),
+            ("STREAM.MSG.DELETE.S", {"seq": 2}),
+            ("STREAM.MSG.DELETE.S", {"seq": 0}),
+            ("STREAM.MSG.DELETE.S",),
+            ("STREAM.INFO.S", {"deleted_details": True}),
+            update("S", subjects=["s.>", "u.>"], storage=storage, deny_delete=True),
+            ("STREAM.MSG.DELETE.S", {"seq": 3}),
+            update("S", subjects=["s.>", "u.>"], storage=storage),
+            update("S", subjects=["s.>"], storage="file" if storage == "memory" else "memory"),
+            update("S", subjects=["s.>"], storage=storage, retention="workqueue"),
+            update("N", subjects=["x"]),
+            ("STREAM.PURGE.S", {"filter": "s.b"}),
+            ("STREAM.PURGE.S", {"keep": 1}),
+            ("STREAM.PURGE.S", {"keep": 1, "seq": 3}),
+            ("STREAM.PURGE.S", {"seq": 9}),
+            ("STREAM.PURGE.S",),
+            ("STREAM.INFO.S",),
+            ("STREAM.DELETE.S", {"a": 1}),
+            ("STREAM.DELETE.S",),
+            ("STREAM.DELETE.S",),
+        ]
+    )
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+async def test_sealing(compare: Callable[[Steps], Awaitable[None]], storage: str) -> None:
+    sealed = {"subjects": ["sealed.*"], "storage": storage}
+    await compare(
+        [
+            create("SEALED", **sealed),
+            publish("sealed.1"),
+            update("SEALED", **sealed, sealed=True),
+            publish("sealed.1"),
+            ("STREAM.PURGE.SEALED",),
+            ("STREAM.MSG.DELETE.SEALED", {"seq": 1}),
+            ("STREAM.MSG.GET.SEALED", {"seq": 1}),
+            update("SEALED", **sealed),
+            ("STREAM.INFO.SEALED",),
+            ("STREAM.DELETE.SEALED",),
+        ]
+    )
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+async def test_reading(compare: Callable[[Steps], Awaitable[None]], storage: str) -> None:
+    await compare(
+        [
+            create("R", subjects=["r.>"], storage=storage),
+            publish("r.a", b"1"),
+            publish("r.b", b"2", Some_Header="v"),
+            publish("r.a", b""),
+            ("STREAM.MSG.GET.R", {"seq": 1}),
+            ("STREAM.MSG.GET.R", {"seq": 2}),
+            ("STREAM.MSG.GET.R", {"seq": 3}),
+            ("STREAM.MSG.GET.R", {"seq": 2, "no_hdr": True}),
+            ("STREAM.MSG.GET.R", {"seq": 99}),
+            ("STREAM.MSG.GET.R", {"last_by_subj": "r.a"}),
+            ("STREAM.MSG.GET.R", {"last_by_subj": "r.*"}),
+            ("STREAM.MSG.GET.R", {"last_by_subj": "r.none"}),
+            ("STREAM.MSG.GET.R", {"next_by_subj": "r.a", "seq": 2}),
+            ("STREAM.MSG.GET.R", {"next_by_subj": "r.b"}),
+            ("STREAM.MSG.GET.R", {"start_time": "2020-01-01T00:00:00Z"}),
+            ("STREAM.MSG.GET.R", {}),
+            ("STREAM.MSG.GET.R",),
+            ("STREAM.MSG.GET.R", {"seq": 1, "last_by_subj": "r.a"}),
+            ("STREAM.MSG.GET.R", {"seq": 1, "batch": 3}),
+            ("STREAM.MSG.GET.NONE", {"seq": 1}),
+            ("STREAM.DELETE.R",),
+        ]
+    )
+
+
+async def test_required_level(compare: Callable[[Steps], Awaitable[None]]) -> None:
+    await compare([("STREAM.INFO.q", b"", {"Nats-Required-Api-Level": "99"})])
+
+
+async def test_features_that_are_refused(client: Any) -> None:
+    for feature in ({"allow_msg_schedules": True}, {"allow_batched": True}):
+        answer = await client.api("STREAM.CREATE.q", {"name": "q", **feature})
+        assert answer["error"]["err_code"] == 10052
+        assert "not supported by this server" in answer["error"]["description"]

@@ -1,0 +1,91 @@
+"""A node's store for tests: opened in a directory, turned by hand, without sockets."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from headwater.edge.broker.core import Kernel
+from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.node_store import NodeStore, StoreOptions
+
+SMALL = 64 << 10
+
+
+class Harness:
+    """Owns an event loop and one open NodeStore at a time."""
+
+    def __init__(self, directory: Path, segment_bytes: int = SMALL, interval: float = 0.0) -> None:
+        self.directory = directory
+        self.options = StoreOptions(directory, segment_bytes, interval)
+        self.loop = asyncio.new_event_loop()
+        self.node: NodeStore | None = None
+
+    def open(self) -> list[FileStore]:
+        self.kernel = Kernel(self.loop)
+        self.node = NodeStore(self.kernel, self.options)
+        return [stream.store for stream in self.node.open()]
+
+    def create(self, name: str = "S", first_seq: int = 1) -> FileStore:
+        assert self.node is not None
+        return self.node.create_stream("A", name, b'{"name":"S"}', first_seq=first_seq)
+
+    def turn(self) -> None:
+        """One turn, then whatever the loop has ready."""
+        self.kernel.turn()
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    def breathe(self) -> None:
+        """A turn, and a wait while producers should wait."""
+        self.turn()
+        if self.node.log.congested:
+            self.until(lambda: not self.node.log.congested)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+        """Turn until something is true."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "it did not happen in time"
+            self.kernel.turn()
+            self.loop.run_until_complete(asyncio.sleep(0.0005))
+
+    def commit(self) -> None:
+        """Have everything that was written durable."""
+        assert self.node is not None
+        lsn = self.node.log.hand_over()
+        self.until(lambda: self.node.log.durable_lsn >= lsn)
+
+    def settle(self) -> None:
+        """Let retirement and compaction come to rest."""
+        self.until(
+            lambda: self.node.retirer.step == "idle"
+            and self.node.compactor.idle
+            and len(self.node.log.live) <= self.node.log.keep + 1
+        )
+
+    def close(self) -> None:
+        """A clean stop."""
+        if self.node is not None:
+            self.loop.run_until_complete(self.node.close())
+            self.node = None
+
+    def crash(self) -> None:
+        """Stop without a clean mark."""
+        if self.node is not None:
+            self.node.stop_now()
+            self.node = None
+
+    def end(self) -> None:
+        self.crash()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+
+def contents(store: FileStore) -> dict[int, tuple[bytes, bytes, bytes]]:
+    """Every message of a store."""
+    found = {}
+    for sequence in range(store.first_seq, store.last_seq + 1):
+        message = store.get(sequence)
+        if message is not None:
+            found[sequence] = (message.subject, message.headers, message.payload)
+    return found

@@ -1,0 +1,148 @@
+"""Servers for the tests of federation: nodes in this process, and the real nats-server beside."""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+
+from headwater.edge.conf.load import load_text
+from headwater.edge.node import Node
+from headwater.federation.service import leaf_services
+
+NATS_SERVER = Path(sys.executable).parent / "nats-server"
+WAIT_S = 15.0
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until(condition: Callable[[], Any], what: object, timeout: float = WAIT_S) -> Any:
+    """Wait until `condition()` is true, without sleeping longer than needed."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = condition()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {timeout} s: {what}")
+
+
+class RealServer:
+    """The real nats-server, with a configuration text; `{port}` stands for its client port."""
+
+    def __init__(self, directory: Path, config: str, name: str = "real") -> None:
+        self.port = free_port()
+        self.directory = directory / name
+        self.directory.mkdir(exist_ok=True)
+        self.config = self.directory / "server.conf"
+        self.log = self.directory / "log"
+        text = f"listen: 127.0.0.1:{self.port}\nserver_name: {name}\n{config}"
+        self.config.write_text(text.replace("{store}", str(self.directory / "store")))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> "RealServer":
+        """Run until it accepts clients."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(NATS_SERVER), "-c", str(self.config), "-D"], stdout=log, stderr=log
+            )
+        await until(self._accepts, f"nats-server accepts: {self.log}")
+        return self
+
+    def _accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 0.2).close()
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End it without ceremony."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def text(self) -> str:
+        """What it logged."""
+        return self.log.read_text(errors="replace")
+
+
+def leaf_service(node: Node) -> Any:
+    """The leaf service of a node."""
+    return next(service for service in node.services if service.name == "leafnodes")
+
+
+def leafs(node: Node) -> list[dict[str, Any]]:
+    """Admitted links of a node."""
+    found: list[dict[str, Any]] = leaf_service(node).status()["leafs"]
+    return found
+
+
+def client_port(node: Node) -> int:
+    """Port for clients."""
+    return int(node.listeners[0].port)
+
+
+def leaf_port(node: Node) -> int:
+    """Port for spokes."""
+    return int(leaf_service(node).listener.port)
+
+
+class Lab:
+    """Everything a test starts, ended when the test is over."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._stack = contextlib.AsyncExitStack()
+
+    async def node(self, config: str, port: int = -1) -> Node:
+        """A Headwater node in this process, from a configuration text."""
+        text = f"listen: 127.0.0.1:{port}\n{config}"
+        options = load_text(text.replace("{dir}", str(self.directory))).options
+        node = Node(options, asyncio.get_running_loop())
+        node.services.extend(leaf_services(options))
+        node.start()
+        self._stack.push_async_callback(node.stop)
+        return node
+
+    async def real(self, config: str, name: str = "real") -> RealServer:
+        """A real nats-server."""
+        server = RealServer(self.directory, config, name)
+        self._stack.callback(server.kill)
+        return await server.start()
+
+    async def client(self, port: int, **options: Any) -> Client:
+        """A client; it does not reconnect."""
+        made = await nats.connect(
+            f"nats://127.0.0.1:{port}", allow_reconnect=False, connect_timeout=5, **options
+        )
+        self._stack.push_async_callback(made.close)
+        return made
+
+    async def close(self) -> None:
+        """End everything, newest first."""
+        await self._stack.aclose()
+
+
+async def lab_for(directory: Path) -> AsyncIterator[Lab]:
+    """The body of the `lab` fixture."""
+    lab = Lab(directory)
+    try:
+        yield lab
+    finally:
+        await lab.close()
