@@ -80,25 +80,34 @@ def configure_logging(options: Options) -> None:
 
 async def _main(options: Options, arguments: list[str]) -> int:
     loop = asyncio.get_running_loop()
+    node = None
     try:
         node = Node(options, loop)
         node.services.extend(services_for(options))
+        tasks = _listen_to_signals(node, arguments)
         node.start()
     except _start_errors() as error:
         log.critical("%s", error)
+        if node is not None:
+            await node.stop()
         return 1
-    tasks: set[asyncio.Task[None]] = set()
-
-    def later(action: str) -> None:
-        task = loop.create_task(_act(node, action, arguments))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    for name, action in _SIGNALS.items():
-        loop.add_signal_handler(name, later, action)
     await node.stopped()
     await asyncio.gather(*tasks)
     return 0
+
+
+def _listen_to_signals(node: Node, arguments: list[str]) -> set[asyncio.Task[None]]:
+    """Act on signals from now on; returns the set of actions under way."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def later(action: str) -> None:
+        task = node.loop.create_task(_act(node, action, arguments))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    for number, action in _SIGNALS.items():
+        node.loop.add_signal_handler(number, later, action)
+    return tasks
 
 
 _SIGNALS = {

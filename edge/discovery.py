@@ -168,14 +168,14 @@ class Discovery:
         )
 
     def _addresses(self, host: str) -> list[str]:
-        from zeroconf import get_all_addresses
+        import ifaddr
 
         if self._interfaces:
             return self._interfaces
         if host and host not in ("0.0.0.0", "::"):
             return [socket.gethostbyname(host)]
-        found = [each for each in get_all_addresses() if not _is_loopback(each)]
-        return found or ["127.0.0.1"]
+        every = [str(ip.ip) for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4]
+        return [each for each in every if not _is_loopback(each)] or ["127.0.0.1"]
 
     def _learn(self, name: str, info: Any) -> None:
         text = {

@@ -163,8 +163,8 @@ class Feed:
             self._logged = (text, now)
             log.warning("%s: %s", self._label(), text)
         longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
-        pause = min(RETRY_MIN_S * 2 ** min(self.failures - 1, 10), longest)
-        return pause * random.uniform(0.8, 1.2)
+        pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
+        return float(pause * random.uniform(0.8, 1.2))
 
     def _label(self) -> str:
         kind = "mirror" if self.mirror else "source"
@@ -396,7 +396,7 @@ class Feed:
         log.info("%s: a new consumer is needed: %s", self._label(), self._reason)
 
     def _silent_s(self, inflow: Inflow) -> float:
-        return (self.stream.kernel.clock() - inflow.heard_ns) / 1e9
+        return float(self.stream.kernel.clock() - inflow.heard_ns) / 1e9
 
     def _tick(self, inflow: Inflow) -> None:
         """Look at signs of life and progress."""
@@ -434,14 +434,18 @@ class Feed:
 
     # --- what the inflow tells ----------------------------------------------------
 
+    def _listens_to(self, inflow: Inflow) -> bool:
+        """Whether `inflow` is not of an earlier consumer."""
+        return self.inflow is inflow
+
     def gap(self, inflow: Inflow) -> None:
         """A delivery was lost."""
-        if inflow is self.inflow:
+        if self._listens_to(inflow):
             self._restart(f"deliveries after {inflow.dseq} were lost")
 
     def heartbeat(self, inflow: Inflow, block: bytes) -> None:
         """The consumer is idle; check that nothing was lost at its end."""
-        if inflow is not self.inflow:
+        if not self._listens_to(inflow):
             return
         fields = heartbeat_fields(block)
         delivered = fields.get(b"nats-last-consumer", b"")
@@ -454,7 +458,7 @@ class Feed:
 
     def failed(self, inflow: Inflow, text: str) -> None:
         """The stream cannot store: ask again later for the same message."""
-        if inflow is self.inflow:
+        if self._listens_to(inflow):
             self.error = {"code": 503, "err_code": 10077, "description": text}
             inflow.closed = True
             self._restart(f"a message could not be stored: {text}")

@@ -122,7 +122,7 @@ class LeafRemote:
 
     async def _live(self, conn: LeafConn, session: SpokeSession, sock: socket.socket) -> float:
         ended: asyncio.Future[str] = self.links.node.loop.create_future()
-        self.links.when_closed(conn, lambda reason: ended.done() or ended.set_result(reason))
+        self.links.when_closed(conn, lambda reason: finish(ended, reason))
         self._conn = conn
         self.state = "handshake"
         watch = self.links.node.loop.call_later(self._info_timeout(), self._no_info, conn, session)
@@ -159,11 +159,11 @@ class LeafRemote:
     def _delay(self) -> float:
         base = max(0.05, self.links.node.options.leaf.reconnect)
         grown = min(base * 1.5 ** min(self.failures, 16), max(base, RECONNECT_MAX_S))
-        return grown * random.uniform(0.75, 1.25)
+        return float(grown * random.uniform(0.75, 1.25))
 
     def _info_timeout(self) -> float:
-        base = max(self.options.first_info_timeout, 0.1) * 2 ** min(self.failures, 8)
-        return min(base, TIMEOUT_MAX_S) + ADMIT_TIMEOUT_S
+        base = max(self.options.first_info_timeout, 0.1) * 2.0 ** min(self.failures, 8)
+        return float(min(base, TIMEOUT_MAX_S)) + ADMIT_TIMEOUT_S
 
     def _complain(self, text: str) -> None:
         """Log a failure; the same one again only after a while."""
@@ -324,6 +324,12 @@ class LeafRemote:
             "last_error": self.last_error,
             "link": self._conn.cid if self._conn is not None and self._conn.ready else 0,
         }
+
+
+def finish(ended: "asyncio.Future[str]", reason: str) -> None:
+    """Say once why a link has ended."""
+    if not ended.done():
+        ended.set_result(reason)
 
 
 def needs_discovery(options: LeafRemoteOptions) -> bool:

@@ -63,7 +63,8 @@ class Handshake:
             self._end("")
             return
         try:
-            upgrade = self._reader.feed(self._plain(data)) if data else None
+            plain = self._plain(data)
+            upgrade = self._reader.feed(plain) if plain else None
         except ConnectionError as error:
             self._flush_tls()
             self._end(str(error))

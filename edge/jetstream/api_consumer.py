@@ -113,6 +113,8 @@ def create_durable(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Any:
 
 
 def _check_request(request: ConsumerRequest, stream_name: str, name: str) -> None:
+    if request.action not in ("", "create", "update"):
+        raise errors.INVALID_JSON.error(err=f'unknown consumer action: "{request.action}"')
     if request.stream_name != stream_name:
         raise errors.STREAM_MISMATCH.error()
     if has_path_separator(name):

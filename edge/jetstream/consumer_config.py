@@ -84,6 +84,8 @@ def fill(config: ConsumerConfig, stream: StreamConfig, limits: Limits, pedantic:
         if pedantic:
             raise errors.PEDANTIC.error(err=text)
 
+    if config.deliver_policy == "undefined":
+        config.deliver_policy = "all"
     if config.max_deliver < -1:
         strict("max_deliver must be set to -1")
     if config.max_deliver < 1:

@@ -10,7 +10,7 @@ from headwater.edge.jetstream.models import (
     PriorityGroupState,
     SequenceInfo,
 )
-from headwater.edge.jetstream.times import format_time
+from headwater.edge.jetstream.times import ZERO_TIME, format_time
 from headwater.edge.version import API_LEVEL, NATS_LEVEL
 
 
@@ -31,7 +31,7 @@ def _groups(consumer: Any) -> list[PriorityGroupState]:
         PriorityGroupState(
             group=consumer.config.priority_groups[0],
             pinned_client_id=consumer.pin,
-            pinned_ts=_time(consumer.pinned_ns),
+            pinned_ts=_time(consumer.pinned_ns) or ZERO_TIME,
         )
     ]
 

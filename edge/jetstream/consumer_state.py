@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.models import ConsumerConfig
+from headwater.edge.storage.errors import StoreError
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -91,8 +92,12 @@ def forget(consumer: Any) -> int:
 
 def flush(consumer: Any) -> None:
     """Write what the end of the turn would have written: the consumer is about to stop."""
-    if consumer.key:
+    if not consumer.key:
+        return
+    try:
         save(consumer)
+    except StoreError as error:
+        log.warning("the last progress of consumer %s is not saved: %s", consumer.name, error)
 
 
 def recover(stream: Any) -> None:

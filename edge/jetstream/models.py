@@ -392,7 +392,13 @@ class ConsumerConfig(Wire):
     name: str = ""
     description: str = ""
     deliver_policy: Literal[
-        "all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"
+        "all",
+        "last",
+        "new",
+        "by_start_sequence",
+        "by_start_time",
+        "last_per_subject",
+        "undefined",
     ] = always("all")
     opt_start_seq: int = 0
     opt_start_time: str | None = None
@@ -432,7 +438,8 @@ class ConsumerRequest(Wire):
 
     stream_name: str = ""
     config: ConsumerConfig = msgspec.field(default_factory=ConsumerConfig)
-    action: Literal["", "create", "update"] = ""
+    action: str = ""
+    """create, update or empty for both; other texts are refused by the request's handler."""
     pedantic: bool = False
 
 
@@ -449,7 +456,7 @@ class PriorityGroupState(Wire):
 
     group: str = always("")
     pinned_client_id: str = ""
-    pinned_ts: str | None = None
+    pinned_ts: str = always(ZERO_TIME)
 
 
 class ConsumerInfo(Wire):

@@ -79,14 +79,13 @@ class NodeJetStream:
 
     def open(self) -> None:
         """Recover everything that is stored. Raises StoreError with a text for people."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         settings = self.options.jetstream
         self.usage["memory"].limit = memory_limit(settings.max_memory_store)
         self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
         self.storage = NodeStore(
             self.kernel,
             StoreOptions(
-                directory=self.directory,
+                directory=self.directory.parent,
                 segment_bytes=segment_bytes(self.options),
                 sync_interval=sync_interval(self.options),
                 max_store=self.usage["file"].limit,
@@ -281,8 +280,9 @@ def file_limit(wanted: int, directory: Path) -> int:
     """Bytes that file streams may hold; -1 chooses by the device."""
     if wanted >= 0:
         return wanted
+    there = next(path for path in [directory, *directory.parents] if path.exists())
     try:
-        space = os.statvfs(directory)
+        space = os.statvfs(there)
     except OSError:
         return UNKNOWN_LIMIT
     return int(space.f_bavail * space.f_frsize * FILE_SHARE)

@@ -213,9 +213,11 @@ def _consumers(stream: Any, *, direct: bool) -> list[Any]:
 
 
 def _consumer_details(stream: Any, options: JszOptions, *, direct: bool) -> list[dict[str, Any]]:
+    from headwater.edge.jetstream.consumer_info import consumer_info
+
     details = []
     for consumer in _consumers(stream, direct=direct):
-        info = msgspec.to_builtins(consumer.info())
+        info = msgspec.to_builtins(consumer_info(consumer))
         if not options.config:
             info.pop("config", None)
         details.append(info)

@@ -30,6 +30,7 @@ cdef class FileStore(LoggedStore):
     cdef unsigned int gone_count
     cdef unsigned int gone_capacity
     cdef bint head_moved
+    cdef unsigned long long passed      # last message that was taken out at the head for good
     cdef bint skipped
     cdef list lost_now                  # sequences found damaged, not yet logged
     cdef unsigned char* window          # bytes of a segment read last

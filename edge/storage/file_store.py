@@ -151,6 +151,8 @@ class FileStore(LoggedStore):
             self.note_gone(sequence)
         else:
             self.head_moved = True
+            if sequence not in self.lost:
+                self.passed = sequence
         return self.log.note_turn(self)
 
     @cython.cfunc
@@ -216,7 +218,7 @@ class FileStore(LoggedStore):
             self.head_moved = False
             self.log.touch(self)
             if self.lost:
-                self.lost = {at: why for at, why in self.lost.items() if at >= self.first_seq}
+                self.lost = {at: why for at, why in self.lost.items() if at >= self.passed}
             if (
                 self.segments
                 and cython.cast(StreamSegment, self.segments[0]).last < self.first_seq
@@ -233,6 +235,7 @@ class FileStore(LoggedStore):
         self.last_seq = last
         self.gone_count = 0
         self.committed = last
+        self.lost = {}
         for item in self.segments:
             segment = item
             segment.live = 0
@@ -729,5 +732,15 @@ class FileStore(LoggedStore):
             self.first_seq = max(first, self.last_seq + 1)
         elif first > self.first_seq:
             self.move_first(first)
-        self.lost = {at: why for at, why in self.lost.items() if at >= self.first_seq}
         self.committed = self.last_seq
+
+    def note_lost(self, sequence: int, reason: str) -> None:
+        """Recovery found that a message is damaged."""
+        if sequence not in self.lost:
+            self.lost[sequence] = reason
+            self.lost_now.append(sequence)
+
+    def log_lost(self) -> None:
+        """Have what recovery found lost written to the log, once that is open."""
+        if self.lost_now:
+            self.log.note_turn(self)

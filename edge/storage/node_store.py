@@ -128,6 +128,8 @@ class NodeStore:
         self.problems += recovery.problems
         self._settle(found, recovery)
         self.log.start(recovery.batch, recovery.chain, recovery.number, recovery.end)
+        for stream in found:
+            stream.store.log_lost()
         try:
             files.top_up()
         except OSError as error:

@@ -74,8 +74,13 @@ def header_ok(
 @cython.nogil
 @cython.exceptval(check=False)
 def body_ok(record: cython.p_const_uchar) -> cython.bint:
-    """Whether the body of a record, whose header is valid, matches its checksum."""
+    """Whether the body of a record, whose header is valid, matches its checksum, and what pads
+    the record is zero."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    at: cython.Py_ssize_t
+    for at in range(HEADER_BYTES + header.length, record_size(header.length)):
+        if record[at]:
+            return False
     return crc32c(0, record + HEADER_BYTES, header.length) == header.body_crc
 
 

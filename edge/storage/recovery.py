@@ -122,6 +122,8 @@ class StreamRecovery:
             else:
                 segment = StreamSegment(number, header.generation, path)
                 segment.created = header.created
+                if head[:256] != head[256:]:
+                    self.problems.append(f"{path}: a copy of the file's header is damaged")
             segment.sealed = not is_last
             self.store.adopt(segment)
             start = self._load_index(segment) if segment.created else SEGMENT_START
@@ -208,6 +210,8 @@ class LogRecovery:
             with path.open("rb") as file:
                 head = file.read(DATA_START)
             header = decode_header(head, self.log.seed)
+            if header is not None and head[:256] != head[256:]:
+                self.problems.append(f"{path}: a copy of the header is damaged")
             if header is None:
                 self._unnumbered.append(slot)
             elif header.number in self._slots:

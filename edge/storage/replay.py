@@ -159,7 +159,11 @@ class LogReplay:
             chain = header.header_crc
             at += record_size(header.length)
             if header.kind == KIND_FOOTER:
-                if header.sequence != batch and body_ok(record):
+                if not body_ok(record):
+                    self.problems.append(
+                        f"log segment {segment.number}: the footer at {header.offset} is damaged"
+                    )
+                elif header.sequence != batch:
                     batch = header.sequence
                     if records_in(record) != records or damaged:
                         self.check_runs(record)
@@ -187,7 +191,7 @@ class LogReplay:
     ) -> cython.int:
         """Mark a sequence as lost."""
         if len(store.lost) < LOST_MAX:
-            store.lost[sequence] = reason
+            store.note_lost(sequence, reason)
         if sequence > store.last_seq:
             store.last_seq = sequence
         self.problems.append(f"stream {store.stream_id:x}: message {sequence} is lost: {reason}")
@@ -461,7 +465,7 @@ class SegmentScan:
     def lose(self, sequence: int, reason: str) -> None:
         """Mark a sequence as lost."""
         if sequence not in self.store.lost and len(self.store.lost) < LOST_MAX:
-            self.store.lost[sequence] = reason
+            self.store.note_lost(sequence, reason)
             self.problems.append(f"{self.segment.path}: message {sequence} is lost: {reason}")
         self.store.last_seq = max(self.store.last_seq, sequence)
 

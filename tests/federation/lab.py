@@ -17,7 +17,10 @@ from headwater.edge.conf.load import load_text
 from headwater.edge.node import Node
 from headwater.federation.service import leaf_services
 
-NATS_SERVER = Path(sys.executable).parent / "nats-server"
+PROGRAMS = {
+    "real": [str(Path(sys.executable).parent / "nats-server")],
+    "headwater": [sys.executable, "-m", "headwater.deploy.main", "serve"],
+}
 WAIT_S = 15.0
 
 
@@ -42,9 +45,15 @@ async def until(condition: Callable[[], Any], what: object, timeout: float = WAI
 
 
 class RealServer:
-    """The real nats-server, with a configuration text; `{port}` stands for its client port."""
+    """A server in a process of its own: the real nats-server, or a node of this project.
 
-    def __init__(self, directory: Path, config: str, name: str = "real") -> None:
+    `{store}` in the configuration stands for a directory of its own.
+    """
+
+    def __init__(
+        self, directory: Path, config: str, name: str = "real", program: str = "real"
+    ) -> None:
+        self.program = PROGRAMS[program]
         self.port = free_port()
         self.directory = directory / name
         self.directory.mkdir(exist_ok=True)
@@ -58,9 +67,9 @@ class RealServer:
         """Run until it accepts clients."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [str(NATS_SERVER), "-c", str(self.config), "-D"], stdout=log, stderr=log
+                [*self.program, "-c", str(self.config), "-D"], stdout=log, stderr=log
             )
-        await until(self._accepts, f"nats-server accepts: {self.log}")
+        await until(self._accepts, f"the server accepts clients: {self.log}")
         return self
 
     def _accepts(self) -> bool:
@@ -120,9 +129,9 @@ class Lab:
         self._stack.push_async_callback(node.stop)
         return node
 
-    async def real(self, config: str, name: str = "real") -> RealServer:
-        """A real nats-server."""
-        server = RealServer(self.directory, config, name)
+    async def real(self, config: str, name: str = "real", program: str = "real") -> RealServer:
+        """A server in a process of its own."""
+        server = RealServer(self.directory, config, name, program)
         self._stack.callback(server.kill)
         return await server.start()
 

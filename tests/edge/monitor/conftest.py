@@ -104,7 +104,12 @@ def start_pair(folder: Path, *, jetstream: bool) -> list[Server]:
     servers = [
         Server(command, folder, name, jetstream=jetstream) for name, command in commands.items()
     ]
-    asyncio.run(_all_ready(servers))
+    try:
+        asyncio.run(_all_ready(servers))
+    except BaseException:
+        for server in servers:
+            server.stop()
+        raise
     return servers
 
 

@@ -58,7 +58,7 @@ class World:
             storage=None,
             saver=None,
             advisories=SimpleNamespace(stream_action=lambda stream, action: None),
-            create_store=lambda account, config, meta, incarnation: MemoryStore(self.kernel),
+            create_store=self.create_store,
             delete_store=lambda stream: None,
             durable=lambda stream: None,
             sweep=lambda stream: stream.sweep_some(1, 1 << 30),
@@ -74,12 +74,12 @@ class World:
             for found in node.storage.open():
                 stream_life.recover(self.js, found.meta, found.store)
 
-    def create_store(self, account: str, config: Any, meta: bytes) -> tuple[Any, None]:
+    def create_store(self, account: str, config: Any, meta: bytes, incarnation: str) -> Any:
         """Storage for a new stream, on disk when the node has a directory."""
         storage = self.js.node.storage
         if storage is None or config.storage == "memory":
-            return MemoryStore(self.kernel), None
-        return storage.create_stream(account, config.name, meta), None
+            return MemoryStore(self.kernel)
+        return storage.create_stream(account, config.name, meta, "file", 1, incarnation)
 
     def listen(self, subject: str, queue: str | None = None) -> list[Got]:
         """Subscribe; messages are appended to the list that is returned."""
@@ -180,6 +180,5 @@ async def disk_worlds(tmp_path: Path) -> AsyncIterator[Callable[[], World]]:
         return world
 
     yield start
-    for world in made:
-        world.js.close()
-        world.js.node.storage.stop_now()
+    made[-1].js.close()
+    made[-1].js.node.storage.stop_now()

@@ -1,0 +1,163 @@
+"""The leaf protocol's bytes: frames cut at every place, and frames that make no sense."""
+
+import asyncio
+import random
+import socket
+from typing import Any
+
+import pytest
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.federation.leaf_conn import LeafConn
+from headwater.federation.rules import Rules
+
+STREAM = (
+    b"LS+ wanted\r\nLS+ grouped workers 3\r\nPING\r\n"
+    b"LMSG plain 5\r\nhello\r\n"
+    b"LMSG plain reply.to 0\r\n\r\n"
+    b"HMSG plain 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nxy\r\n"
+    b"LMSG grouped | workers 2\r\nq1\r\n"
+    b"LMSG grouped + back workers others 2\r\nq2\r\n"
+    b"LMSG grouped 2\r\nq3\r\n"
+    b"LMSG $JS.M.abc $JS.ACK.S.C.1.7.3.99.0@orders.eu 4\r\ndata\r\n"
+    b"LS- wanted\r\nPONG\r\n"
+)
+EXPECTED = [
+    (b"plain", b"", b"", b"hello"),
+    (b"plain", b"reply.to", b"", b""),
+    (b"plain", b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"xy"),
+    (b"grouped", b"", b"", b"q1"),
+    (b"grouped", b"back", b"", b"q2"),
+    (b"$JS.M.abc", b"$JS.ACK.S.C.1.7.3.99.0", b"", b"data"),
+]
+
+
+class Session:
+    """A session that allows everything and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, bytes]] = []
+
+    def label(self, conn: Any) -> str:
+        return "test"
+
+    def got_info(self, conn: Any, payload: bytes) -> None:
+        self.said.append(("info", payload))
+
+    def got_connect(self, conn: Any, payload: bytes) -> None:
+        self.said.append(("connect", payload))
+
+    def got_error(self, conn: Any, text: bytes) -> None:
+        self.said.append(("error", text))
+
+    def may_add_interest(self, conn: Any, subject: bytes) -> bool:
+        return True
+
+    def message_denied(self, conn: Any, subject: bytes) -> None:
+        self.said.append(("denied", subject))
+
+
+class Link:
+    """One end of a link without a peer, and what came out of it."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.kernel = Kernel(asyncio.get_running_loop())
+        self.account = Account("A", self.kernel)
+        self.session = Session()
+        self.conn = LeafConn(self.session, self.kernel, 1, 1 << 20)
+        self.got: list[tuple[bytes, bytes, bytes, bytes]] = []
+        for subject, queue in ((b"plain", None), (b"grouped", b"workers"), (b"$JS.M.>", None)):
+            self.account.insert(CallbackSink(subject, self.note, queue))
+        self.conn.admit(self.account, Rules(), rules or Rules())
+
+    def note(self, subject: bytes, reply: bytes, headers: bytes, body: bytes, _: object) -> None:
+        self.got.append((subject, reply, headers, body))
+
+
+async def test_frames_cut_at_every_byte() -> None:
+    for cut in range(1, len(STREAM)):
+        link = Link()
+        link.conn.feed(STREAM[:cut])
+        link.conn.feed(STREAM[cut:])
+        assert link.got == EXPECTED, cut
+        assert list(link.conn.subs) == [(b"grouped", b"workers")]
+        assert not link.conn.closed
+
+
+async def test_frames_one_byte_at_a_time() -> None:
+    link = Link()
+    for i in range(len(STREAM)):
+        link.conn.feed(STREAM[i : i + 1])
+    assert link.got == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"LMSG\r\n", b"LMSG x\r\n", b"LMSG x -1\r\n\r\n", b"LMSG x 99999999999\r\n",
+        b"LMSG x 1\r\nabc\r\n", b"HMSG x 5 3\r\nabc\r\n", b"HMSG x 3 3\r\nabc\r\n",
+        b"LMSG x y z 1\r\na\r\n", b"LMSG x + r 1\r\na\r\n",
+        b"LS+\r\n", b"LS+ a b\r\n", b"LS+ a b c\r\n", b"LS+ a..b\r\n", b"LS+ a b 1 2\r\n",
+        b"LS- a b c\r\n", b"SUB a 1\r\n", b"NONSENSE\r\n", b"x" * 70_000,
+        b"LMSG x 2000000\r\n",
+    ],
+)
+async def test_nonsense_ends_the_link(frame: bytes) -> None:
+    link = Link()
+    link.conn.feed(frame)
+    assert link.conn.closed
+
+
+async def test_random_bytes_never_break_the_node() -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        link = Link()
+        frame = bytearray(STREAM)
+        for _ in range(chance.randrange(1, 6)):
+            frame[chance.randrange(len(frame))] = chance.randrange(256)
+        at = chance.randrange(len(frame))
+        link.conn.feed(bytes(frame[:at]))
+        if not link.conn.closed:
+            link.conn.feed(bytes(frame[at:]))
+
+
+async def test_interest_before_the_login_is_refused() -> None:
+    kernel = Kernel(asyncio.get_running_loop())
+    conn = LeafConn(Session(), kernel, 1, 1 << 20)
+    conn.feed(b"LS+ a\r\n")
+    assert conn.closed
+
+
+async def test_what_may_not_come_in_is_dropped() -> None:
+    link = Link(Rules(None, [b"plain"]))
+    link.conn.feed(STREAM)
+    assert link.got == EXPECTED[3:]
+    assert link.session.said == [("denied", b"plain")] * 3
+
+
+async def test_control_lines_overtake_messages_that_wait() -> None:
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    link = Link()
+    link.conn.attach(ours)
+    link.conn.feed(b"LS+ bulk\r\n")
+    body = b"z" * 1000
+    for _ in range(400):
+        link.account.send(b"bulk", body)
+    link.kernel.turn()
+    assert link.conn.pending > 100_000
+    link.conn.feed(b"PING\r\n")
+    link.kernel.turn()
+    link.account.send(b"bulk", b"last")
+    link.kernel.turn()
+    theirs.setblocking(False)
+    received = b""
+    while not received.endswith(b"last\r\n"):
+        received += await asyncio.wait_for(loop.sock_recv(theirs, 1 << 16), 5)
+    assert received.index(b"PONG\r\n") < 100_000
+    frame = b"LMSG bulk 1000\r\n" + body + b"\r\n"
+    assert received.replace(b"PONG\r\n", b"", 1) == frame * 400 + b"LMSG bulk 4\r\nlast\r\n"
+    link.conn.close("Client Closed")
+    theirs.close()
