@@ -57,6 +57,8 @@ COMPILED = (
     "federation/leaf_conn.py",
     "federation/interest.py",
     "federation/inflow.py",
+    "hub/route_conn.py",
+    "hub/route_interest.py",
 )
 
 

@@ -6,11 +6,9 @@ from headwater.edge.service import Service
 
 def services_for(options: Options) -> list[Service]:
     """Services of a node with these options, in the order of starting."""
-    services: list[Service] = []
-    if options.leaf.port or options.leaf.remotes or options.headwater.discovery:
-        from headwater.federation.service import leaf_services
+    from headwater.federation.service import leaf_services
 
-        services.extend(leaf_services(options))
+    services = leaf_services(options)
     if options.websocket.port:
         from headwater.edge.broker.websocket_listener import WebSocketService
 

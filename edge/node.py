@@ -47,6 +47,7 @@ class Node:
         self.system_account = options.system_account or SYSTEM_ACCOUNT
         self.jetstream: Any = None
         self.services: list[Service] = []
+        self._running: list[Service] = []
         self.account_hooks: list[Callable[[Account], None]] = []
         """Called with every account that is made."""
         self.farewells: list[Callable[[], None]] = []
@@ -123,6 +124,7 @@ class Node:
             self._start_jetstream()
         for service in self.services:
             service.start(self)
+            self._running.append(service)
         self._listen()
         self._write_files()
         log.info("Server is ready")
@@ -131,8 +133,9 @@ class Node:
         from headwater.edge.jetstream.node import NodeJetStream
 
         log.info("Starting JetStream")
-        self.jetstream = NodeJetStream(self.kernel, self.options, self.account)
-        self.jetstream.open()
+        jetstream = NodeJetStream(self.kernel, self.options, self.account)
+        jetstream.open()
+        self.jetstream = jetstream
         for name in list(self.accounts):
             if self._has_jetstream(name):
                 self.jetstream.enable(self.accounts[name])
@@ -258,7 +261,7 @@ class Node:
         log.info("Initiating Shutdown...")
         for listener in self.listeners:
             listener.close()
-        for service in reversed(self.services):
+        for service in reversed(self._running):
             await service.stop()
         self.sessions.close_all()
         if self.jetstream is not None:

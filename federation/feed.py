@@ -71,6 +71,10 @@ class Nobody(OriginError):
     """No one listens on the origin's API subject."""
 
 
+class LinkChanged(OriginError):
+    """A link came up while an answer was awaited: the request may have gone down with the old."""
+
+
 class Feed:
     """The way of one origin's messages into one stream."""
 
@@ -94,6 +98,7 @@ class Feed:
         self._again = asyncio.Event()
         self._reason = ""
         self._task: asyncio.Task[None] | None = None
+        self._answered: asyncio.Future[tuple[bytes, bytes]] | None = None
         self._logged: tuple[str, float] = ("", 0.0)
         self._quiet_tries = 0
         self._progress = (0, time.monotonic())
@@ -128,6 +133,8 @@ class Feed:
                 self._restart("the link is new")
         elif self.state == "waiting":
             self._again.set()
+        elif self._answered is not None and not self._answered.done():
+            self._answered.set_exception(LinkChanged("a link came up"))
 
     async def _run(self) -> None:
         await asyncio.sleep(random.uniform(0, KICK_JITTER_S))
@@ -141,6 +148,8 @@ class Feed:
                 self.error = None
                 self.state = "flowing"
                 await self._watch()
+                pause = random.uniform(0, KICK_JITTER_S)
+            except LinkChanged:
                 pause = random.uniform(0, KICK_JITTER_S)
             except OriginError as error:
                 pause = self._failed(error)
@@ -250,7 +259,7 @@ class Feed:
             fields = msgspec.json.decode(payload)
             created = parse_time(fields["created"])
             last = int(fields["state"]["last_seq"])
-        except Nobody:
+        except (Nobody, LinkChanged):
             raise
         except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError):
             return
@@ -314,6 +323,7 @@ class Feed:
         reply = f"$JSC.R.{random_token()}".encode()
         loop = self.stream.kernel.loop
         answered: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
+        self._answered = answered
 
         def take(_: bytes, __: bytes, block: bytes, payload: bytes, ___: object) -> None:
             if not answered.done():
@@ -329,6 +339,7 @@ class Feed:
             raise OriginError(f"no answer from the origin on {subject!r}") from None
         finally:
             account.remove(sink)
+            self._answered = None
         if block.startswith(b"NATS/1.0 503"):
             raise Nobody(f"nobody answers on {subject!r}: the origin is not connected")
         return block, payload

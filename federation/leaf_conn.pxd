@@ -20,7 +20,6 @@ cdef class LeafConn(Conn):
     cdef public Rules may_receive       # what may come in by it
     cdef public Py_ssize_t max_payload
     cdef public Py_ssize_t max_control_line
-    cdef public Py_ssize_t max_subscriptions
     cdef public int pings_out
     cdef public long long pinged_ns     # when the outstanding PING was queued
     cdef public long long rtt_ns        # of the last PING; 0 before the first

@@ -124,7 +124,7 @@ class LeafLinks:
             self._replace_twin(conn, account)
         send, receive, announce = self._effective(conn, account, rules)
         conn.admit(bound, send, receive)
-        isolated = (self.isolate and not conn.spoke) or bool(getattr(session, "isolated", False))
+        isolated = session.isolated or (self.isolate and not conn.spoke)
         interest = Interest(conn, announce, isolated)
         self._interest[conn.cid] = interest
         interest.begin(bound, [self.loop_subject(account)])

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from headwater.edge.conf.options import LeafRemoteOptions
 from headwater.federation.credentials import LeafUrl, credential_fields, parse_url
+from headwater.federation.http_proxy import ask_proxy, proxy_address
 from headwater.federation.leaf_conn import LeafConn
 from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import SpokeSession, connect_line
@@ -51,6 +52,7 @@ class LeafRemote:
         self.options = options
         self.account = options.account or GLOBAL_ACCOUNT
         self.hub = options.hub
+        self.isolated = options.local_isolation
         self.deny_imports = options.deny_imports
         self.deny_exports = options.deny_exports
         self.state = "waiting"
@@ -237,8 +239,28 @@ class LeafRemote:
             raise OSError("leaf links over WebSocket are not supported; use nats:// or tls://")
         configured = self.options.dial_timeout or self.links.node.options.leaf.dial_timeout
         timeout = min(max(configured, 0.1) * 2 ** min(self.failures, 8), TIMEOUT_MAX_S)
+        options = self.options
+        if not options.proxy_url:
+            return await self._open(url.host, url.port, timeout)
+        sock = await self._open(*proxy_address(options.proxy_url), timeout)
+        asked = ask_proxy(
+            loop, sock, url.host, url.port, options.proxy_user, options.proxy_password
+        )
+        try:
+            await asyncio.wait_for(asked, options.proxy_timeout or timeout)
+        except TimeoutError:
+            sock.close()
+            raise OSError("the proxy did not answer") from None
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _open(self, host: str, port: int, timeout: float) -> socket.socket:
+        """A socket connected to one of the addresses of `host`. Raises OSError."""
+        loop = self.links.node.loop
         found = await asyncio.wait_for(
-            loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM), timeout
+            loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), timeout
         )
         last: OSError = OSError("the name has no address")
         for family, kind, protocol, _, address in found:
@@ -268,7 +290,7 @@ class LeafRemote:
             self._start_tls(conn)
 
     def _start_tls(self, conn: LeafConn) -> None:
-        from headwater.edge.broker.tls_filter import TLSFilter
+        from headwater.federation.client_tls import ClientTLS
         from headwater.security.tls import client_context
 
         options = self.options.tls
@@ -282,7 +304,7 @@ class LeafRemote:
             min_version=options.min_version if options is not None else "1.2",
         )
         host = self._url.host if self._url is not None else None
-        conn.use_filter(TLSFilter(context, server_side=False, server_hostname=host))
+        conn.use_filter(ClientTLS(context, host))
         conn.queue(b"")
 
     def connect_line(self, nonce: str, headers: bool) -> bytes:

@@ -81,6 +81,8 @@ class LeafSession:
     """What both sides have in common: errors, loops, permissions of what comes in."""
 
     solicited = False
+    isolated: bool
+    """Whether the interest of other links is kept from this one."""
 
     def __init__(self, links: Links, address: str) -> None:
         self.links = links
@@ -160,6 +162,7 @@ class HubSession(LeafSession):
         super().__init__(links, address)
         self.nonce = nonce
         self.min_version = min_version
+        self.isolated = False
 
     def greet(self, conn: Any) -> None:
         """Open the handshake."""
@@ -234,7 +237,7 @@ class SpokeSession(LeafSession):
         super().__init__(links, address)
         self.remote = remote
         self._greeted = False
-        self.isolated = False
+        self.isolated = remote.isolated
 
     @property
     def greeted(self) -> bool:
@@ -309,6 +312,7 @@ class Remote(Protocol):
 
     account: str
     hub: bool
+    isolated: bool
     deny_imports: list[str]
     deny_exports: list[str]
 

@@ -36,19 +36,20 @@ class LeafService:
         if options.port:
             self.listener = LeafListener(self.links)
             self.listener.start(node)
-        if node.options.headwater.discovery:
-            self._discover(node)
+        browse = any(needs_discovery(remote) for remote in options.remotes)
+        if node.options.headwater.discovery or browse:
+            self._discover(node, browse)
         for remote in options.remotes:
             if not remote.disabled:
                 self.remotes.append(LeafRemote(self.links, remote, self.discovery))
         for dialled in self.remotes:
             dialled.start()
 
-    def _discover(self, node: "Node") -> None:
+    def _discover(self, node: "Node", browse: bool) -> None:
         """Announce the leaf listener, and look for hubs when a remote has no fixed address."""
         options = node.options
         announcement = None
-        if self.listener is not None:
+        if self.listener is not None and options.headwater.discovery:
             announcement = Announcement(
                 name=options.headwater.discovery_name or node.server_name,
                 node_id=node.server_id,
@@ -58,7 +59,6 @@ class LeafService:
                 cluster=options.headwater.cluster_label or options.cluster.name,
                 tls=options.leaf.tls is not None,
             )
-        browse = any(needs_discovery(remote) for remote in options.leaf.remotes)
         self.discovery = Discovery(options, node.loop, node.server_id)
         self.discovery.on_change = self._found
         self.discovery.start(announcement, browse)

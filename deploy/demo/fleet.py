@@ -25,7 +25,7 @@ leafnodes {{
   listen: 127.0.0.1:{leaf_port}
   authorization {{ user: edge, password: "{password}" }}
 }}
-headwater {{ discovery: true, cluster_label: "{label}" }}
+headwater {{ discovery: {{ cluster: "{label}" }} }}
 """
 
 EDGE_CONFIG = """\
@@ -33,7 +33,7 @@ listen: 127.0.0.1:{port}
 server_name: {name}
 jetstream {{ store_dir: "{store}", domain: {name} }}
 leafnodes {{
-  reconnect: 0.5
+  reconnect: "500ms"
   remotes: [ {{
     url: "discover://edge:{password}@{label}"
     proxy: {{ url: "http://127.0.0.1:{proxy_port}", timeout: 5 }}
@@ -110,7 +110,12 @@ class Fleet:
             local = await nats.connect(edge.url, name="demo", error_cb=_quiet)
             await local.jetstream().add_stream(
                 StreamConfig(
-                    name=STREAM, subjects=["telemetry.>"], storage=StorageType.FILE, max_bytes=2**31
+                    # Its own branch only: interest crosses leaf links, and with `telemetry.>`
+                    # every edge would also store what the others publish.
+                    name=STREAM,
+                    subjects=[f"telemetry.{edge.name}.>"],
+                    storage=StorageType.FILE,
+                    max_bytes=2**31,
                 )
             )
             await local.close()

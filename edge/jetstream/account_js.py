@@ -174,7 +174,7 @@ class AccountJetStream:
 
     def named(self, subject: str) -> list[Stream]:
         """Streams whose subjects overlap with `subject` (empty: all), by name."""
-        found = self.streams.values()
+        found = list(self.streams.values())
         if subject:
             text = subject.encode()
             found = [

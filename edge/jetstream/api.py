@@ -182,9 +182,9 @@ class Router:
 
     def respond(self, reply: bytes, kind: str, answer: msgspec.Struct) -> None:
         """Send an answer, with its type in front."""
+        body = msgspec.json.encode(answer)
         if kind != "stream_msg_get":
             self.account_js.api.total += 1
-        body = msgspec.json.encode(answer)
         head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
         self.send(reply, head + (b"," + body[1:] if body != b"{}" else b"}"))
 

@@ -200,6 +200,8 @@ class Consumer(Task):
                 self.delta.forgive(key)
         if self.at.next_seq < self.store.first_seq:
             self.at.next_seq = self.store.first_seq
+        elif self.filter is not None and not self.store.next_match(self.filter, self.at.next_seq):
+            self.at.next_seq = self.store.last_seq + 1
         if self.pending.count == 0 and self.skip_at >= self.skip_len:
             self.at.delivered_seq = self.at.floor_seq = self.at.next_seq - 1
             self.at.floor_cseq = self.at.next_cseq - 1

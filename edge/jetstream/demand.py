@@ -361,7 +361,7 @@ class Demand(Consumer):
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def tend_requests(self, now: cython.longlong, end: cython.bint) -> cython.longlong:
-        """Drop requests that are over; `end` says that there is nothing more to deliver now.
+        """Drop requests that are over; `end` says that nothing more is to be delivered now.
 
         Returns the next expiry or heartbeat.
         """
@@ -376,9 +376,7 @@ class Demand(Consumer):
             over = True
             if request.expires and now >= request.expires:
                 self.status_pending(request, b"408 Request Timeout")
-            elif end and request.no_wait and (request.expires == 0 or request.delivered > 0) and (
-                self.count_unread() == 0
-            ):
+            elif end and request.no_wait and (request.expires == 0 or request.delivered > 0):
                 self.status(request.reply, b"404 No Messages")
             else:
                 over = not request.wanted(self.account)

@@ -3,6 +3,10 @@
 TTLs are kept in buckets of one second, which is their resolution on the wire. The buckets are not
 stored: after a start they are filled from the stored headers, a slice at a time. Nothing here runs
 per message on the publish path except putting a TTL into its bucket.
+
+When the wall clock is set forward, what was stored since the start of the process begins its life
+anew at that moment (`clock_set`): how old it really is cannot be known, and nothing may end too
+early. This is kept with the stream's states.
 """
 
 import heapq
@@ -15,6 +19,7 @@ from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.storage.index import Entry
 from cython.cimports.headwater.edge.storage.store import Record
 
+from headwater.edge.jetstream import stream_states
 from headwater.edge.jetstream.ttl import NEVER, header_ttl, is_marker, marker_headers, parse_ttl
 
 # Messages ended, or headers looked at, in one turn.
@@ -32,6 +37,8 @@ class Expiry:
         self.stream = stream
         self.buckets = {}
         self.seconds = []
+        self.boot_seq = stream.store.last_seq + 1
+        self.floors = stream_states.load_floors(stream)
         if stream.ttl_allowed and stream.store.messages:
             stream.kernel.loop.call_soon(self.scan)
         else:
@@ -54,15 +61,42 @@ class Expiry:
         if ttl_s > 0:
             self.add(sequence, timestamp + ttl_s * SECOND)
 
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def start_of(self, sequence: cython.ulonglong, timestamp: cython.longlong) -> cython.longlong:
+        """When the life of a message began, in ns."""
+        for first, last, begin in self.floors:
+            if first <= sequence <= last and begin > timestamp:
+                return begin
+        return timestamp
+
+    def clock_set(self, by_ns: int, now_ns: int) -> None:
+        """The wall clock was set forward by `by_ns`; it is `now_ns` now."""
+        last: cython.ulonglong = self.stream.store.last_seq
+        if last < self.boot_seq:
+            return
+        floors: list = [floor for floor in self.floors if floor[1] >= self.stream.store.first_seq]
+        floors.append((self.boot_seq, last, now_ns))
+        self.floors = floors
+        self.boot_seq = last + 1
+        stream_states.save_floors(self.stream, floors)
+        buckets: dict = self.buckets
+        self.buckets = {}
+        self.seconds = []
+        for second, sequences in buckets.items():
+            for sequence in sequences:
+                moved: bool = floors[len(floors) - 1][0] <= sequence <= last
+                self.add(sequence, second * SECOND + (by_ns if moved else 0))
+        self.arm()
+
     def scan(self) -> None:
         """Take the TTLs of stored messages, a slice per turn."""
         record: Record
         value: Slice
-        n: cython.int
         at: cython.ulonglong = self.scanned
         if self.stopped:
             return
-        for n in range(SLICE):
+        for _ in range(SLICE):
             at = self.stream.store.next_match(None, at + 1)
             if not at:
                 break
@@ -72,7 +106,7 @@ class Expiry:
                     text = PyBytes_FromStringAndSize(cython.cast(cython.p_char, value.at), value.n)
                     ttl_s = parse_ttl(text)
                     if ttl_s and ttl_s > 0:
-                        self.add(at, record.timestamp + ttl_s * SECOND)
+                        self.add(at, self.start_of(at, record.timestamp) + ttl_s * SECOND)
             self.scanned = at
         if at:
             self.stream.kernel.loop.call_soon(self.scan)
@@ -99,6 +133,7 @@ class Expiry:
     def next_due(self) -> cython.longlong:
         """When the next message ends, in ns; 0 when none does."""
         due: cython.longlong = 0
+        end: cython.longlong
         at: cython.ulonglong
         entry: cython.pointer(Entry)
         if self.seconds:
@@ -106,13 +141,19 @@ class Expiry:
         if self.stream.max_age > 0:
             at = self.stream.store.next_match(None, self.kept + 1)
             entry = self.stream.store.at(at) if at else cython.NULL
-            if entry != cython.NULL and (not due or entry.timestamp + self.stream.max_age < due):
-                due = entry.timestamp + self.stream.max_age
+            if entry != cython.NULL:
+                end = self.start_of(at, entry.timestamp) + self.stream.max_age
+                if not due or end < due:
+                    due = end
         return due
 
     def on_timer(self) -> None:
         """End what is due, then set the timer again."""
-        now: cython.longlong = self.stream.kernel.clock()
+        now: cython.longlong
+        watch: object = self.stream.node.age_watch
+        if watch is not None:
+            watch.check()
+        now = self.stream.kernel.clock()
         self.timer = None
         self.timer_at = 0
         if self.stopped:
@@ -137,17 +178,22 @@ class Expiry:
             if not at:
                 break
             entry = self.stream.store.at(at)
-            if entry == cython.NULL or entry.timestamp + self.stream.max_age > now:
+            if entry == cython.NULL:
+                break
+            if self.start_of(at, entry.timestamp) + self.stream.max_age > now:
                 break
             left -= 1
-            if self.stream.ttl_allowed and entry.header_len:
-                if self.stream.store.load(at, cython.address(record)):
-                    block = PyBytes_FromStringAndSize(
-                        cython.cast(cython.p_char, record.body), record.header_len
-                    )
-                    if header_ttl(block) == NEVER:
-                        self.kept = at
-                        continue
+            if (
+                self.stream.ttl_allowed
+                and entry.header_len
+                and self.stream.store.load(at, cython.address(record))
+            ):
+                block = PyBytes_FromStringAndSize(
+                    cython.cast(cython.p_char, record.body), record.header_len
+                )
+                if header_ttl(block) == NEVER:
+                    self.kept = at
+                    continue
             self.end(at)
         return 0
 

@@ -311,7 +311,11 @@ class IngestSink(Sink):
             return 0
         if is_text(h.rollup, b"all", 3):
             self.stream.purge(b"", 0, keep)
-        elif not keep or self.stream.store.count_for(m.subject, m.subject_len) > 1:
+        elif (
+            not keep
+            or self.stream.store.count_for(m.subject, m.subject_len) > 1
+            or not is_literal(m.subject, m.subject_len)
+        ):
             self.stream.purge(
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
                 0,

@@ -603,6 +603,7 @@ _ENUM = re.compile(r"Invalid enum value (.*?) - at `\$\.?(.*)`")
 _GO_NAMES = {
     "StreamRequest": "StreamConfigRequest",
     "ConsumerRequest": "CreateConsumerRequest",
+    "PullRequest": "JSApiConsumerGetNextRequest",
     "PurgeRequest": "JSApiStreamPurgeRequest",
 }
 _GO_TYPES = {"int": "int64", "str": "string", "array": "[]string", "float": "float64"}
@@ -680,6 +681,13 @@ def _without(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [_without(v, key) for v in value]
     return value
+
+
+def json_error(payload: bytes, exc: Exception, kind: type[Any] = PullRequest) -> str:
+    """The protocol's wording for what is wrong with a JSON text meant as a `kind`."""
+    if isinstance(exc, msgspec.ValidationError):
+        return _go_text(str(exc), kind)
+    return _syntax(payload, exc)
 
 
 def _syntax(payload: bytes, exc: Exception) -> str:

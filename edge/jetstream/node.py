@@ -19,6 +19,7 @@ from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import errors, stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
+from headwater.edge.jetstream.age_watch import AgeWatch
 from headwater.edge.jetstream.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
@@ -66,6 +67,7 @@ class NodeJetStream:
         self.storage: NodeStore | None = None
         self._routes: dict[str, Any] | None = None
         self._sweeps: dict[Stream, int] = {}
+        self.age_watch: AgeWatch | None = None
         self.saver: Any = None  # saver.Saver of the consumers' progress, made with the first one
         self.closed = False
 
@@ -100,8 +102,13 @@ class NodeJetStream:
                 recovered += 1
             except (msgspec.DecodeError, errors.JetStreamError) as error:
                 log.error("stream '%s > %s' not recovered: %s", found.account, found.name, error)
+        self.age_watch = AgeWatch(self.kernel.loop, self._timers)
+        self.age_watch.start()
         if recovered:
             log.info("  Restored %d streams", recovered)
+
+    def _timers(self) -> list[Any]:
+        return [stream.timers for js in self.accounts.values() for stream in js.streams.values()]
 
     def account_js(self, name: str) -> AccountJetStream:
         """JetStream of an account by name; made when it is first asked for."""
@@ -138,6 +145,8 @@ class NodeJetStream:
 
     def _stop_accounts(self) -> None:
         self.closed = True
+        if self.age_watch is not None:
+            self.age_watch.stop()
         for js in self.accounts.values():
             js.close()
 
@@ -187,7 +196,8 @@ class NodeJetStream:
         if stream.config.storage != "file":
             return None
         commit_log = self.store().log
-        return commit_log.wait_durable(commit_log.hand_over())
+        waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over())
+        return waiting
 
     # --- retention -------------------------------------------------------------------------
 

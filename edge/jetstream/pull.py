@@ -14,6 +14,7 @@ from msgspec import DecodeError
 from msgspec.json import Decoder
 
 from headwater.edge.jetstream.models import PullRequest as PullBody
+from headwater.edge.jetstream.models import json_error
 
 _DECODER = Decoder(PullBody)
 # Requests without a group come after all that have a priority.
@@ -76,10 +77,13 @@ def parse_request(
     if body[0] != 123:
         number = take_number(body, n)
         return PullRequest(number if number > 1 else 1)
+    text = PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), n)
     try:
-        found = _DECODER.decode(PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), n))
+        found = _DECODER.decode(text)
     except DecodeError as error:
-        raise ValueError(str(error)) from None
+        # The whole body is decoded at once here, so its early end has another wording.
+        reason = json_error(text, error).replace("unexpected EOF", "unexpected end of JSON input")
+        raise ValueError(reason) from None
     request = PullRequest(max(found.batch, 1))
     request.max_bytes = max(found.max_bytes, 0)
     request.no_wait = found.no_wait

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from headwater.edge.jetstream import errors, headers
+from headwater.edge.jetstream import errors, headers, schedules
 
 INCREMENT = re.compile(rb"[+-]?\d+")
 DIGITS_MAX = 4096
@@ -39,7 +39,7 @@ def prepare(
     if b"Nats-Incr" in found or stream.config.allow_msg_counter:
         return count(stream, subject, block, payload, found)
     if any(key.startswith(b"Nats-Schedule") for key in found):
-        raise errors.MESSAGE_SCHEDULES_DISABLED.error()
+        block = schedules.check(stream, subject, block, found)
     if b"Nats-Stream-Source" in found:
         raise errors.MESSAGE_SOURCE_HDR_NOT_ALLOWED.error()
     return block, payload, None

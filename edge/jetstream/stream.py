@@ -113,6 +113,13 @@ class Stream(Task):
         sequence = self.store.append(m, timestamp, sequence)
         if self.republisher is not None:
             self.republisher.note(m, sequence, timestamp, last)
+        if self.schedules is not None:
+            self.schedules.stored(
+                sequence,
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len),
+                timestamp,
+            )
         if self.max_per_subject > 0:
             self.trim_subject(m.subject, m.subject_len)
         if self.max_msgs > 0 or self.max_bytes > 0:
@@ -153,7 +160,10 @@ class Stream(Task):
             copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
             copy.size = PyBytes_GET_SIZE(body)
         if self.keeps_interest and not self.wanted(copy.subject, copy.subject_len):
-            return self.skip()
+            if not sequence:
+                return self.skip()
+            self.store.skip(sequence)
+            return sequence
         if not timestamp:
             timestamp = self.kernel.now_ns
         sequence = self.keep(cython.address(copy), timestamp, sequence)

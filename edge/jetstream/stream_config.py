@@ -147,8 +147,13 @@ def check_features(new: StreamConfig, scope: Scope) -> None:
         if new.max_msgs_per_subject <= 0:
             raise invalid_config("discard new per subject requires max msgs per subject > 0")
     check_markers(new, scope)
-    if new.allow_msg_schedules and new.discard == "new":
-        raise invalid_config("message scheduling cannot use discard new")
+    if new.allow_msg_schedules:
+        if new.discard == "new":
+            raise invalid_config("message scheduling cannot use discard new")
+        if scope.pedantic and not new.allow_rollup_hdrs:
+            raise invalid_config("message scheduling cannot be set if roll-ups are disabled")
+        if not new.allow_rollup_hdrs:
+            new.allow_rollup_hdrs, new.deny_purge = True, False
     if new.persist_mode == "async":
         if new.storage != "file":
             raise invalid_config("async persist mode is only supported on file storage")
@@ -156,8 +161,6 @@ def check_features(new: StreamConfig, scope: Scope) -> None:
             raise invalid_config("async persist mode is not supported on replicated streams")
         if new.allow_atomic:
             raise invalid_config("async persist mode is not supported with atomic batch publish")
-    if new.allow_msg_schedules:
-        raise invalid_config("message schedules are not supported by this server")
     if new.allow_batched:
         raise invalid_config("fast batch publish is not supported by this server")
 
@@ -325,6 +328,8 @@ def refuse_change(old: StreamConfig, new: StreamConfig) -> None:
         raise invalid_config("message TTL status can not be disabled")
     if new.allow_msg_counter != old.allow_msg_counter:
         raise invalid_config(same + "message counter setting")
+    if old.allow_msg_schedules and not new.allow_msg_schedules:
+        raise invalid_config("message schedules can not be disabled")
     if new.persist_mode != old.persist_mode:
         raise invalid_config(same + "persist mode")
 

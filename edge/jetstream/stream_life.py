@@ -12,6 +12,7 @@ from headwater.edge.jetstream.direct import QUEUE, DirectGet
 from headwater.edge.jetstream.expiry import Expiry
 from headwater.edge.jetstream.ingest import IngestSink
 from headwater.edge.jetstream.models import StreamConfig
+from headwater.edge.jetstream.schedules import Schedules
 from headwater.edge.jetstream.stream import Stream
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def set_parts(js: "AccountJetStream", stream: Stream) -> None:
     config = stream.config
     if config.allow_atomic and stream.batches is None:
         stream.batches = Batches(stream, js.node.batch_limits)
+    if config.allow_msg_schedules and stream.schedules is None:
+        stream.schedules = Schedules(stream)
     factory = js.node.upstream_factory
     if (config.mirror is not None or config.sources) and factory is not None:
         stream.upstream = factory(stream)
@@ -137,6 +140,8 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
         stream.upstream.stop()
     if stream.batches is not None:
         stream.batches.stop()
+    if stream.schedules is not None:
+        stream.schedules.stop()
     stream.stop(deleted)
 
 

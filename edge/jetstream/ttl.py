@@ -27,7 +27,7 @@ def parse_ttl(value: bytes) -> int | None:
 def with_ttl(block: bytes, ttl_s: int) -> bytes:
     """A header block with its Nats-TTL replaced."""
     rest = headers.without(block, lambda key: key == b"Nats-TTL")
-    return headers.add(rest, b"Nats-TTL", b"%d" % ttl_s)
+    return bytes(headers.add(rest, b"Nats-TTL", b"%d" % ttl_s))
 
 
 def header_ttl(block: bytes) -> int:
@@ -50,4 +50,4 @@ def is_marker(block: bytes) -> bool:
         return False
     if headers.get(block, b"Nats-Marker-Reason"):
         return True
-    return headers.get(block, b"KV-Operation") == b"PURGE"
+    return bool(headers.get(block, b"KV-Operation") == b"PURGE")

@@ -205,7 +205,15 @@ def _stream_detail(node: "Node", stream: Any, options: JszOptions) -> dict[str, 
                 detail["direct_consumer_detail"] = direct
     if options.raft:
         detail["consumer_raft_groups"] = []
+    _strip_versions(detail.get("config"))
     return detail
+
+
+def _strip_versions(config: dict[str, Any] | None) -> None:
+    """Leave out what the JetStream API adds to metadata about the node that answers."""
+    if config and "metadata" in config:
+        for name in ("_nats.level", "_nats.ver"):
+            config["metadata"].pop(name, None)
 
 
 def _consumers(stream: Any, *, direct: bool) -> list[Any]:
@@ -220,5 +228,6 @@ def _consumer_details(stream: Any, options: JszOptions, *, direct: bool) -> list
         info = msgspec.to_builtins(consumer_info(consumer))
         if not options.config:
             info.pop("config", None)
+        _strip_versions(info.get("config"))
         details.append(info)
     return details

@@ -112,6 +112,10 @@ def _add_jetstream(page: Page, node: "Node") -> None:
     _add_all(page, "jetstream_server", server, labels)
     for account in answer.get("account_details", []):
         _add_account(page, node, account, labels)
+    storage = node.jetstream.storage
+    if storage is not None:
+        for name, value in storage.numbers().items():
+            page.add(f"headwater_storage_{name}", value, {"server_id": node.server_name})
 
 
 def _add_all(page: Page, prefix: str, samples: dict[str, float], labels: Labels) -> None:

@@ -49,6 +49,7 @@ cdef class CommitLog:
     cdef Py_ssize_t high_water
     cdef public double retry_delay
     cdef public bint closed
+    cdef bint blocked                   # retirement met a full device
     cdef bint watching
     cdef bint interval
     cdef unsigned char* reserve(self, Py_ssize_t length, bint message)
@@ -59,7 +60,7 @@ cdef class CommitLog:
     cdef int note_turn(self, LoggedStore store) except -1
     cdef int roll(self, Py_ssize_t need, bint message) except -1
     cdef int begin_segment(self, object slot, unsigned int number, unsigned int previous, Py_ssize_t previous_end, unsigned int previous_chain) except -1
-    cdef int close_batch(self) except -1
+    cdef int close_batch(self, bint part) except -1
     cdef int write_footer(self, int flags) except -1
     cdef int end_turn(self) except -1
     cdef int complete(self, unsigned long long batch) except -1

@@ -26,6 +26,7 @@ from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
     FLAG_COPY,
+    FLAG_PART,
     HEADER_BYTES,
     KIND_FOOTER,
     KIND_MESSAGE,
@@ -111,17 +112,18 @@ class CommitLog:
     def __dealloc__(self):
         free(self.runs)
 
-    def start(self, batch: int, chain: int, last_number: int, last_end: int) -> None:
-        """Begin a segment after what recovery found: number and end of the last one, the checksum
-        of its last record, and the first batch number. Starts the thread. Raises OSError."""
+    def start(self, batch: int, chain: int, number: int, previous: int, end: int) -> None:
+        """Begin segment `number` after what recovery found: number and end of the last one that
+        counts, the checksum of its last record, and the first batch number. Starts the thread.
+        Raises OSError."""
         self.batch = batch
         self.durable = batch - 1
         self.thread = CommitThread(self.thread.interval_ns / 1e9, batch)
         self.chain = chain
         slot = self.files.take(self.segment_bytes, True)
-        self.begin_segment(slot, last_number + 1, last_number, last_end, chain)
-        self.durable_segment = last_number
-        self.durable_end = last_end
+        self.begin_segment(slot, number, previous, end, chain)
+        self.durable_segment = previous
+        self.durable_end = end
         self.durable_chain = chain
         done_fd = self.thread.start()
         self.kernel.loop.add_reader(done_fd, self.on_done)
@@ -197,7 +199,7 @@ class CommitLog:
             )
         except OSError as error:
             raise self.no_room(error) from error
-        self.close_batch()
+        self.close_batch(True)
         self.begin_segment(slot, last.number + 1, last.number, last.end, self.chain)
         if self.on_retire is not None and len(self.live) > self.keep + 1:
             self.on_retire()
@@ -207,23 +209,35 @@ class CommitLog:
         """What to raise when there is no file to go on with; appends are tried again by a timer."""
         if error.errno not in (errors_by_name.ENOSPC, errors_by_name.EDQUOT, errors_by_name.EFBIG):
             return StoreFailed(f"cannot make a log segment: {error}")
-        failure = StoreFull(f"no room for the log in {self.directory}: {error.strerror}")
+        failure = StoreFull(f"no room in {self.directory}: {error.strerror}")
         if self.failure is None:
             log.error("%s: reads go on, publishes are refused until there is room", failure)
             self.fail(failure)
+            self.open_gate()
             self.kernel.loop.call_later(self.retry_delay, self.retry_room)
         return failure
+
+    def block(self, error: OSError) -> None:
+        """Segments cannot be retired because the device is full: refuse publishes."""
+        self.blocked = True
+        self.no_room(error)
+
+    def unblock(self) -> None:
+        """A segment could be retired."""
+        self.blocked = False
 
     def retry_room(self) -> None:
         """See whether there is room again."""
         if self.closed or not isinstance(self.failure, StoreFull):
             return
         try:
+            if self.blocked:
+                raise OSError(errors_by_name.ENOSPC, "retirement waits for room")
             self.files.top_up()
         except OSError:
             self.kernel.loop.call_later(self.retry_delay, self.retry_room)
             return
-        log.warning("there is room for the log again: publishes are accepted")
+        log.warning("there is room again: publishes are accepted")
         self.fail(None)
 
     def fail(self, failure: StoreError | None) -> None:
@@ -388,7 +402,7 @@ class CommitLog:
                     self.note_turn(store)
                 except StoreError:
                     log.exception("removals of stream %x are not durable", store.stream_id)
-        return self.close_batch()
+        return self.close_batch(False)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -415,19 +429,23 @@ class CommitLog:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def close_batch(self) -> cython.int:
-        """Write the footer, twice, and queue the batch for the thread."""
+    def close_batch(self, part: cython.bint) -> cython.int:
+        """Write the footer, twice, and queue the batch for the thread. A `part` of a batch counts,
+        and is released, only together with what follows in the next segment."""
         segment: LogSegment = self.active
         length: cython.Py_ssize_t
+        flags: cython.int = FLAG_PART if part else 0
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
-        self.write_footer(0)
-        self.write_footer(FLAG_COPY)
+        self.write_footer(flags)
+        self.write_footer(flags | FLAG_COPY)
         length = segment.end - self.batch_start
-        stores = [(store, cython.cast(LoggedStore, store).last_seq) for store in self.touched]
-        self.pending.append(
-            (self.batch, segment.number, segment.end, self.chain, stores, self.written)
-        )
+        if not part:
+            stores = [(store, cython.cast(LoggedStore, store).last_seq) for store in self.touched]
+            self.pending.append(
+                (self.batch, segment.number, segment.end, self.chain, stores, self.written)
+            )
+            self.touched = []
         if self.thread.submit(
             segment.fd, segment.image + self.batch_start, length, self.batch_start, self.batch
         ):
@@ -436,7 +454,6 @@ class CommitLog:
         self.batch_start = segment.end
         self.batch_records = 0
         self.run_count = 0
-        self.touched = []
         return 0
 
     def on_done(self) -> None:
@@ -613,7 +630,7 @@ class CommitLog:
         self.thread.clear_error()
         self.failure = None
         self.rewrite_pending(slot)
-        self.close_batch()
+        self.close_batch(False)
         self.when_durable(self.batch - 1, self.recovered)
         self.kernel.kick()
 

@@ -61,6 +61,7 @@ class Rewrite:
     stream: cython.ulonglong
     chain: cython.uint
     records: cython.uint
+    copied: cython.Py_ssize_t
     data: bytearray
     moved: list
     bad: list
@@ -97,6 +98,7 @@ class Rewrite:
             self.data += content[at : at + record_size(header.length)]
             self.seal(place)
             self.moved.append((sequence, offset, place))
+            self.copied += len(self.data) - place
 
     def add(self, kind: cython.int, flags: cython.int, sequence: int, body: bytes) -> None:
         """Append a record that is no message."""
@@ -129,9 +131,9 @@ class Rewrite:
         self.chain = header.header_crc
         self.records += 1
 
-    def results(self) -> tuple[list, list, int, int]:
-        """(moved, bad, end, chain)"""
-        return self.moved, self.bad, len(self.data), self.chain
+    def results(self) -> tuple[list, list, int, int, int]:
+        """(moved, bad, bytes of messages, end, chain)"""
+        return self.moved, self.bad, self.copied, len(self.data), self.chain
 
     def counted(self) -> int:
         return self.records
@@ -184,7 +186,7 @@ class Job:
         self.deletes = [run for run in segment.deletes if run[1] >= first]
         self.lost = [run for run in segment.lost if run[1] >= first]
         self.first_seq = first
-        self.footer = (store.retired_last, store.retired_ts, 0)
+        self.footer = (store.settled_last, store.settled_ts, 0)
 
 
 @cython.cclass
@@ -255,7 +257,14 @@ class Compactor:
             self.begin()
 
     def swap(
-        self, store: FileStore, segment: StreamSegment, moved: list, bad: list, end: int, chain: int
+        self,
+        store: FileStore,
+        segment: StreamSegment,
+        moved: list,
+        bad: list,
+        size: int,
+        end: int,
+        chain: int,
     ) -> None:
         """Point the index at the new file."""
         entry: cython.pointer(Entry)
@@ -267,6 +276,7 @@ class Compactor:
         store.window_segment = 0
         segment.generation += 1
         segment.end = end
+        segment.rest = end - size
         segment.chain = chain
         segment.indexed = False
         for at, before, after in moved:

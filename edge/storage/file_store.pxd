@@ -24,8 +24,10 @@ cdef class FileStore(LoggedStore):
     cdef public list segments           # StreamSegments, ascending
     cdef dict by_number
     cdef StreamSegment recent           # the last one that was looked up
-    cdef public unsigned long long retired_last     # last_seq and last_ts as of the last retired
-    cdef public long long retired_ts                # segment of the log
+    cdef public unsigned long long retired_last     # last_seq and last_ts as far as was staged
+    cdef public long long retired_ts
+    cdef public unsigned long long settled_last     # the same as far as is durable in segments
+    cdef public long long settled_ts
     cdef Removed* gone                  # removals of this turn
     cdef unsigned int gone_count
     cdef unsigned int gone_capacity
@@ -63,5 +65,6 @@ cdef class FileStore(LoggedStore):
     cdef int stage_begin(self) except -1
     cdef int stage_footer(self, unsigned int log_segment) except -1
     cdef int stage_close(self, unsigned int log_segment) except -1
+    cpdef int note_position(self, unsigned long long last, long long last_ts) except -1
     cdef Py_ssize_t publish(self, Py_ssize_t limit) except -1
     cdef int restore(self, const unsigned char* subject, Py_ssize_t n, unsigned long long sequence, long long timestamp, unsigned int size, unsigned int header_len, unsigned long long place, unsigned int flags) except -1

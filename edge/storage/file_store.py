@@ -133,16 +133,15 @@ class FileStore(LoggedStore):
         segment.live_bytes -= record_size(
             entry.size + self.names.items[entry.subject].size
         )
-        if (
-            segment.sealed
-            and not segment.busy
-            and not self.staging
-            and segment.live_bytes * 2 < cython.cast(cython.ulonglong, segment.end)
-            and self.on_compact is not None
-        ):
+        if segment.mostly_dead():
+            self.ask_compact(segment)
+        return 0
+
+    def ask_compact(self, segment: StreamSegment) -> None:
+        """Have a segment rewritten that is mostly dead; not while a stage may still change it."""
+        if segment.sealed and not segment.busy and not self.staging and self.on_compact is not None:
             segment.busy = True
             self.on_compact(self, segment)
-        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -414,14 +413,12 @@ class FileStore(LoggedStore):
         at: cython.p_uchar
         row: cython.pointer(Staged)
         grown: cython.p_void
-        if header.sequence > self.retired_last:
-            self.retired_last = header.sequence
-            self.retired_ts = header.timestamp
         if (
             entry == cython.NULL
             or not entry.flags & IN_LOG
             or entry.place != cython.cast(cython.ulonglong, record)
         ):
+            self.note_position(header.sequence, header.timestamp)
             return 0
         if self.stage_segment is not None and (
             self.stage_segment.end + self.stage_length + size > self.segment_limit
@@ -430,6 +427,7 @@ class FileStore(LoggedStore):
             self.stage_close(log_segment)
             self.stage_segment.sealed = True
             self.stage_segment = None
+        self.note_position(header.sequence, header.timestamp)
         if self.staged_count == self.staged_capacity:
             self.staged_capacity = self.staged_capacity * 2 or 256
             grown = realloc(self.staged, self.staged_capacity * cython.sizeof(Staged))
@@ -491,6 +489,13 @@ class FileStore(LoggedStore):
             segment.created = self.kernel.now_ns
             self.segments.append(segment)
             self.by_number[number] = segment
+        segment.before = (
+            segment.chain,
+            segment.first,
+            segment.last,
+            list(segment.deletes),
+            list(segment.lost),
+        )
         self.stage_segment = segment
         self.stage = bytearray()
         self.stage_length = 0
@@ -581,12 +586,22 @@ class FileStore(LoggedStore):
         self.stage_runs = []
         return 0
 
-    def note_position(self, last: int, last_ts: int) -> None:
-        """A record of the retired log segment moved `last_seq` without a message."""
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def note_position(self, last: cython.ulonglong, last_ts: cython.longlong) -> cython.int:
+        """A record of the log segment being retired moved `last_seq`. A footer must not be ahead
+        of what precedes it: a start ignores what the log has up to there."""
+        self.staging = True
         if last > self.retired_last:
             self.retired_last = last
             self.retired_ts = max(self.retired_ts, last_ts)
-        self.staging = True
+        return 0
+
+    def settle_position(self) -> None:
+        """What was staged is durable."""
+        self.settled_last = self.retired_last
+        self.settled_ts = self.retired_ts
+        self.staging = False
 
     def take_jobs(self, log_segment: int) -> list[tuple[StreamSegment, int, bytearray]]:
         """End the stage; returns what is to be written: (segment, offset, bytes)."""
@@ -623,19 +638,33 @@ class FileStore(LoggedStore):
             self.staged_capacity = 0
             self.staged_count = 0
             self.published = 0
-            self.staging = False
+            self.settle_position()
+            for item in self.segments:
+                segment = item
+                if segment.live and segment.mostly_dead():
+                    self.ask_compact(segment)
             if self.segments and self.segments[0].last < self.first_seq:
                 self.trim()
             return 0
         return self.staged_count - self.published
 
-    def abandon_stage(self, jobs: list[tuple[StreamSegment, int, bytearray]]) -> None:
-        """A write failed: trust nothing of it, and stage again to a fresh segment later."""
+    def abandon_stage(
+        self, jobs: list[tuple[StreamSegment, int, bytearray]], suspect: bool
+    ) -> None:
+        """A write failed: forget it, and stage again later, to a fresh segment when the file is
+        suspect."""
         segment: StreamSegment
         for item, offset, _ in jobs:
             segment = item
-            segment.sealed = True
-            segment.end = min(segment.end, offset) if offset else 0
+            segment.sealed = suspect
+            segment.end = offset
+            (
+                segment.chain,
+                segment.first,
+                segment.last,
+                segment.deletes,
+                segment.lost,
+            ) = segment.before
             if offset == 0 and segment in self.segments:
                 self.segments.remove(segment)
                 self.by_number.pop(segment.number, None)
@@ -647,6 +676,8 @@ class FileStore(LoggedStore):
         self.stage_length = 0
         self.staged_count = 0
         self.published = 0
+        self.retired_last = self.settled_last
+        self.retired_ts = self.settled_ts
         self.staging = False
 
     @cython.cfunc

@@ -127,7 +127,9 @@ class NodeStore:
         recovery.run(clean)
         self.problems += recovery.problems
         self._settle(found, recovery)
-        self.log.start(recovery.batch, recovery.chain, recovery.number, recovery.end)
+        self.log.start(
+            recovery.batch, recovery.chain, recovery.next_number, recovery.number, recovery.end
+        )
         for stream in found:
             stream.store.log_lost()
         try:
@@ -221,6 +223,8 @@ class NodeStore:
         self._finish(clean=self.log.failure is None)
 
     async def _retire_all(self) -> None:
+        if self.log.failure is not None:
+            raise self.log.failure
         await self.log.wait_durable(self.log.hand_over())
         self.log.begin_next()
         self.retirer.everything = True
@@ -373,12 +377,12 @@ class NodeStore:
     @property
     def store_bytes(self) -> int:
         """Bytes that file-backed messages count."""
-        return self.file_usage.bytes
+        return int(self.file_usage.bytes)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes that messages in memory count."""
-        return self.memory_usage.bytes
+        return int(self.memory_usage.bytes)
 
     @property
     def lost(self) -> int:

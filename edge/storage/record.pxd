@@ -21,6 +21,7 @@ cdef enum:
 
 cdef enum:
     FLAG_COPY = 1                       # second copy of a footer
+    FLAG_PART = 2                       # the batch goes on in the next segment, and counts with it
 
 cdef struct RecordHeader:               # 64 bytes, little endian
     unsigned int magic

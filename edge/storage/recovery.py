@@ -46,7 +46,7 @@ class RecoveredStream:
 
     @property
     def incarnation(self) -> str:
-        return self.store.incarnation
+        return str(self.store.incarnation)
 
 
 @dataclass
@@ -105,7 +105,7 @@ class StreamRecovery:
         heads = self.heads
         self.store.settle_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
         self.store.note_position(heads.last_seq, heads.last_ts)
-        self.store.staging = False
+        self.store.settle_position()
         return heads
 
     def _load(self, path: Path, is_last: bool) -> None:
@@ -177,10 +177,13 @@ class LogRecovery:
         """Replay; leaves the log ready to be started (see `batch`, `chain`, `number`, `end`)."""
         self._find_slots()
         path, surveys = self._follow()
-        self.batch, self.chain, self.number, self.end = 1, 0, 0, 0
+        self.batch, self.chain, self.number, self.end, self.next_number = 1, 0, 0, 0, 1
+        if path:
+            self.batch = max(item.batch for item in surveys) + 1
+            self.next_number = path[-1].number + 1
+            self._cut_part(path, surveys)
         if path:
             last = surveys[-1]
-            self.batch = max(item.batch for item in surveys) + 1
             self.chain, self.number, self.end = last.chain, path[-1].number, last.end
         if clean is not None and (self.number, self.end) < (clean["segment"], clean["end"]):
             self.problems.append(
@@ -255,6 +258,22 @@ class LogRecovery:
         self._unnumbered += [slot for _, slot in self._slots.values()]
         return path, surveys
 
+    def _cut_part(self, path: list[LogSegment], surveys: list[Survey]) -> None:
+        """Take back a last batch that was to go on in a segment where it never ended."""
+        depth = len(path) - 1
+        if surveys[depth].end == DATA_START and depth:
+            depth -= 1
+        while surveys[depth].part_start:
+            found = surveys[depth]
+            found.end, found.chain = found.part_start, found.part_chain
+            found.part_start = 0
+            for segment in path[depth + 1 :]:
+                self._unnumbered.append(segment.slot)
+            del path[depth + 1 :], surveys[depth + 1 :]
+            if found.end > DATA_START or depth == 0:
+                break
+            depth -= 1
+
     def _keep_orphans(self, segment: LogSegment, orphans: dict[int, int]) -> None:
         """Records of streams that nobody knows: keep a copy of the segment before it is reused."""
         names = ", ".join(f"{stream:x} ({count} records)" for stream, count in orphans.items())
@@ -279,4 +298,4 @@ def read_meta(path: Path) -> tuple[dict[str, str], bytes] | None:
 
 def seed_of(node_id: bytes) -> int:
     """Where the checksums of headers begin, so that records of another node never verify."""
-    return checksum(node_id)
+    return int(checksum(node_id))

@@ -20,6 +20,8 @@ cdef class Survey:
     cdef public unsigned int oldest
     cdef public list deleted            # ids of streams with a tombstone
     cdef public bint damaged
+    cdef public Py_ssize_t part_start   # begin of a last batch that goes on elsewhere; 0: none does
+    cdef public unsigned int part_chain # checksum of the record before it
 
 cdef class LogReplay:
     cdef CommitLog log

@@ -17,6 +17,8 @@ from cython.cimports.headwater.edge.storage.index import IN_LOG, Entry
 from cython.cimports.headwater.edge.storage.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
+    FLAG_COPY,
+    FLAG_PART,
     HEADER_BYTES,
     KIND_DELETE,
     KIND_FOOTER,
@@ -94,9 +96,14 @@ def survey(segment: LogSegment, seed: cython.uint, limit: cython.Py_ssize_t) -> 
         header = cython.cast(cython.pointer(RecordHeader), record)
         at += record_size(header.length)
         if header.kind == KIND_FOOTER and body_ok(record):
+            if not header.flags & FLAG_COPY or found.batch != header.sequence:
+                found.part_chain = found.chain
             found.end = at
             found.batch = header.sequence
             found.chain = header.header_crc
+            found.part_start = 0
+            if header.flags & FLAG_PART:
+                found.part_start = LOG_FOOTER.unpack_from(body_of(record))[1]
             if broken:
                 found.damaged = True
         elif header.kind == KIND_RETIRED and header.sequence > found.oldest:
@@ -344,8 +351,8 @@ def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> Inde
         segment.created,
         segment.end,
         store.first_seq,
-        store.retired_last,
-        store.retired_ts,
+        store.settled_last,
+        store.settled_ts,
         log_segment,
         list(segment.deletes),
         list(segment.lost),

@@ -32,7 +32,7 @@ from cython.cimports.headwater.edge.storage.record import (
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.file_store import HEAD
 from headwater.edge.storage.replay import index_of
-from headwater.edge.storage.segment_jobs import write_index, write_segment
+from headwater.edge.storage.segment_jobs import cut_segments, write_index, write_segment
 
 # Bytes of log looked at, and messages pointed elsewhere, in one turn: about a millisecond.
 COPY_SLICE = cython.declare(cython.Py_ssize_t, 256 << 10)
@@ -141,7 +141,8 @@ class Retirer(Task):
                 body: bytes = cython.cast(cython.p_char, record)[
                     HEADER_BYTES : HEADER_BYTES + header.length
                 ]
-                store.note_position(*HEAD.unpack_from(body))
+                last, last_ts = HEAD.unpack_from(body)
+                store.note_position(last, last_ts)
             else:
                 store.stage_deletes(kind, record)
         return 0
@@ -155,11 +156,6 @@ class Retirer(Task):
             if not store.closed:
                 self.jobs.append((store, store.take_jobs(self.segment.number)))
         self.step = "write"
-        self.submit()
-
-    def submit(self) -> None:
-        if self.stopped:
-            return
         jobs = self.jobs
         self.background.submit(lambda: write_jobs(jobs), self.written)
 
@@ -168,18 +164,24 @@ class Retirer(Task):
         if self.stopped:
             return
         if error is None:
+            self.log.unblock()
             self.step = "publish"
             self.log.kernel.schedule_later(self)
             return
-        self.jobs = [job for job in self.jobs if not job[0].closed]
-        log.error("messages cannot be moved to their segments: %s", error)
-        if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
-            for store, parts in self.jobs:
-                store.abandon_stage(parts)
-            self.step = "idle"
-            self.log.kernel.loop.call_later(self.retry_delay, self.wake)
-            return
-        self.log.kernel.loop.call_later(self.retry_delay, self.submit)
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full:
+            self.log.block(error)
+        else:
+            log.error("messages cannot be moved to their segments: %s", error)
+        undo = []
+        for store, parts in self.jobs:
+            undo += [(segment.path, offset) for segment, offset, _ in parts]
+            if not store.closed:
+                store.abandon_stage(parts, not full)
+        self.jobs = []
+        self.background.submit(lambda: cut_segments(undo))
+        self.step = "idle"
+        self.log.kernel.loop.call_later(self.retry_delay, self.wake)
 
     def publish_slice(self) -> None:
         """Point a slice of messages at their segments; go on when all are done."""

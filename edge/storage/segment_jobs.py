@@ -20,6 +20,17 @@ def write_segment(path: Path, offset: int, data: bytes | bytearray) -> None:
         sync_directory(path.parent)
 
 
+def cut_segments(parts: list[tuple[Path, int]]) -> None:
+    """Take back what an attempt to write left behind: the whole file when it began it."""
+    for path, offset in parts:
+        if not path.exists():
+            continue
+        if offset == 0:
+            path.unlink()
+        else:
+            os.truncate(path, offset)
+
+
 def index_path(segment: Path) -> Path:
     return segment.with_suffix(".idx")
 

@@ -69,7 +69,7 @@ class MessageStore(MessageIndex):
         stays empty (mirrors). `timestamp` is raised to that of the message before. Raises
         StoreFull, StoreFailed or StoreClosed, and then nothing was stored.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not store messages")
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -118,7 +118,7 @@ class MessageStore(MessageIndex):
         out: cython.pointer(Record),
     ) -> cython.int:
         """Set `out.body`; 1 when it could."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not store messages")
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -297,7 +297,7 @@ class MessageStore(MessageIndex):
     @cython.exceptval(-1, check=False)
     def move_to(self, first: cython.ulonglong, last: cython.ulonglong) -> cython.int:
         """Take out everything; `last_seq` becomes `last` (not below what it was)."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not store messages")
 
     def skip(self, sequence: int) -> None:
         """Make `sequence` the last one without storing a message (a gap of a mirror's origin)."""

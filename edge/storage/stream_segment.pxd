@@ -9,8 +9,11 @@ cdef class StreamSegment:
     cdef public unsigned long long last
     cdef public unsigned long long live
     cdef public unsigned long long live_bytes
+    cdef public Py_ssize_t rest         # bytes of it that no rewriting gives back
     cdef public bint sealed
     cdef public bint indexed            # its index file is written
     cdef public bint busy               # being rewritten
+    cdef public object before           # what `abandon_stage` goes back to
     cdef public list deletes
     cdef public list lost
+    cpdef bint mostly_dead(self)

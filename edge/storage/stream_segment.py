@@ -20,6 +20,7 @@ class StreamSegment:
         self.deletes = []
         self.lost = []
 
-    def mostly_dead(self) -> bool:
-        """Whether less than half of the file is still served from."""
-        return self.live_bytes * 2 < self.end
+    @cython.ccall
+    def mostly_dead(self) -> cython.bint:
+        """Whether rewriting would give back more than half of what records of messages take."""
+        return self.live_bytes * 2 + self.rest < cython.cast(cython.ulonglong, self.end)

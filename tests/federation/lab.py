@@ -91,6 +91,71 @@ class RealServer:
         return self.log.read_text(errors="replace")
 
 
+class Wire:
+    """A TCP relay to a port, which can be cut, be held open on the far side, or be slow."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self.bytes_per_s = 0.0
+        self.connections = 0
+        self._server: asyncio.Server | None = None
+        self._near: set[asyncio.StreamWriter] = set()
+        self._far: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> "Wire":
+        """Listen."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Small buffers: a relay that swallows megabytes would be no slow link.
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        sock.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.target))
+        except OSError:
+            sock.close()
+            writer.close()
+            return
+        far_reader, far_writer = await asyncio.open_connection(sock=sock, limit=1 << 14)
+        self.connections += 1
+        self._near.add(writer)
+        self._far.add(far_writer)
+        for source, sink in ((reader, far_writer), (far_reader, writer)):
+            task = asyncio.create_task(self._pump(source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(4096 if self.bytes_per_s else 1 << 16):
+                sink.write(data)
+                await sink.drain()
+                if self.bytes_per_s:
+                    await asyncio.sleep(len(data) / self.bytes_per_s)
+
+    def cut(self, far_side: bool = True) -> None:
+        """End all connections; without `far_side` the target does not notice."""
+        for writer in self._near | (self._far if far_side else set()):
+            writer.transport.abort()
+        self._near.clear()
+        if far_side:
+            self._far.clear()
+
+    async def stop(self) -> None:
+        """End."""
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
 def leaf_service(node: Node) -> Any:
     """The leaf service of a node."""
     return next(service for service in node.services if service.name == "leafnodes")
@@ -134,6 +199,12 @@ class Lab:
         server = RealServer(self.directory, config, name, program)
         self._stack.callback(server.kill)
         return await server.start()
+
+    async def wire(self, target: int) -> Wire:
+        """A relay to a port."""
+        made = await Wire(target).start()
+        self._stack.push_async_callback(made.stop)
+        return made
 
     async def client(self, port: int, **options: Any) -> Client:
         """A client; it does not reconnect."""

@@ -264,3 +264,46 @@ async def test_three_nodes_in_a_row(lab: Lab) -> None:
     above, below = await lab.client(client_port(top)), await lab.client(client_port(bottom))
     await check_plain(above, below)
     await check_requests(below, above)
+
+
+@pytest.mark.parametrize(
+    ("spoke", "expected"),
+    [("", 1), ("cluster { name: same }", 0)],
+    ids=["strangers", "same cluster"],
+)
+async def test_from_one_spoke_to_the_other(lab: Lab, spoke: str, expected: int) -> None:
+    hub = await lab.node("leafnodes { listen: 127.0.0.1:-1 }")
+    url = f"nats://127.0.0.1:{leaf_port(hub)}"
+    config = f'{spoke}\nleafnodes {{ remotes [ {{ url: "{url}" }} ] }}'
+    one, two = await lab.node(config), await lab.node(config)
+    await until(lambda: leafs(one) and leafs(two), "links are up")
+    sender, receiver = await lab.client(client_port(one)), await lab.client(client_port(two))
+    above = await (await lab.client(client_port(hub))).subscribe("news")
+    below = await receiver.subscribe("news")
+    await receiver.flush()
+    await asyncio.sleep(0.1)
+    await sender.publish("news", b"")
+    await sender.flush()
+    await above.next_msg(5)
+    await asyncio.sleep(0.1)
+    assert below.pending_msgs == expected
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+async def test_interest_of_other_spokes(lab: Lab, isolate: bool) -> None:
+    hub = await lab.node(f"leafnodes {{ listen: 127.0.0.1:-1, isolate: {str(isolate).lower()} }}")
+    config = f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{leaf_port(hub)}" }} ] }}'
+    one, two = await lab.node(config), await lab.node(config)
+    await until(lambda: leafs(one) and leafs(two), "links are up")
+    below = await lab.client(client_port(two))
+    await below.subscribe("private")
+    await below.flush()
+    await (await lab.client(client_port(hub))).subscribe("last")
+
+    def known() -> list[str]:
+        found: list[str] = leafs(one)[0]["subscriptions_list"]
+        return found
+
+    await until(lambda: "last" in known(), "interest has crossed")
+    await asyncio.sleep(0.1)
+    assert ("private" in known()) is not isolate

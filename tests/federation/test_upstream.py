@@ -155,22 +155,27 @@ async def test_resumes_after_the_other_side_died(lab: Lab, kind: str) -> None:
     assert await payloads(copy, "MIRROR") == list(range(300))
 
 
-async def test_a_real_server_mirrors_on_after_this_one_restarted(lab: Lab) -> None:
+async def test_a_real_server_mirrors_on_after_both_sides_restarted(lab: Lab) -> None:
+    """The real server looks only every 10 s whether its origin is alive, so it is restarted too."""
     port = free_port()
     hub = await server(lab, "R", "hub", f"listen: 127.0.0.1:{port}")
     remote = f'{RECONNECT}, remotes [ {{ url: "nats://127.0.0.1:{port}" }} ]'
     spoke = await server(lab, "H", "edge", remote)
     assert isinstance(spoke, Node)
+    assert isinstance(hub, RealServer)
     origin, copy = await context(lab, spoke), await context(lab, hub)
     await origin.add_stream(name="ORIGIN", subjects=["data.>"])
     await fill(origin, 100)
     await copy.add_stream(StreamConfig(name="MIRROR", mirror=origin_of("edge")))
     await copy.add_stream(StreamConfig(name="ALL", sources=[origin_of("edge")]))
     await holds(copy, "ALL", 100)
+    hub.kill()
     await spoke.stop()
     spoke = await server(lab, "H", "edge", remote)
     origin = await context(lab, spoke)
     await fill(origin, 50, 100)
+    await hub.start()
+    copy = await context(lab, hub)
     await holds(copy, "MIRROR", 150)
     await holds(copy, "ALL", 150)
     assert await payloads(copy, "ALL") == list(range(150))

@@ -24,10 +24,9 @@ class JetStreamServer:
     """A running server process."""
 
     def __init__(self, kind: str, folder: Path, *flags: str) -> None:
+        own = ["-n", "NODE", "-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(folder)]
         self.process = subprocess.Popen(
-            [*COMMANDS[kind], "-n", "NODE", "-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(folder), *flags],
-            stderr=subprocess.PIPE,
-            text=True,
+            [*COMMANDS[kind], *own, *flags], stderr=subprocess.PIPE, text=True
         )
         self.log: list[str] = []
         self.port = self._read_port()

@@ -263,3 +263,46 @@ async def test_headers_only_the_server_sets(compare: Compare, storage: str) -> N
             ("STREAM.DELETE.HS",),
         ]
     )
+
+
+def scheduled(pattern: str, target: str = "sc.target", **more: str) -> tuple[Any, ...]:
+    headers = {"Nats_Schedule": pattern, "Nats_Schedule_Target": target, **more}
+    return publish("sc.one", b"x", **headers)
+
+
+async def test_schedules(compare: Compare, storage: str) -> None:
+    far = "@at 2099-01-01T00:00:00Z"
+    await compare(
+        [
+            create("NSC", subjects=["nsc.*"], storage=storage),
+            publish("nsc.1", Nats_Schedule=far, Nats_Schedule_Target="nsc.2"),
+            create("SC", subjects=["sc.*"], storage=storage, allow_msg_schedules=True),
+            scheduled(far),
+            scheduled(far),
+            scheduled("@at nonsense"),
+            scheduled("@every 1h"),
+            scheduled("@every 1ms"),
+            scheduled("@daily"),
+            scheduled("0 0 12 * * mon-fri"),
+            scheduled("0 0 12 * *"),
+            scheduled("61 0 12 * * *"),
+            scheduled(far, "other"),
+            scheduled(far, "sc.one"),
+            scheduled(far, "sc.*"),
+            scheduled(far, Nats_Schedule_TTL="5"),
+            scheduled(far, Nats_Schedule_Rollup="all"),
+            scheduled(far, Nats_Rollup="all"),
+            scheduled("@daily", Nats_Schedule_Time_Zone="Europe/Berlin"),
+            scheduled("@daily", Nats_Schedule_Time_Zone="Nowhere/None"),
+            scheduled(far, Nats_Schedule_Time_Zone="Europe/Berlin"),
+            scheduled(far, Nats_Schedule_Source="sc.source"),
+            scheduled(far, Nats_Schedule_Source="sc.target"),
+            publish("sc.two", Nats_Scheduler="sc.one"),
+            publish("sc.two", Nats_Scheduler="sc.one", Nats_Schedule_Next="later"),
+            ("STREAM.INFO.SC", {"subjects_filter": ">"}),
+            publish("sc.two", Nats_Scheduler="sc.one", Nats_Schedule_Next="purge"),
+            ("STREAM.INFO.SC", {"subjects_filter": ">"}),
+            ("STREAM.DELETE.NSC",),
+            ("STREAM.DELETE.SC",),
+        ]
+    )

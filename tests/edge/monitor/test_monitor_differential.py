@@ -103,6 +103,23 @@ async def test_jetstream_pages_have_the_same_shape(jetstream_pair: list[Server])
         await compare(jetstream_pair, path)
 
 
+async def test_metrics_tell_of_streams_and_consumers(jetstream_pair: list[Server]) -> None:
+    server = jetstream_pair[0]
+    client = await nats.connect(server.url("a"))
+    js = client.jetstream()
+    await js.add_stream(name="M", subjects=["m.>"])
+    await js.add_consumer("M", durable_name="reader", ack_policy="explicit")
+    await js.publish("m.1", b"x")
+    await client.close()
+    lines = server.get("/metrics")[2].splitlines()
+    samples = [line for line in lines if 'stream_name="M"' in line]
+    totals = [line for line in samples if line.startswith("jetstream_stream_total_messages{")]
+    assert totals[0].endswith("} 1")
+    assert 'account="A"' in totals[0]
+    pending = [line for line in samples if line.startswith("jetstream_consumer_num_pending{")]
+    assert 'consumer_name="reader"' in pending[0]
+
+
 @pytest.mark.parametrize(
     "path",
     [

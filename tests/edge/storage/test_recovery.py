@@ -244,8 +244,45 @@ def test_kill_9_keeps_everything_committed(tmp_path: Path, after: int) -> None:
     assert not harness.node.clean_start
     assert store.last_seq >= committed
     assert contents(store) == {n: message(n) for n in range(store.first_seq, store.last_seq + 1)}
-    assert store.first_seq <= max(committed - 2000, 1)
+    assert store.first_seq <= max(store.last_seq - 1999, 1)
     states = harness.node.log.states(b"progress")
     value, deltas = states[b"k"]
     assert int((deltas or [value])[-1]) >= committed
     harness.end()
+
+
+def test_a_turn_that_crosses_segments_counts_as_a_whole(fast: Path) -> None:
+    harness = Harness(fast / "a")
+    harness.open()
+    store = harness.create()
+    for n in range(1, 11):
+        append(store, n)
+    harness.commit()
+    harness.node.log.put_state(b"cursor", b"k", b"before")
+    for n in range(11, 1001):
+        append(store, n)
+    harness.node.log.put_state(b"cursor", b"k", b"after")
+    harness.commit()
+    first, second = (segment.slot.path for segment in harness.node.log.live[:2])
+    assert len(harness.node.log.live) >= 2
+    last = harness.node.log.active.slot.path
+    harness.end()
+    (store,) = Harness(fast / "a").open()
+    assert store.last_seq == 1000
+    store = None
+    cut = last.read_bytes()[:600]
+    harness = reopen(fast / "a", fast / "b", last, cut)
+    for stop in (harness.crash, harness.crash, harness.close):
+        (store,) = harness.open()
+        assert store.last_seq == 10
+        assert contents(store) == {n: message(n) for n in range(1, 11)}
+        assert harness.node.problems == []
+        stop()
+    (store,) = harness.open()
+    append(store, 11)
+    harness.commit()
+    harness.crash()
+    (store,) = harness.open()
+    assert store.last_seq == 11
+    harness.end()
+    assert first != second

@@ -57,6 +57,7 @@ class World:
             upstream_factory=None,
             storage=None,
             saver=None,
+            age_watch=None,
             advisories=SimpleNamespace(stream_action=lambda stream, action: None),
             create_store=self.create_store,
             delete_store=lambda stream: None,

@@ -1,0 +1,31 @@
+"""TLS of a dialling side: as the listener's, but it says in words why a handshake failed."""
+
+import contextlib
+import ssl
+
+from headwater.edge.broker.tls_filter import TLSFilter
+
+
+class ClientTLS(TLSFilter):
+    """One TLS session that this node opens to `host`."""
+
+    def __init__(self, context: ssl.SSLContext, host: str | None) -> None:
+        super().__init__(context, server_side=False, server_hostname=host)
+
+    def receive(self, data: bytes) -> bytes:
+        """Plaintext of what came in. Raises ConnectionError with the reason in its text."""
+        try:
+            return super().receive(data)
+        except ConnectionError as error:
+            cause = error.__cause__
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise ConnectionError(f"{error}: {cause.verify_message}") from cause
+            if isinstance(cause, ssl.SSLError) and cause.reason:
+                text = cause.reason.lower().replace("_", " ")
+                raise ConnectionError(f"{error}: {text}") from cause
+            raise
+
+    def _start(self) -> None:
+        # After a failed handshake only the alert is left to be sent; `receive` has told of it.
+        with contextlib.suppress(ssl.SSLError):
+            super()._start()

@@ -1,0 +1,382 @@
+"""What clients see of consumers on the wire, line by line beside a real nats-server."""
+
+import asyncio
+import json
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECOND = 1_000_000_000
+PROGRAMS = Path(sys.executable).parent
+QUIET_S = 0.25
+
+pytestmark = pytest.mark.skipif(
+    not ((PROGRAMS / "nats-server").exists() or shutil.which("nats-server")),
+    reason="needs a nats-server binary",
+)
+
+
+class Client:
+    """A raw connection."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def connect(self) -> None:
+        """Wait for the server and log in."""
+        for _ in range(300):
+            try:
+                self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+                break
+            except OSError:
+                await asyncio.sleep(0.02)
+        options = b'{"verbose":false,"headers":true,"no_responders":true}'
+        self.writer.write(b"CONNECT " + options + b"\r\nPING\r\n")
+        while (await self.reader.readline()) != b"PONG\r\n":
+            pass
+
+    def put(self, text: str) -> None:
+        """Send protocol lines."""
+        self.writer.write(text.encode())
+
+    def publish(self, subject: str, payload: str = "", reply: str = "") -> None:
+        """Publish."""
+        self.put(f"PUB {subject} {reply} {len(payload)}\r\n{payload}\r\n")
+
+    async def frames(self) -> list[tuple[str, str, str, str]]:
+        """(subject, reply, headers, payload) of everything until PONG."""
+        found = []
+        self.put("PING\r\n")
+        while True:
+            line = (await asyncio.wait_for(self.reader.readline(), 10)).decode().split()
+            if line[0] == "PONG":
+                return found
+            if line[0] == "PING":
+                continue
+            assert line[0] in ("MSG", "HMSG"), line
+            total = int(line[-1])
+            head = int(line[-2]) if line[0] == "HMSG" else 0
+            reply = line[3] if len(line) == (6 if head else 5) else ""
+            body = await self.reader.readexactly(total + 2)
+            found.append((line[1], reply, body[:head].decode(), body[head:total].decode()))
+
+    async def settled(self) -> list[tuple[str, str, str, str]]:
+        """Frames until nothing more comes for a while."""
+        found = await self.frames()
+        while True:
+            await asyncio.sleep(QUIET_S)
+            more = await self.frames()
+            if not more:
+                return found
+            found += more
+
+    async def ask(self, what: str, body: Any = None) -> Any:
+        """One API request on an otherwise quiet connection."""
+        payload = "" if body is None else json.dumps(body)
+        self.put("SUB answer 99\r\n")
+        self.publish(f"$JS.API.{what}", payload, "answer")
+        while True:
+            for frame in await self.frames():
+                if frame[0] == "answer":
+                    self.put("UNSUB 99\r\n")
+                    return json.loads(frame[3])
+
+
+def start(command: list[str], directory: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A server with JetStream on a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [*command, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(directory)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return process, port
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
+    directory = tmp_path_factory.mktemp("servers")
+    real = shutil.which("nats-server", path=str(PROGRAMS)) or "nats-server"
+    started = [
+        start([str(PROGRAMS / "headwater"), "serve"], directory / "ours"),
+        start([real], directory / "theirs"),
+    ]
+    yield [port for _, port in started]
+    for process, _ in started:
+        process.terminate()
+    for process, _ in started:
+        process.wait(20)
+
+
+@pytest.fixture
+async def pair(servers: list[int]) -> AsyncIterator[list[Client]]:
+    clients = [Client(port) for port in servers]
+    for client in clients:
+        await client.connect()
+    yield clients
+    for client in clients:
+        client.writer.close()
+
+
+def masked(frames: list[tuple[str, str, str, str]]) -> list[tuple[str, ...]]:
+    """Frames without what differs from run to run: times and random tokens."""
+    rows = []
+    for subject, reply, headers, payload in frames:
+        reply = re.sub(r"(\$JS\.ACK\.\S+\.\d+\.\d+\.\d+)\.\d+\.", r"\1.T.", reply)
+        reply = re.sub(r"(\$JS\.FC\.\S+)\.\w{4}$", r"\1.R", reply)
+        headers = re.sub(r"(Stalled: \S+)\.\w{4}\r", r"\1.R\r", headers)
+        headers = re.sub(r"Nats-Pin-Id: \w{22}", "Nats-Pin-Id: P", headers)
+        if payload.startswith("{") and subject.startswith("$JS.EVENT"):
+            event = json.loads(payload)
+            payload = json.dumps({k: v for k, v in event.items() if k not in ("id", "timestamp")})
+        rows.append((subject, reply, headers, payload))
+    return rows
+
+
+KEPT = ("num_ack_pending", "num_redelivered", "num_pending", "num_waiting")
+PLACES = ("delivered", "ack_floor")
+
+
+def positions(info: Any) -> dict[str, Any]:
+    """The part of an info that both servers must agree on."""
+    kept = {k: info[k] for k in (*KEPT, *PLACES)}
+    for place in PLACES:
+        kept[place] = {k: v for k, v in kept[place].items() if k != "last_active"}
+    return kept
+
+
+async def fresh(client: Client, stream: dict[str, Any], consumer: dict[str, Any]) -> None:
+    """A new stream S on `a.>` with a consumer C."""
+    await client.ask("STREAM.DELETE.S")
+    config = {"name": "S", "subjects": ["a.>"], "storage": "memory", **stream}
+    made = await client.ask("STREAM.CREATE.S", config)
+    assert "error" not in made, made
+    config = {"durable_name": "C", "ack_policy": "explicit", **consumer}
+    made = await client.ask("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": config})
+    assert "error" not in made, made
+    client.put("SUB in.> 1\r\nSUB $JS.EVENT.ADVISORY.CONSUMER.*.S.C 2\r\nSUB done 3\r\n")
+    await client.frames()
+
+
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.C"
+ACK = re.compile(r"^\$JS\.ACK\.")
+
+
+def batch(n: int, **more: Any) -> str:
+    """Body of a pull request."""
+    return json.dumps({"batch": n, **more})
+
+
+async def pulls(client: Client) -> list[Any]:
+    """Requests of all sorts, and what is answered."""
+    await fresh(client, {}, {"max_waiting": 3})
+    seen: list[Any] = []
+    bodies = [
+        batch(1, no_wait=True),
+        batch(2, expires=SECOND // 10),
+        batch(1, expires=SECOND // 10, max_bytes=500),
+        batch(1, expires=SECOND, idle_heartbeat=SECOND),
+        batch(1, expires=SECOND // 2, idle_heartbeat=SECOND // 10),
+        "2",
+        "",
+        "x",
+        "{",
+        batch(1, priority=11),
+        batch(1, min_pending=1),
+        batch(1, id="x"),
+        batch(1, group="g"),
+    ]
+    for number, body in enumerate(bodies):
+        client.publish(NEXT, body, f"in.{number}")
+        seen += masked(await client.settled())
+        for n in range(3):
+            client.publish(f"a.{n}", f"{number}.{n}")
+        # How many messages are pending depends on how fast they were taken in.
+        seen += [row[:1] + row[2:] for row in masked(await client.settled())]
+        seen.append(positions(await client.ask("CONSUMER.INFO.S.C")))
+        client.publish(NEXT, batch(5, no_wait=True), "in.rest")
+        for frame in await client.settled():
+            seen += masked([frame])
+            if ACK.match(frame[1]):
+                client.publish(frame[1], "", "done")
+        seen += masked(await client.settled())
+    return seen
+
+
+async def acks(client: Client) -> list[Any]:
+    """Every kind of ack, right and wrong."""
+    await fresh(client, {}, {"max_deliver": 3, "ack_wait": 5 * SECOND})
+    seen: list[Any] = []
+    for n in range(12):
+        client.publish(f"a.{n}", str(n))
+    await client.settled()
+    client.publish(NEXT, batch(10, expires=20 * SECOND), "in.x")
+    frames = await client.settled()
+    seen += masked(frames)
+    replies = [frame[1] for frame in frames]
+    for at, body in (
+        (0, "+ACK"), (2, "-NAK"), (1, ""), (3, '-NAK {"delay": 100000000}'), (4, "-NAK 50ms"),
+        (5, "+WPI"), (6, "+TERM"), (7, "+TERM because"), (8, "+OK"), (9, "what"),
+        (0, "+ACK"), (0, "-NAK"), (6, "-NAK"), (9, "-NAK"), (9, "-NAK nonsense"),
+    ):
+        client.publish(replies[at], body, "done")
+        seen += sorted(masked(await client.settled()))
+        seen.append(positions(await client.ask("CONSUMER.INFO.S.C")))
+    client.publish(replies[5], "+NXT", "in.next")
+    seen += masked(await client.settled())
+    client.publish(replies[5], '+NXT {"batch":2,"no_wait":true}', "in.next")
+    seen += masked(await client.settled())
+    for bad in ("1.99.99.1.1", "1.x.1.1.1"):
+        client.publish(f"$JS.ACK.S.C.{bad}", "", "done")
+        seen += masked(await client.settled())
+    seen.append(positions(await client.ask("CONSUMER.INFO.S.C")))
+    return seen
+
+
+async def pushes(client: Client) -> list[Any]:
+    """A push consumer with heartbeats and flow control."""
+    config = {
+        "deliver_subject": "in.push",
+        "idle_heartbeat": SECOND // 5,
+        "flow_control": True,
+        "headers_only": True,
+        "filter_subject": "a.b",
+    }
+    await fresh(client, {}, config)
+    seen: list[Any] = []
+    client.put("UNSUB 1\r\n")
+    client.put("HPUB a.b 22 24\r\nNATS/1.0\r\nK: value\r\n\r\nab\r\n")
+    client.publish("a.c", "other")
+    client.publish("a.b", "last")
+    await client.settled()
+    client.put("SUB in.push 4\r\n")
+    await asyncio.sleep(0.45)
+    rows = masked(await client.frames())
+    seen += rows[:3]
+    info = await client.ask("CONSUMER.INFO.S.C")
+    seen.append(info["push_bound"])
+    client.put("UNSUB 4\r\n")
+    await client.frames()
+    info = await client.ask("CONSUMER.INFO.S.C")
+    seen.append("push_bound" in info)
+    return seen
+
+
+async def limits_of_delivery(client: Client) -> list[Any]:
+    """max_deliver, max_ack_pending and deletions while messages are pending."""
+    await fresh(client, {}, {"max_deliver": 2, "ack_wait": SECOND // 4, "max_ack_pending": 3})
+    seen: list[Any] = []
+    for n in range(6):
+        client.publish(f"a.{n}", str(n))
+    await client.settled()
+    client.publish(NEXT, batch(10, expires=20 * SECOND), "in.x")
+    await asyncio.sleep(1.2)
+    rows = masked(await client.settled())
+    seen += sorted(row for row in rows if not row[0].startswith("$JS") and row[1][14] == "1")
+    seen += sorted(row[0] for row in rows if row[0].endswith(".MAX_DELIVERIES.S.C"))[:3]
+    await client.ask("STREAM.MSG.DELETE.S", {"seq": 5})
+    await client.settled()
+    await client.ask("STREAM.PURGE.S")
+    seen.append(positions(await client.ask("CONSUMER.INFO.S.C")))
+    return seen
+
+
+async def priorities(client: Client) -> list[Any]:
+    """A pinned client."""
+    await fresh(client, {}, {"priority_policy": "pinned_client", "priority_groups": ["g"]})
+    seen: list[Any] = []
+    client.publish(NEXT, batch(1, expires=9 * SECOND), "in.0")
+    client.publish(NEXT, batch(1, expires=9 * SECOND, group="h"), "in.0")
+    client.publish(NEXT, batch(1, expires=9 * SECOND, group="g"), "in.1")
+    seen += masked(await client.settled())
+    client.publish(NEXT, batch(5, expires=9 * SECOND, group="g"), "in.2")
+    seen += masked(await client.settled())
+    client.publish("a.1", "1")
+    client.publish("a.2", "2")
+    seen += [row[:4] for row in masked(await client.settled()) if not row[0].startswith("$JS")]
+    client.publish(NEXT, batch(5, expires=9 * SECOND, group="g", id="wrong"), "in.3")
+    seen += masked(await client.settled())
+    client.publish("$JS.API.CONSUMER.UNPIN.S.C", '{"group": "g"}', "done")
+    seen += [row[:4] for row in masked(await client.settled()) if not row[0].startswith("$JS")]
+    return seen
+
+
+async def ends(client: Client) -> list[Any]:
+    """Deletion and purge under waiting requests."""
+    await fresh(client, {}, {})
+    seen: list[Any] = []
+    client.publish(NEXT, batch(1, expires=9 * SECOND), "in.1")
+    await client.frames()
+    seen.append(await client.ask("CONSUMER.DELETE.S.C"))
+    seen += masked(await client.settled())
+    client.publish(NEXT, batch(1), "in.2")
+    seen += masked(await client.settled())
+    await fresh(client, {}, {})
+    client.publish(NEXT, batch(1, expires=9 * SECOND), "in.1")
+    await client.frames()
+    seen.append(await client.ask("STREAM.DELETE.S"))
+    seen += masked(await client.settled())
+    return seen
+
+
+SCENARIOS = [pulls, acks, pushes, limits_of_delivery, priorities, ends]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_scenario(pair: list[Client], scenario: Any) -> None:
+    ours, theirs = await asyncio.gather(*(scenario(client) for client in pair))
+    different = [
+        f"{n}: ours {a}\n   theirs {b}"
+        for n, (a, b) in enumerate(zip(ours, theirs, strict=False))
+        if a != b
+    ]
+    assert not different, "\n".join(different[:12])
+    assert len(ours) == len(theirs)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_random_walks_agree(pair: list[Client], seed: int) -> None:
+    rng = random.Random(seed)
+    policy = rng.choice(["explicit", "explicit", "all"])
+    retention = rng.choice(["limits", "limits", "workqueue", "interest"])
+    if retention == "workqueue":
+        policy = "explicit"
+    stream = {"retention": retention, "max_msgs_per_subject": rng.choice([-1, 3])}
+    consumer = {"ack_policy": policy, "filter_subject": rng.choice(["", "a.1", "a.*"])}
+    for client in pair:
+        await fresh(client, stream, consumer)
+    replies: list[list[str]] = [[], []]
+    for step in range(60):
+        action = rng.random()
+        number = rng.randrange(1000)
+        for at, client in enumerate(pair):
+            if action < 0.35:
+                client.publish(f"a.{number % 4}", "x" * (number % 7))
+            elif action < 0.6:
+                client.publish(NEXT, batch(number % 4 + 1, no_wait=True), "in.x")
+                await asyncio.sleep(0.02)
+                found = [frame[1] for frame in await client.frames() if ACK.match(frame[1])]
+                replies[at] += found
+            elif action < 0.9 and replies[at]:
+                body = ("", "", "-NAK", "+TERM")[number % 4]
+                client.publish(replies[at][number % len(replies[at])], body)
+            elif action < 0.95:
+                await client.ask("STREAM.MSG.DELETE.S", {"seq": number % 20 + 1})
+            elif action > 0.99:
+                await client.ask("STREAM.PURGE.S")
+            await client.frames()
+        await asyncio.sleep(0.01)
+        infos = [positions(await client.ask("CONSUMER.INFO.S.C")) for client in pair]
+        assert infos[0] == infos[1], (step, action, number, stream, consumer)
+        numbers = [[reply.split(".")[4:7] for reply in side] for side in replies]
+        assert numbers[0] == numbers[1], (step, stream, consumer)

@@ -1,0 +1,188 @@
+"""Reads a store's files with nothing but docs/STORAGE.md and the standard library.
+
+    python decode.py <store_dir>      prints every message that the files hold
+"""
+
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+TABLE = []
+for index in range(256):
+    value = index
+    for _ in range(8):
+        value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    TABLE.append(value)
+
+RECORD = struct.Struct("<IBBHIIIIQqQIIII")
+Row = dict[str, Any]
+
+
+def crc(seed: int, data: bytes) -> int:
+    value = seed ^ 0xFFFFFFFF
+    for byte in data:
+        value = (value >> 8) ^ TABLE[(value ^ byte) & 255]
+    return value ^ 0xFFFFFFFF
+
+
+def two_slot(path: Path) -> bytes:
+    data = path.read_bytes()
+    best: tuple[int, bytes] = (-1, b"")
+    for at in range(0, len(data), 4096):
+        magic, version, _, generation, length = struct.unpack_from("<4sHHQI", data, at)
+        (check,) = struct.unpack_from("<I", data, at + 20)
+        content = data[at + 24 : at + 24 + length]
+        if magic == b"HWS2" and version == 1 and crc(0, data[at : at + 20] + content) == check:
+            best = max(best, (generation, content))
+    assert best[0] >= 0, f"{path}: no valid copy"
+    return best[1]
+
+
+def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
+    """Every record from 512 on, up to the first that does not verify."""
+    found = []
+    at = 512
+    while at + 64 <= end:
+        fields = RECORD.unpack_from(data, at)
+        magic, version, kind, flags, length, first, second, body_crc = fields[:8]
+        sequence, timestamp, stream, segment, offset, chain, header_crc = fields[8:]
+        if (magic, version, segment, offset) != (0x31525748, 1, number, at):
+            break
+        if crc(seed, data[at : at + 60]) != header_crc:
+            break
+        body = data[at + 64 : at + 64 + length]
+        assert crc(0, body) == body_crc
+        found.append(
+            {
+                "kind": kind,
+                "flags": flags,
+                "sequence": sequence,
+                "timestamp": timestamp,
+                "stream": stream,
+                "parts": (body[:first], body[first : first + second], body[first + second :]),
+                "body": body,
+                "chain": chain,
+                "crc": header_crc,
+                "offset": at,
+            }
+        )
+        at += (64 + length + 7) & ~7
+    return found
+
+
+def runs(body: bytes) -> list[tuple[int, int]]:
+    return list(struct.iter_unpack("<QQ", body))
+
+
+class Decoder:
+    """The content of a node's directory."""
+
+    def __init__(self, store_dir: Path) -> None:
+        self.root = store_dir / "jetstream"
+        identity = json.loads(two_slot(self.root / "HEADWATER"))
+        assert identity["format"] == 1
+        self.seed = crc(0, bytes.fromhex(identity["node_id"]))
+        self.streams: dict[int, dict[int, Row]] = {}
+        self.names: dict[int, str] = {}
+        self.first: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+        self.states: dict[tuple[bytes, bytes], list[bytes]] = {}
+
+    def read(self) -> None:
+        for path in sorted((self.root / "streams").iterdir()):
+            identity = json.loads(two_slot(path / "meta").split(b"\n", 1)[0])
+            stream = int(identity["id"], 16)
+            self.names[stream] = identity["name"]
+            self.streams[stream] = {}
+            self.first[stream], self.last[stream] = 1, 0
+            for segment in sorted(path.glob("*.seg")):
+                self.read_segment(segment, stream)
+        self.read_log()
+        for stream, messages in self.streams.items():
+            for sequence in [n for n in messages if n < self.first[stream]]:
+                del messages[sequence]
+
+    def read_segment(self, path: Path, stream: int) -> None:
+        data = path.read_bytes()
+        head = struct.unpack_from("<4sIIIQq16sI", data)
+        assert head[:3] == (b"HWSG", 1, int(path.stem)) and head[4] == stream
+        assert head[7] == crc(self.seed, data[:48])
+        batch: list[Row] = []
+        chain = 0
+        for row in records(data, head[2], self.seed, len(data)):
+            assert row["chain"] == chain
+            chain = row["crc"]
+            if row["kind"] != 3:
+                batch.append(row)
+                continue
+            last_seq, _, _, _, count, _ = struct.unpack_from("<QqIIII", row["body"])
+            assert row["flags"] & 1 or count == len(batch)
+            for item in batch:
+                self.apply(item)
+            batch = []
+            self.first[stream] = max(self.first[stream], row["sequence"])
+            self.last[stream] = max(self.last[stream], last_seq)
+
+    def read_log(self) -> None:
+        slots = {}
+        for path in (self.root / "log").glob("slot-*.log"):
+            data = path.read_bytes()
+            head = struct.unpack_from("<4sIIIIIIIqQ16sI", data)
+            if head[0] == b"HWLG" and head[11] == crc(self.seed, data[:64]):
+                slots[head[2]] = (head, records(data, head[2], self.seed, len(data)))
+        path_numbers: list[tuple[int, int]] = []
+        number, end, oldest = max(slots, default=0), 0, 1
+        while number >= oldest and number in slots:
+            head, rows = slots[number]
+            if not end:
+                footers = [row for row in rows if row["kind"] == 11]
+                end = footers[-1]["offset"] + 1 if footers else 512
+            counted = [row for row in rows if row["offset"] < end]
+            retired = [row["sequence"] for row in counted if row["kind"] == 12]
+            oldest = max([oldest, head[6], *retired])
+            path_numbers.insert(0, (number, end))
+            number, end = head[3], head[4]
+        for number, end in path_numbers:
+            for row in slots[number][1]:
+                if number >= oldest and row["offset"] < end:
+                    self.apply(row)
+
+    def apply(self, row: Row) -> None:
+        stream = row["stream"]
+        if row["kind"] in (6, 7, 8):
+            owner, key, value = row["parts"]
+            rows = self.states.setdefault((owner, key), [])
+            if row["kind"] != 7:
+                rows.clear()
+            if row["kind"] != 8:
+                rows.append(value)
+        if stream not in self.streams:
+            return
+        messages = self.streams[stream]
+        if row["kind"] == 1 and row["sequence"] > self.last[stream]:
+            messages[row["sequence"]] = row
+            self.last[stream] = row["sequence"]
+        elif row["kind"] in (2, 5):
+            for first, last in runs(row["body"]):
+                for sequence in range(first, last + 1):
+                    messages.pop(sequence, None)
+        elif row["kind"] == 3:
+            self.first[stream] = max(self.first[stream], row["sequence"])
+            self.last[stream] = max(self.last[stream], struct.unpack_from("<Q", row["body"])[0])
+        elif row["kind"] == 4:
+            self.last[stream] = max(self.last[stream], row["sequence"])
+
+
+def main() -> None:
+    decoder = Decoder(Path(sys.argv[1]))
+    decoder.read()
+    for stream, messages in decoder.streams.items():
+        for sequence, row in messages.items():
+            subject, headers, payload = row["parts"]
+            print(decoder.names[stream], sequence, row["timestamp"], subject, headers, payload)
+
+
+if __name__ == "__main__":
+    main()

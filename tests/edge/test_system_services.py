@@ -1,0 +1,244 @@
+"""Requests to the system account and its events, as nats-server answers and sends them."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from headwater.edge.conf.options import AccountOptions, Options
+from headwater.edge.node import Node
+from headwater.security.auth_options import PermissionOptions, SubjectRules, UserOptions
+
+DENY = PermissionOptions(publish=SubjectRules(deny=["secret"]))
+
+
+def options() -> Options:
+    accounts = {}
+    for name in ("SYS", "A", "B"):
+        user = UserOptions(user=name.lower(), password="pw", account=name)
+        accounts[name] = AccountOptions(name=name, users=[user])
+    accounts["B"].users[0].permissions = DENY
+    return Options(
+        host="127.0.0.1",
+        port=-1,
+        server_name="n1",
+        server_tags=["site:a"],
+        system_account="SYS",
+        accounts=accounts,
+        lame_duck_grace=0.05,
+        lame_duck_duration=0.1,
+    )
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    found = Node(options(), asyncio.get_running_loop())
+    found.start()
+    yield found
+    await found.stop()
+
+
+async def connect(node: Node, user: str, **settings: Any) -> Client:
+    url = node.ports()["nats"][0].replace("://", f"://{user}:pw@")
+    client: Client = await nats.connect(url, allow_reconnect=False, **settings)
+    return client
+
+
+@pytest.fixture
+async def system(node: Node) -> AsyncIterator[Client]:
+    client = await connect(node, "sys")
+    yield client
+    await client.close()
+
+
+async def ask(client: Client, subject: str, **body: Any) -> dict[str, Any]:
+    reply = await client.request(subject, json.dumps(body).encode() if body else b"", timeout=2)
+    answer: dict[str, Any] = json.loads(reply.data)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("VARZ", "mem"),
+        ("CONNZ", "connections"),
+        ("SUBSZ", "num_subscriptions"),
+        ("ROUTEZ", "routes"),
+        ("GATEWAYZ", "outbound_gateways"),
+        ("LEAFZ", "leafs"),
+        ("ACCOUNTZ", "accounts"),
+        ("JSZ", "disabled"),
+        ("HEALTHZ", "status_code"),
+    ],
+)
+async def test_one_node_or_all_are_asked(
+    node: Node, system: Client, name: str, field: str
+) -> None:
+    for target in ("PING", node.server_id):
+        answer = await ask(system, f"$SYS.REQ.SERVER.{target}.{name}")
+        assert answer["server"]["name"] == "n1"
+        assert field in answer["data"]
+
+
+async def test_options_travel_in_the_body(node: Node, system: Client) -> None:
+    own = f"$SYS.REQ.SERVER.{node.server_id}"
+    connections = await ask(system, f"{own}.CONNZ", auth=True, subscriptions=True, acc="SYS")
+    assert [c["account"] for c in connections["data"]["connections"]] == ["SYS"]
+    detail = await ask(system, f"{own}.ACCOUNTZ", account="A")
+    assert detail["data"]["account_detail"]["account_name"] == "A"
+    bad = await ask(system, f"{own}.CONNZ", sort="nonsense")
+    assert bad["error"] == {"code": 500, "description": "invalid sorting option: nonsense"}
+    reply = await system.request(f"{own}.CONNZ", b"{oops", timeout=2)
+    assert json.loads(reply.data)["error"]["code"] == 400
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answers"),
+    [
+        ({"server_name": "n"}, True),
+        ({"server_name": "n", "exact_match": True}, False),
+        ({"server_name": "other"}, False),
+        ({"host": "127.0.0.1", "tags": ["site:a"]}, True),
+        ({"tags": ["site:b"]}, False),
+        ({"domain": "hub"}, False),
+        ({"cluster": "C"}, False),
+    ],
+)
+async def test_only_nodes_that_are_meant_answer(
+    system: Client, wanted: dict[str, Any], answers: bool
+) -> None:
+    inbox = system.new_inbox()
+    subscription = await system.subscribe(inbox)
+    body = json.dumps(wanted).encode()
+    await system.publish("$SYS.REQ.SERVER.PING.HEALTHZ", body, reply=inbox)
+    await system.publish("$SYS.REQ.SERVER.PING", body, reply=inbox)
+    await system.publish(inbox, b"end")
+    got = [(await subscription.next_msg(2)).data for _ in range(3 if answers else 1)]
+    assert got[-1] == b"end"
+
+
+async def test_statistics_and_identity(node: Node, system: Client) -> None:
+    for subject in ("PING", "PING.STATSZ", f"{node.server_id}.STATSZ"):
+        answer = await ask(system, f"$SYS.REQ.SERVER.{subject}")
+        assert answer["statsz"]["connections"] == 1
+        assert answer["server"]["tags"] == ["site:a"]
+    identity = await ask(system, "$SYS.REQ.SERVER.PING.IDZ")
+    assert identity == {"name": "n1", "host": "127.0.0.1", "id": node.server_id}
+
+
+async def test_long_answers_are_compressed_on_demand(system: Client) -> None:
+    reply = await system.request(
+        "$SYS.REQ.SERVER.PING.VARZ", b"", timeout=2, headers={"Accept-Encoding": "gzip"}
+    )
+    assert reply.headers == {"Content-Encoding": "gzip"}
+    assert json.loads(gzip.decompress(reply.data))["data"]["server_name"] == "n1"
+
+
+async def test_requests_about_an_account(node: Node, system: Client) -> None:
+    client = await connect(node, "a")
+    await client.subscribe("x.*")
+    await client.flush()
+    own = "$SYS.REQ.ACCOUNT.A"
+    assert (await ask(system, f"{own}.CONNZ"))["data"]["num_connections"] == 1
+    subjects = (await ask(system, f"{own}.SUBSZ"))["data"]["subscriptions_list"]
+    assert [s["subject"] for s in subjects] == ["x.*"]
+    assert (await ask(system, f"{own}.INFO"))["data"]["client_connections"] == 1
+    assert (await ask(system, f"{own}.LEAFZ"))["data"]["leafnodes"] == 0
+    (stat,) = (await ask(system, f"{own}.STATZ"))["data"]["account_statz"]
+    assert (stat["acc"], stat["conns"]) == ("A", 1)
+    everyone = (await ask(system, "$SYS.REQ.ACCOUNT.PING.STATZ"))["data"]["account_statz"]
+    assert {stat["acc"] for stat in everyone} == {"A", "SYS"}
+    await client.close()
+
+
+async def test_every_account_may_ask_about_itself(node: Node) -> None:
+    first, second = await connect(node, "a"), await connect(node, "b")
+    assert (await ask(first, "$SYS.REQ.USER.INFO"))["data"] == {
+        "user": "a",
+        "account": "A",
+        "account_name": "A",
+    }
+    info = (await ask(second, "$SYS.REQ.USER.INFO"))["data"]
+    assert info["permissions"] == {"publish": {"deny": ["secret"]}}
+    for subject in ("$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ"):
+        assert (await ask(first, subject))["data"]["num_connections"] == 1
+    (stat,) = (await ask(first, "$SYS.REQ.ACCOUNT.PING.STATZ"))["data"]["account_statz"]
+    assert stat["acc"] == "A"
+    await first.close()
+    await second.close()
+
+
+async def test_clients_are_kicked_and_sent_away(node: Node, system: Client) -> None:
+    own = f"$SYS.REQ.SERVER.{node.server_id}"
+    gone = asyncio.Event()
+    client = await connect(node, "a", closed_cb=_setter(gone))
+    cid = client.client_id
+    assert "error" not in await ask(system, f"{own}.LDM", cid=cid)
+    assert "error" not in await ask(system, f"{own}.KICK", cid=cid)
+    await asyncio.wait_for(gone.wait(), 2)
+    assert (await ask(system, f"{own}.KICK", cid=cid))["error"]["code"] == 500
+    assert [c.reason for c in node.sessions.closed.values()] == ["Kicked"]
+
+
+def _setter(event: asyncio.Event) -> Any:
+    async def callback() -> None:
+        event.set()
+
+    return callback
+
+
+async def test_reload_is_asked_for_by_request(node: Node, system: Client) -> None:
+    subject = f"$SYS.REQ.SERVER.{node.server_id}.RELOAD"
+    assert "cannot be reloaded" in (await ask(system, subject))["error"]["description"]
+    calls: list[bool] = []
+    node.reloader = lambda: calls.append(True)
+    assert "error" not in await ask(system, subject)
+    assert calls == [True]
+
+
+async def test_events_tell_of_clients(node: Node, system: Client) -> None:
+    events: dict[str, list[dict[str, Any]]] = {}
+
+    async def note(message: Msg) -> None:
+        events.setdefault(message.subject, []).append(json.loads(message.data))
+
+    await system.subscribe("$SYS.ACCOUNT.>", cb=note)
+    await system.subscribe("$SYS.SERVER.>", cb=note)
+    await system.flush()
+    client = await connect(node, "a", name="visitor")
+    await client.publish("x", b"12345")
+    await client.close()
+    url = node.ports()["nats"][0].replace("://", "://a:wrong@")
+    with pytest.raises(nats.errors.Error):
+        await nats.connect(url, allow_reconnect=False, error_cb=_silent)
+    await system.flush()
+    (came,) = events["$SYS.ACCOUNT.A.CONNECT"]
+    assert came["type"] == "io.nats.server.advisory.v1.client_connect"
+    assert (came["client"]["user"], came["client"]["name"]) == ("a", "visitor")
+    (went,) = events["$SYS.ACCOUNT.A.DISCONNECT"]
+    assert (went["reason"], went["sent"]) == ("Client Closed", {"msgs": 1, "bytes": 5})
+    (refused,) = events[f"$SYS.SERVER.{node.server_id}.CLIENT.AUTH.ERR"]
+    assert (refused["reason"], refused["client"]["user"]) == ("Authentication Failure", "a")
+    counts = [event["conns"] for event in events["$SYS.SERVER.ACCOUNT.A.CONNS"]]
+    assert counts == [1, 0]
+    assert events["$SYS.ACCOUNT.A.SERVER.CONNS"][0]["acc"] == "A"
+
+
+async def _silent(error: Exception) -> None:
+    """nats-py logs errors that nobody takes."""
+
+
+async def test_the_end_is_announced(node: Node, system: Client) -> None:
+    subscription = await system.subscribe(f"$SYS.SERVER.{node.server_id}.*")
+    await system.flush()
+    leaving = asyncio.create_task(node.lame_duck())
+    message = await subscription.next_msg(2)
+    assert message.subject.endswith(".LAMEDUCK")
+    assert json.loads(message.data)["name"] == "n1"
+    await asyncio.wait_for(leaving, 5)

@@ -1,0 +1,89 @@
+"""Links that are cut, die in silence or are slow."""
+
+import asyncio
+import time
+
+import pytest
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
+
+from headwater.edge.node import Node
+from tests.federation.lab import Lab, Wire, client_port, free_port, leaf_service, leafs, until
+
+JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\n'
+SOURCE = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.hub.API"))
+
+
+async def wired(lab: Lab) -> tuple[Node, Node, Wire]:
+    """A hub, an edge, and the wire between them."""
+    port = free_port()
+    hub = await lab.node(
+        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
+        + f"server_name: hub\nleafnodes {{ listen: 127.0.0.1:{port} }}"
+    )
+    wire = await lab.wire(port)
+    edge = await lab.node(
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + 'server_name: edge\nleafnodes { reconnect: "50ms", remotes [ '
+        f'{{ url: "nats://127.0.0.1:{wire.port}", ignore_discovered_servers: true }} ] }}'
+    )
+    await until(lambda: leafs(hub) and leafs(edge), "the link is up")
+    return hub, edge, wire
+
+
+async def messages(edge: Node, stream: str) -> int:
+    """Messages in a stream of the edge."""
+    return int(edge.jetstream.accounts["$G"].streams[stream].store.messages)
+
+
+@pytest.mark.parametrize("far_side", [True, False], ids=["seen by both", "seen by the edge"])
+async def test_a_link_that_flaps_loses_nothing(
+    lab: Lab, far_side: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub, edge, wire = await wired(lab)
+    origin = (await lab.client(client_port(hub))).jetstream(timeout=5)
+    copy = (await lab.client(client_port(edge))).jetstream(timeout=5)
+    await origin.add_stream(name="ORIGIN", subjects=["data"])
+    await copy.add_stream(StreamConfig(name="ALL", sources=[SOURCE]))
+    await copy.add_stream(StreamConfig(name="MIRROR", mirror=SOURCE))
+    sent = 0
+    for _ in range(12):
+        for _ in range(50):
+            await origin.publish("data", b"%d" % sent)
+            sent += 1
+        wire.cut(far_side)
+        await until(lambda: not leafs(edge), "the link is down")
+        await until(lambda: leafs(edge), "the link is up")
+    start = time.monotonic()
+    streams = edge.jetstream.accounts["$G"].streams
+    await until(lambda: streams["ALL"].store.messages >= sent, "the source has all")
+    await until(lambda: streams["MIRROR"].store.messages >= sent, "the mirror has all")
+    assert time.monotonic() - start < 2
+    for name in ("ALL", "MIRROR"):
+        found = [int(streams[name].store.get(i).payload) for i in range(1, sent + 1)]
+        assert found == list(range(sent))
+        assert streams[name].store.messages == sent
+    assert "Loop detected" not in caplog.text
+    assert len(leafs(hub)) == 1
+
+
+async def test_a_slow_link_stays_up_and_answers(lab: Lab) -> None:
+    hub, edge, wire = await wired(lab)
+    wire.bytes_per_s = 64 * 1024
+    origin = await lab.client(client_port(hub))
+    js = origin.jetstream(timeout=5)
+    await js.add_stream(name="ORIGIN", subjects=["data"])
+    copy = (await lab.client(client_port(edge))).jetstream(timeout=5)
+    await copy.add_stream(StreamConfig(name="MIRROR", mirror=SOURCE))
+    for _ in range(2000):
+        await origin.publish("data", b"z" * 1000)
+    await origin.flush()
+    conn = next(iter(leaf_service(edge).links.conns.values()))
+    await until(lambda: conn.in_msgs > 20, "messages flow")
+    conn.ping()
+    await until(lambda: not conn.pinged_ns, "the hub answers among bulk data")
+    feed = edge.jetstream.accounts["$G"].streams["MIRROR"].upstream.feeds[0]
+    await until(lambda: feed.info().lag > 100, "the lag is told")
+    await asyncio.sleep(1)
+    assert wire.connections == 1
+    assert feed.recreations == 0
+    assert not feed.stalled
