@@ -13,6 +13,10 @@ def services_for(options: Options) -> list[Service]:
         from headwater.edge.broker.websocket_listener import WebSocketService
 
         services.append(WebSocketService(options))
+    if options.cluster.port:
+        from headwater.hub.route_service import RouteService
+
+        services.append(RouteService(options))
     if options.http_port or options.https_port:
         from headwater.edge.monitor.service import MonitorService
 

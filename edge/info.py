@@ -25,6 +25,8 @@ class NodeFacts(msgspec.Struct, kw_only=True):
     tls_available: bool = False
     auth_required: bool = False
     connect_urls: list[str] = []
+    ws_connect_urls: list[str] = []
+    """Told to WebSocket clients instead of `connect_urls`."""
     lame_duck: bool = False
 
 

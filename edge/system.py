@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 STATSZ_S = 10.0
 """How often statistics are sent."""
 
+COUNTS_S = 0.25
+"""Least time between two events about the connections of one account."""
+
 _ADVISORY = "io.nats.server.advisory.v1."
 
 Callback = Callable[[bytes, bytes, bytes, bytes, Any], None]
@@ -38,6 +41,8 @@ class SystemService:
     def __init__(self) -> None:
         self._sinks: list[tuple[Account, CallbackSink]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._counted: dict[str, asyncio.TimerHandle] = {}
+        self._changed: set[str] = set()
 
     # --- life ---
 
@@ -60,6 +65,8 @@ class SystemService:
         """Say goodbye, and stop answering."""
         if self._timer is not None:
             self._timer.cancel()
+        for timer in self._counted.values():
+            timer.cancel()
         self._tell(f"$SYS.SERVER.{self._node.server_id}.SHUTDOWN")
         for account, sink in self._sinks:
             account.remove(sink)
@@ -197,6 +204,22 @@ class SystemService:
         }
 
     def _tell_connections(self, account: str) -> None:
+        """Tell how many there are now; a burst of changes is told at its begin and at its end."""
+        if account in self._counted:
+            self._changed.add(account)
+            return
+        self._send_connections(account)
+        self._counted[account] = self._node.loop.call_later(
+            COUNTS_S, self._connections_settled, account
+        )
+
+    def _connections_settled(self, account: str) -> None:
+        del self._counted[account]
+        if account in self._changed:
+            self._changed.discard(account)
+            self._tell_connections(account)
+
+    def _send_connections(self, account: str) -> None:
         for subject in (
             f"$SYS.SERVER.ACCOUNT.{account}.CONNS",
             f"$SYS.ACCOUNT.{account}.SERVER.CONNS",

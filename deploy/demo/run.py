@@ -194,7 +194,7 @@ def _aggregate(url: str, folder: Path, bars: Bars) -> "RollupResult":
     return run_rollup(
         {"servers": url, "stream": FLEET_STREAM},
         str(folder / "rollup"),
-        window="10s",
+        window="2s",
         overwrite=True,
         progress=lambda step: bars.update(f"Spark: {step.phase}", step.done, step.total),
     )

@@ -138,6 +138,10 @@ class Sessions:
         if not fields["auth_required"]:
             del fields["auth_required"]
         fields["max_payload"] = conn.max_payload
+        if self.detail(conn).get("kind") == "WEBSOCKET":
+            fields.pop("connect_urls", None)
+            if self.facts.ws_connect_urls:
+                fields["connect_urls"] = self.facts.ws_connect_urls
         fields.update(self.detail(conn).get("info", {}))
         fields.update(extra)
         return info_line(fields)

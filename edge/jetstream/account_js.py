@@ -40,6 +40,16 @@ class AccountJetStream:
         self.strict = node.strict
         self.streams: dict[str, Stream] = {}
         self.api = ApiStats(level=API_LEVEL)
+        self.usage = {
+            "memory": Usage("memory", -1, node.usage["memory"]),
+            "file": Usage("file", -1, node.usage["file"]),
+        }
+        self.set_limits(options)
+        self.sinks: list[Any] = []
+        self.router: Any = None
+
+    def set_limits(self, options: AccountJetStreamOptions) -> None:
+        """Go by these limits from now on; what is above them already stays."""
         self.limits = AccountLimits(
             max_memory=options.max_memory,
             max_storage=options.max_store,
@@ -50,12 +60,8 @@ class AccountJetStream:
             storage_max_stream_bytes=options.store_max_stream_bytes,
             max_bytes_required=options.max_bytes_required,
         )
-        self.usage = {
-            "memory": Usage("memory", options.max_memory, node.usage["memory"]),
-            "file": Usage("file", options.max_store, node.usage["file"]),
-        }
-        self.sinks: list[Any] = []
-        self.router: Any = None
+        self.usage["memory"].limit = options.max_memory
+        self.usage["file"].limit = options.max_store
 
     def listen(self) -> None:
         """Serve the API in the account."""

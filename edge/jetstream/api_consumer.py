@@ -48,10 +48,11 @@ def identity(stream: Any) -> str:
 
 def limits(js: Any) -> consumer_config.Limits:
     """What node and account allow consumers to be."""
+    node = js.node.options.jetstream.limits
     return consumer_config.Limits(
-        max_ack_pending=getattr(js.node, "max_ack_pending", 0),
+        max_ack_pending=node.max_ack_pending,
         account_max_ack_pending=js.limits.max_ack_pending,
-        max_request_batch=getattr(js.node, "max_request_batch", 0),
+        max_request_batch=node.max_request_batch,
     )
 
 

@@ -117,12 +117,14 @@ def info(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) 
     answer = PagedStreamInfo(**fields)
     answer.cluster = js.node.cluster_info()
     if request.subjects_filter:
-        pattern = request.subjects_filter.encode()
-        total = len(stream.store.subjects_matching(pattern))
-        if total:
+        rows = sorted(stream.store.subjects_matching(request.subjects_filter.encode()))
+        if rows:
             offset = max(request.offset, 0)
-            answer.total, answer.offset, answer.limit = total, offset, SUBJECTS_LIMIT
-            answer.state.subjects = stream.store.subjects(pattern, offset, SUBJECTS_LIMIT)
+            answer.total, answer.offset, answer.limit = len(rows), offset, SUBJECTS_LIMIT
+            answer.state.subjects = {
+                row[0].decode("utf-8", "replace"): row[1]
+                for row in rows[offset : offset + SUBJECTS_LIMIT]
+            }
     return answer
 
 

@@ -455,7 +455,7 @@ class Delivery(Demand):
                 self.active = False
                 self.arm(now + RETRY_NS)
                 return 0
-            self.queue.remove(None, request)
+            self.queue.discard(request)
             return 1
         self.delivered(found, size, request, now)
         return 1
@@ -545,7 +545,7 @@ class Delivery(Demand):
             self.active_ns = now
             if request.heartbeat:
                 request.heartbeat_at = now + request.heartbeat
-            if self.queue.served() and request.max_bytes > 0:
+            if self.queue.served(request) and request.max_bytes > 0:
                 self.status_pending(request, b"409 Batch Completed")
         else:
             self.sent_ns = now

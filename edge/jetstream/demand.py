@@ -244,7 +244,7 @@ class Demand(Consumer):
                     if passed >= self.queue.count:
                         return None
                     continue
-            self.queue.remove(None, request)
+            self.queue.discard(request)
         return None
 
     @cython.cfunc

@@ -118,7 +118,7 @@ class IngestSink(Sink):
         if PyBytes_GET_SIZE(stream.last_msg_id):
             stream.last_msg_id = b""
         if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
-            sequence = stream.skip()
+            sequence = stream.pass_over(m, self.now_ns)
         else:
             sequence = stream.keep(m, self.now_ns, 0)
         return stream.answer_stored(m, sequence, STORED)
@@ -203,7 +203,7 @@ class IngestSink(Sink):
                 return self.refuse(m, errors.MESSAGE_TTL_INVALID)
             ttl_s = found
         if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
-            sequence = stream.skip()
+            sequence = stream.pass_over(m, self.now_ns)
             self.note_id(msg_id, sequence)
             self.roll_up(m, h, 0)
             return stream.answer_stored(m, sequence, STORED)

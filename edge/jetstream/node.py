@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel
+from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import errors, stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
@@ -128,6 +128,22 @@ class NodeJetStream:
         if not found.sinks:
             found.listen()
         return found
+
+    def deny(self, account: Account) -> None:
+        """Tell the clients of an account without JetStream so, instead of leaving them waiting."""
+        error = errors.NOT_ENABLED_FOR_ACCOUNT.error().wire()
+        kind = "io.nats.jetstream.api.v1.account_info_response"
+        body = msgspec.json.encode({"type": kind, "error": error})
+
+        def answer(subject: bytes, reply: bytes, *rest: object) -> None:
+            if reply:
+                account.send(reply, body)
+
+        account.insert(CallbackSink(b"$JS.API.INFO", answer))
+
+    def set_limits(self, name: str, limits: AccountJetStreamOptions) -> None:
+        """Give an account other limits, as a changed JWT or configuration says."""
+        self.account_js(name).set_limits(limits)
 
     async def shutdown(self) -> None:
         """Stop all streams and leave storage so that the next start has little to read."""

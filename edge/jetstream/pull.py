@@ -161,16 +161,29 @@ class PullQueue:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def served(self) -> cython.int:
-        """Count a message for the head; 1 when that was its last and it has left the queue."""
-        request: PullRequest = self.head
+    def served(self, request: PullRequest) -> cython.int:
+        """Count a message for a request; 1 when that was its last and it has left the queue."""
         request.delivered += 1
         request.batch -= 1
         if request.batch <= 0:
-            self.remove(None, request)
+            self.discard(request)
             return 1
-        self.rotate()
+        if self.head is request:
+            self.rotate()
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def discard(self, request: PullRequest) -> cython.int:
+        """Unlink a request wherever it is, if it is still there."""
+        before: PullRequest = None
+        at: PullRequest = self.head
+        while at is not None and at is not request:
+            before = at
+            at = at.next
+        if at is None:
+            return 0
+        return self.remove(before, request)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -47,6 +47,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef bint no_ack
     cdef public bint sealed
     cdef bint keeps_interest            # interest retention
+    cdef public bint doubtful           # a consumer is unreadable: drop nothing for lack of interest
     cdef bint keeps_work                # work-queue retention
     cdef bint ttl_allowed
     cdef bint rollup_allowed
@@ -61,6 +62,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     # For ingest, retention and federation.
     cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0
+    cdef unsigned long long pass_over(self, Msg* m, long long timestamp) except 0
     cdef bint wanted(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int drop(self, unsigned long long sequence) except -1
     cdef int trim(self) except -1

@@ -161,7 +161,7 @@ class Stream(Task):
             copy.size = PyBytes_GET_SIZE(body)
         if self.keeps_interest and not self.wanted(copy.subject, copy.subject_len):
             if not sequence:
-                return self.skip()
+                return self.pass_over(cython.address(copy), self.kernel.now_ns)
             self.store.skip(sequence)
             return sequence
         if not timestamp:
@@ -196,10 +196,21 @@ class Stream(Task):
         m.size = PyBytes_GET_SIZE(body)
         return self.append_import(cython.address(m), timestamp, sequence, extra)
 
-    def skip(self) -> int:
-        """Use up a sequence without storing anything; returns it."""
-        sequence: cython.ulonglong = self.store.last_seq + 1
-        self.store.skip(sequence)
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def pass_over(
+        self, m: cython.pointer(Msg), timestamp: cython.longlong
+    ) -> cython.ulonglong:
+        """Use up a sequence for a message that nobody is interested in; returns it.
+
+        An empty message is stored and dropped in the same commit, so that the sequence is durable
+        before it is acknowledged. Raises StoreError.
+        """
+        copy: Msg = m[0]
+        sequence: cython.ulonglong
+        copy.header_len = copy.size = 0
+        sequence = self.store.append(cython.address(copy), timestamp, 0)
+        self.store.remove(sequence, False)
         return sequence
 
     # --- answers ---------------------------------------------------------------------------
@@ -294,7 +305,7 @@ class Stream(Task):
         for consumer in self.active:
             wanted.extend(stream_wire.consumer_filters(consumer.config))
         self.interests = (b">",) if b">" in wanted else tuple(wanted)
-        if self.keeps_interest and self.store.messages and self.node is not None:
+        if self.keeps_interest and self.store.messages and not self.doubtful:
             self.node.sweep(self)
 
     @cython.cfunc
@@ -320,7 +331,7 @@ class Stream(Task):
         if self.keeps_work:
             self.drop(sequence)
             self.count_usage()
-        elif self.keeps_interest and not self.needed(sequence):
+        elif self.keeps_interest and not self.doubtful and not self.needed(sequence):
             self.drop(sequence)
             self.count_usage()
         return 0
@@ -342,7 +353,7 @@ class Stream(Task):
         at: cython.ulonglong = start
         left: cython.longlong = most
         everything = self.store.filter(())
-        if not self.keeps_interest:
+        if not self.keeps_interest or self.doubtful:
             return 0
         while left > 0:
             at = self.store.next_match(everything, at)
@@ -442,12 +453,18 @@ class Stream(Task):
     # --- life ------------------------------------------------------------------------------
 
     def listen(self, sinks: list) -> None:
-        """Replace the stream's sinks in its account."""
+        """Replace the stream's sinks in its account; what stays the same is not touched."""
+        wanted: dict = {(type(sink), sink.subject): sink for sink in sinks}
+        kept: list = []
         for sink in self.sinks:
-            self.account.remove(sink)
-        self.sinks = sinks
-        for sink in sinks:
+            if wanted.pop((type(sink), sink.subject), None) is None:
+                self.account.remove(sink)
+            else:
+                kept.append(sink)
+        for sink in wanted.values():
             self.account.insert(sink)
+            kept.append(sink)
+        self.sinks = kept
 
     def stop(self, deleted: bool) -> None:
         """End: no more sinks, timers or answers. The data is the node's to close or delete."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.core import CallbackSink
+from headwater.edge.jetstream import stream_states
 from headwater.edge.jetstream.api_sinks import LastSink
 from headwater.edge.jetstream.batch import Batches
 from headwater.edge.jetstream.direct import QUEUE, DirectGet
@@ -62,6 +63,7 @@ def recover(js: "AccountJetStream", meta: bytes, store: Any) -> Stream:
     )
     start(js, stream)
     consumer_state.recover(stream)
+    stream.doubtful = stream_states.consumer_states(stream) > len(stream.consumers)
     stream.consumers_changed()
     return stream
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.consumer_state import log_of
+from headwater.edge.jetstream.consumer_state import PREFIX, log_of
 
 AGE_KEY = b"stream/age"
 # Spans of messages whose life began anew; older ones are merged into the first.
@@ -31,3 +31,12 @@ def save_floors(stream: Any, floors: list[Floor]) -> None:
     if kept is not None:
         kept.put_state(stream.store.incarnation.encode(), AGE_KEY, msgspec.json.encode(floors))
         stream.kernel.kick()
+
+
+def consumer_states(stream: Any) -> int:
+    """How many consumers a stream's states tell of, readable or not."""
+    kept = log_of(stream)
+    if kept is None:
+        return 0
+    states = kept.states(stream.store.incarnation.encode())
+    return sum(1 for key in states if key.startswith(PREFIX))

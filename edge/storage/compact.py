@@ -156,7 +156,7 @@ def rewrite(job: object, header: bytes, seed: int, stream: int) -> Rewrite:
     built = Rewrite(seed, job.number, stream, header)
     built.copy(job.path.read_bytes(), job.rows)
     if job.deletes:
-        built.add(KIND_DELETE, 0, 0, b"".join([RUN.pack(*run) for run in job.deletes]))
+        built.add(KIND_DELETE, 0, 0, job.deletes)
     lost = job.lost + [(sequence, sequence) for sequence in built.results()[1]]
     if lost:
         built.add(KIND_LOST, 0, 0, b"".join([RUN.pack(*run) for run in lost]))
@@ -183,7 +183,9 @@ class Job:
         self.number = segment.number
         self.path = segment.path
         self.rows = live_records(store, segment)
-        self.deletes = [run for run in segment.deletes if run[1] >= first]
+        self.deletes = b"".join(
+            [RUN.pack(*run) for run in RUN.iter_unpack(segment.deletes) if run[1] >= first]
+        )
         self.lost = [run for run in segment.lost if run[1] >= first]
         self.first_seq = first
         self.footer = (store.settled_last, store.settled_ts, 0)

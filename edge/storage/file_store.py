@@ -456,21 +456,28 @@ class FileStore(LoggedStore):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def stage_deletes(self, kind: cython.int, record: cython.p_const_uchar) -> cython.int:
-        """Copy a record of removals to the stage, for what segments hold of them."""
+        """Copy a record of removals to the stage, for what earlier stages wrote of them."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         at: cython.p_uchar
         body: bytes = cython.cast(cython.p_char, record)[
             HEADER_BYTES : HEADER_BYTES + header.length
         ]
-        runs = [run for run in RUNS.iter_unpack(body) if run[1] >= self.first_seq]
+        runs = []
+        for first, last in RUNS.iter_unpack(body):
+            if kind == KIND_DELETE and last > self.settled_last:
+                last = self.settled_last
+            if last >= first and last >= self.first_seq:
+                runs.append((first, last))
         if not runs:
             return 0
         body = b"".join([RUNS.pack(*run) for run in runs])
         at = self.stage_room(len(body))
         memcpy(at, record, HEADER_BYTES)
         memcpy(at + HEADER_BYTES, cython.cast(cython.p_char, body), len(body))
-        target = self.stage_segment.deletes if kind == KIND_DELETE else self.stage_segment.lost
-        target.extend(runs)
+        if kind == KIND_DELETE:
+            self.stage_segment.deletes.extend(body)
+        else:
+            self.stage_segment.lost.extend(runs)
         return self.stage_finish(at, len(body))
 
     @cython.cfunc
@@ -493,7 +500,7 @@ class FileStore(LoggedStore):
             segment.chain,
             segment.first,
             segment.last,
-            list(segment.deletes),
+            len(segment.deletes),
             list(segment.lost),
         )
         self.stage_segment = segment
@@ -658,13 +665,8 @@ class FileStore(LoggedStore):
             segment = item
             segment.sealed = suspect
             segment.end = offset
-            (
-                segment.chain,
-                segment.first,
-                segment.last,
-                segment.deletes,
-                segment.lost,
-            ) = segment.before
+            segment.chain, segment.first, segment.last, deletes, segment.lost = segment.before
+            del segment.deletes[deletes:]
             if offset == 0 and segment in self.segments:
                 self.segments.remove(segment)
                 self.by_number.pop(segment.number, None)

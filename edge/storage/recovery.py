@@ -22,6 +22,7 @@ from headwater.edge.storage.segment_files import (
     DATA_START as SEGMENT_START,
 )
 from headwater.edge.storage.segment_files import (
+    RUN,
     decode_index,
     decode_segment_header,
     segment_number,
@@ -96,7 +97,7 @@ class StreamRecovery:
         for path in paths:
             self._load(path, path is paths[-1])
         for segment in self.store.segments:
-            for first, last in segment.deletes:
+            for first, last in RUN.iter_unpack(segment.deletes):
                 self.store.drop_recovered(first, last)
             for first, last in segment.lost:
                 self.store.drop_recovered(first, last)

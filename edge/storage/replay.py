@@ -354,7 +354,7 @@ def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> Inde
         store.settled_last,
         store.settled_ts,
         log_segment,
-        list(segment.deletes),
+        bytes(segment.deletes),
         list(segment.lost),
     )
     index.subjects, index.entries = index_rows(store, segment)
@@ -387,7 +387,7 @@ def load_index(store: FileStore, segment: StreamSegment, index: IndexFile) -> No
             0,
         )
     segment.end = index.data_end
-    segment.deletes = index.deletes
+    segment.deletes = bytearray(index.deletes)
     segment.lost = index.lost
     segment.indexed = True
 
@@ -504,7 +504,7 @@ class SegmentScan:
                     0,
                 )
             elif header.kind == KIND_DELETE:
-                self.segment.deletes.extend(RUN.iter_unpack(body_of(record)))
+                self.segment.deletes.extend(body_of(record))
             elif header.kind == KIND_LOST:
                 self.segment.lost.extend(RUN.iter_unpack(body_of(record)))
         return 0

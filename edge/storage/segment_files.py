@@ -86,7 +86,8 @@ class IndexFile:
     last_seq: int
     last_ts: int
     log_segment: int
-    deletes: list[tuple[int, int]] = field(default_factory=list)
+    deletes: bytes = b""
+    """Packed runs."""
     lost: list[tuple[int, int]] = field(default_factory=list)
     subjects: list[tuple[int, bytes]] = field(default_factory=list)
     entries: bytes = b""
@@ -106,11 +107,11 @@ class IndexFile:
             self.log_segment,
             len(self.subjects),
             len(self.entries) // INDEX_ENTRY.size,
-            len(self.deletes),
+            len(self.deletes) // RUN.size,
             len(self.lost),
         )
         parts = [head]
-        parts += [RUN.pack(*run) for run in self.deletes]
+        parts.append(self.deletes)
         parts += [RUN.pack(*run) for run in self.lost]
         for number, text in self.subjects:
             parts.append(struct.pack("<II", number, len(text)) + text)
@@ -131,11 +132,12 @@ def decode_index(data: bytes, seed: int) -> IndexFile | None:
     index = IndexFile(*fields[2:11])
     subjects, entries, deletes, lost = fields[11:15]
     at = INDEX_HEADER.size
-    for runs, count in ((index.deletes, deletes), (index.lost, lost)):
-        for _ in range(count):
-            first, last = RUN.unpack_from(data, at)
-            runs.append((first, last))
-            at += RUN.size
+    index.deletes = data[at : at + deletes * RUN.size]
+    at += len(index.deletes)
+    for _ in range(lost):
+        first, last = RUN.unpack_from(data, at)
+        index.lost.append((first, last))
+        at += RUN.size
     for _ in range(subjects):
         number, length = struct.unpack_from("<II", data, at)
         index.subjects.append((number, data[at + 8 : at + 8 + length]))

@@ -14,6 +14,6 @@ cdef class StreamSegment:
     cdef public bint indexed            # its index file is written
     cdef public bint busy               # being rewritten
     cdef public object before           # what `abandon_stage` goes back to
-    cdef public list deletes
+    cdef public bytearray deletes       # packed runs, as in DELETE records
     cdef public list lost
     cpdef bint mostly_dead(self)

@@ -17,7 +17,7 @@ class StreamSegment:
         self.generation = generation
         self.path = path
         self.end = 0
-        self.deletes = []
+        self.deletes = bytearray()
         self.lost = []
 
     @cython.ccall

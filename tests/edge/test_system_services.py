@@ -217,7 +217,9 @@ async def test_events_tell_of_clients(node: Node, system: Client) -> None:
     url = node.ports()["nats"][0].replace("://", "://a:wrong@")
     with pytest.raises(nats.errors.Error):
         await nats.connect(url, allow_reconnect=False, error_cb=_silent)
-    await system.flush()
+    async with asyncio.timeout(2):
+        while len(events.get("$SYS.ACCOUNT.A.SERVER.CONNS", [])) < 2:
+            await asyncio.sleep(0.01)
     (came,) = events["$SYS.ACCOUNT.A.CONNECT"]
     assert came["type"] == "io.nats.server.advisory.v1.client_connect"
     assert (came["client"]["user"], came["client"]["name"]) == ("a", "visitor")

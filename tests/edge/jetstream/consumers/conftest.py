@@ -11,7 +11,7 @@ import pytest
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
-from headwater.edge.conf.options import AccountJetStreamOptions
+from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.usage import Usage
@@ -48,6 +48,7 @@ class World:
         self.account = Account("A", self.kernel)
         node: Any = SimpleNamespace(
             kernel=self.kernel,
+            options=Options(),
             domain="",
             strict=True,
             usage={"memory": Usage("memory"), "file": Usage("file")},

@@ -380,3 +380,70 @@ async def test_random_walks_agree(pair: list[Client], seed: int) -> None:
         assert infos[0] == infos[1], (step, action, number, stream, consumer)
         numbers = [[reply.split(".")[4:7] for reply in side] for side in replies]
         assert numbers[0] == numbers[1], (step, stream, consumer)
+
+
+async def test_a_killed_server_knows_what_was_acknowledged(tmp_path: Path) -> None:
+    command = [str(PROGRAMS / "headwater"), "serve"]
+    process, port = start(command, tmp_path)
+    try:
+        client = Client(port)
+        await client.connect()
+        await fresh(client, {"storage": "file", "retention": "workqueue"}, {})
+        for n in range(200):
+            client.publish(f"a.{n}", str(n), "done")
+        assert len(await client.settled()) == 200
+        client.publish(NEXT, batch(120), "in.x")
+        replies = [frame[1] for frame in await client.settled()]
+        for reply in replies[:100:2]:
+            client.publish(reply, "", "done")
+        assert len(await client.settled()) == 50
+        before = await client.ask("CONSUMER.INFO.S.C")
+        process.kill()
+        process.wait(20)
+        process, port = start(command, tmp_path)
+        client = Client(port)
+        await client.connect()
+        after = await client.ask("CONSUMER.INFO.S.C")
+        assert after["num_ack_pending"] <= 70
+        assert after["delivered"]["stream_seq"] <= 120
+        assert after["config"] == before["config"]
+        stream = await client.ask("STREAM.INFO.S")
+        assert stream["state"]["messages"] == 150
+        client.put("SUB in.> 1\r\n")
+        client.publish(NEXT, batch(200, no_wait=True), "in.x")
+        frames = [frame for frame in await client.settled() if frame[1]]
+        assert {int(frame[3]) for frame in frames} >= set(range(120, 200))
+        acked = set(range(0, 100, 2))
+        assert not acked & {int(frame[3]) for frame in frames}
+    finally:
+        process.kill()
+        process.wait(20)
+
+
+async def test_a_receiver_that_does_not_read_holds_delivery_back(servers: list[int]) -> None:
+    client = Client(servers[0])
+    await client.connect()
+    await fresh(client, {}, {"ack_policy": "none", "max_ack_pending": -1})
+    body = "x" * 10_000
+    for n in range(3000):
+        client.publish(f"a.{n % 3}", body)
+    await client.settled()
+    slow = Client(servers[0])
+    await slow.connect()
+    slow.put("SUB big 7\r\nPING\r\n")
+    await slow.reader.readline()
+    config = {"deliver_subject": "big", "ack_policy": "none", "durable_name": "P"}
+    await client.ask("CONSUMER.CREATE.S.P", {"stream_name": "S", "config": config})
+    await asyncio.sleep(0.5)
+    info = await client.ask("CONSUMER.INFO.S.P")
+    assert 0 < info["delivered"]["stream_seq"] < 3000
+    seen = 0
+    while seen < 3000:
+        line = await asyncio.wait_for(slow.reader.readline(), 10)
+        if line.startswith(b"MSG"):
+            await slow.reader.readexactly(int(line.split()[-1]) + 2)
+            seen += 1
+    info = await client.ask("CONSUMER.INFO.S.P")
+    assert info["num_pending"] == 0
+    client.writer.close()
+    slow.writer.close()

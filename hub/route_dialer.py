@@ -1,0 +1,147 @@
+"""Keeps one route up by dialling its address again whenever it is needed."""
+
+import asyncio
+import logging
+import random
+import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from headwater.hub.route_session import RouteSession
+from headwater.security.errors import SecurityError
+
+if TYPE_CHECKING:
+    from headwater.hub.routes import Routes
+
+log = logging.getLogger("headwater.route")
+
+RETRY_S = 1.0
+RETRY_MAX_S = 10.0
+IMPLICIT_TRIES = 3
+"""Attempts for an address that another node has told of, unless `connect_retries` says more."""
+
+DIAL_TIMEOUT_S = 2.0
+DEFAULT_PORT = 6222
+
+
+class Dialer:
+    """One address. Ends when it leads to this node itself, or for good reasons with `implicit`."""
+
+    def __init__(self, routes: "Routes", url: str, *, implicit: bool) -> None:
+        parts = urlsplit(url if "://" in url else f"nats-route://{url}")
+        self.routes = routes
+        self.implicit = implicit
+        self.host = parts.hostname or ""
+        self.port = parts.port or DEFAULT_PORT
+        self.credentials = (unquote(parts.username or ""), unquote(parts.password or ""))
+        self._task: asyncio.Task[None] | None = None
+        self._peer = ""
+        self._failures = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether it still tries, or will try again."""
+        return self._task is not None and not self._task.done()
+
+    def leads_to(self, host: str, port: int) -> bool:
+        """Whether this is the dialer of that address."""
+        return (self.host, self.port) == (host.lower(), port)
+
+    def start(self) -> None:
+        """Begin to dial in the background."""
+        self._task = self.routes.node.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop dialling."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._peer != self.routes.server_id:
+            if not self.routes.has(self._peer):
+                await self._attempt()
+            if self.implicit and self._done():
+                return
+            await asyncio.sleep(self._delay())
+
+    def _done(self) -> bool:
+        tries = max(IMPLICIT_TRIES, self.routes.options.connect_retries)
+        return not 0 < self._failures < tries or self.routes.has(self._peer)
+
+    def _delay(self) -> float:
+        grown = RETRY_S
+        if self.routes.options.connect_backoff:
+            grown = min(RETRY_MAX_S, RETRY_S * 1.5 ** min(self._failures, 16))
+        return grown * random.uniform(0.5, 1.0)
+
+    async def _attempt(self) -> None:
+        """Dial once, and live with the route until it ends."""
+        try:
+            sock = await self._connect()
+        except (OSError, TimeoutError) as error:
+            self._failures += 1
+            if self._failures == 1:
+                log.error("Error trying to connect to route %s:%d: %s", self.host, self.port, error)
+            return
+        try:
+            place = sock.getpeername()
+            session = RouteSession(
+                self.routes, place[:2], solicited=True, credentials=self.credentials
+            )
+            session.implicit = self.implicit
+            await self._live(session, sock)
+            self._peer = session.peer.server_id
+        except (OSError, SecurityError) as error:
+            log.error("Error on route %s:%d: %s", self.host, self.port, error)
+            self._failures += 1
+            sock.close()
+
+    async def _connect(self) -> socket.socket:
+        loop = self.routes.node.loop
+        async with asyncio.timeout(DIAL_TIMEOUT_S):
+            places = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            family, kind, _, _, address = places[0]
+            sock = socket.socket(family, kind)
+            sock.setblocking(False)
+            try:
+                await loop.sock_connect(sock, address)
+            except BaseException:
+                sock.close()
+                raise
+        return sock
+
+    async def _live(self, session: RouteSession, sock: socket.socket) -> None:
+        node = self.routes.node
+        ended: asyncio.Future[None] = node.loop.create_future()
+        conn = self.routes.open(session, sock)
+        closed = conn.on_closed
+
+        def on_closed(ending: Any, reason: str) -> None:
+            closed(ending, reason)
+            if not ended.done():
+                ended.set_result(None)
+
+        conn.on_closed = on_closed
+        conn.attach(sock, self._filter())
+        node.kernel.kick()
+        if conn.filter is not None:
+            conn.queue(b"")
+        await ended
+        self._failures = 0 if session.registered else self._failures + 1
+
+    def _filter(self) -> Any:
+        tls = self.routes.options.tls
+        if tls is None:
+            return None
+        from headwater.federation.client_tls import ClientTLS
+        from headwater.security.tls import client_context
+
+        context = client_context(
+            [(tls.cert_file, tls.key_file)] if tls.cert_file else [],
+            ca_file=tls.ca_file,
+            insecure=tls.insecure,
+            min_version=tls.min_version,
+            cipher_suites=tls.cipher_suites,
+        )
+        return ClientTLS(context, self.host)

@@ -1,0 +1,89 @@
+"""What the cluster plugs into a node: the route listener and the routes."""
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.broker.listener import Listener
+from headwater.edge.conf.options import Options
+from headwater.hub.route_session import RouteSession
+from headwater.hub.routes import Routes
+
+if TYPE_CHECKING:
+    from headwater.edge.node import Node
+
+log = logging.getLogger("headwater.route")
+
+DEFAULT_HOST = "0.0.0.0"
+
+
+class RouteService:
+    """Routes between the nodes of one cluster."""
+
+    name = "routes"
+
+    def __init__(self, options: Options) -> None:
+        self.options = options.cluster
+        self.routes: Routes | None = None
+        self._listener: Listener | None = None
+        self._context: Any = None
+
+    def start(self, node: "Node") -> None:
+        """Bind now; accept and dial as soon as clients are served. Raises ListenError."""
+        from headwater.edge.node import tls_context
+
+        if self.options.tls is not None:
+            self._context = tls_context(msgspec.structs.replace(self.options.tls, verify=True))
+        host = self.options.host or DEFAULT_HOST
+        self._listener = Listener(node.loop, host, self.options.port, self._on_socket)
+        self.routes = Routes(node)
+        log.info("Cluster name is %s", self.routes.cluster)
+        if self.routes.dynamic:
+            log.warning("Cluster name was dynamically generated, consider setting one")
+        log.info("Listening for route connections on %s:%d", host, self._listener.port)
+        if node.options.jetstream.enabled:
+            log.warning("JetStream streams are kept by the node they are made on, not replicated")
+        node.loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if self._listener is not None and self.routes is not None:
+            self._listener.start()
+            self.routes.begin(self._listener.port)
+
+    def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        if self.routes is None:
+            sock.close()
+            return
+        session = RouteSession(self.routes, (address[0], address[1]))
+        conn = self.routes.open(session, sock)
+        if self._context is None:
+            conn.attach(sock)
+            session.greet(conn)
+            self.routes.node.kernel.turn()
+            return
+        from headwater.edge.broker.tls_filter import TLSFilter
+
+        conn.attach(sock, TLSFilter(self._context, on_ready=lambda _: session.greet(conn)))
+
+    async def stop(self) -> None:
+        """Stop listening, and end every route."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        if self.routes is not None:
+            await self.routes.stop()
+
+    def ports(self) -> dict[str, list[str]]:
+        """The route listener's URL."""
+        if self._listener is None:
+            return {}
+        host = self.options.host
+        if host in ("", "0.0.0.0", "::"):
+            host = "127.0.0.1"
+        return {"cluster": [f"nats://{host}:{self._listener.port}"]}
+
+    def status(self) -> dict[str, Any]:
+        """`routes` as of /routez."""
+        return {"routes": self.routes.status() if self.routes is not None else []}
