@@ -76,8 +76,7 @@ class Node:
         if found is None:
             found = Account(name, self.kernel)
             self.accounts[name] = found
-            if self.jetstream is not None and self._has_jetstream(name):
-                self.jetstream.enable(found)
+            self._serve_jetstream(found)
             for hook in self.account_hooks:
                 hook(found)
         return found
@@ -98,14 +97,21 @@ class Node:
                 "max_leafnodes": configured.max_leafnodes,
             }
 
+    def _serve_jetstream(self, account: Account) -> None:
+        """Give an account its JetStream API, or the answer that it has none."""
+        if self.jetstream is None or account.name == self.system_account:
+            return
+        if self._has_jetstream(account.name):
+            self.jetstream.enable(account)
+        else:
+            self.jetstream.deny(account)
+
     def _has_jetstream(self, name: str) -> bool:
-        if name == self.system_account:
-            return False
+        """Configured accounts have it when they say so; `$G` when it is the only account."""
         configured = self.options.accounts.get(name)
         if configured is not None:
             return configured.jetstream is not None
-        named = [a for a in self.options.accounts.values() if a.jetstream is not None]
-        return not named or name == GLOBAL_ACCOUNT and not self.options.accounts
+        return name != GLOBAL_ACCOUNT or not self.options.accounts
 
     # --- start ---
 
@@ -136,9 +142,8 @@ class Node:
         jetstream = NodeJetStream(self.kernel, self.options, self.account)
         jetstream.open()
         self.jetstream = jetstream
-        for name in list(self.accounts):
-            if self._has_jetstream(name):
-                self.jetstream.enable(self.accounts[name])
+        for account in list(self.accounts.values()):
+            self._serve_jetstream(account)
 
     def _listen(self) -> None:
         listener = Listener(self.loop, self.options.host, self.options.port, self._on_socket)

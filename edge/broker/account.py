@@ -141,17 +141,17 @@ class Account:
         (the sending node has chosen them); None lets every group take it.
         """
         count: cython.Py_ssize_t = 0
-        touched: list = None
+        far: list = None
+        touched: list
         sink: Sink
         for item in match.plain:
             sink = cython.cast(Sink, item)
             if not sink.remote:
                 count += sink.deliver(m, origin)
             elif sink.owner is not origin:
-                if touched is None:
-                    touched = []
-                if sink.owner.collect(sink):
-                    touched.append(sink.owner)
+                if far is None:
+                    far = []
+                far.append(sink)
         if match.queues:
             for group in match.queues:
                 sink = self.pick(cython.cast(tuple, group), m, origin, only)
@@ -160,11 +160,16 @@ class Account:
                 if not sink.remote:
                     count += 1
                     continue
-                if touched is None:
-                    touched = []
+                if far is None:
+                    far = []
+                far.append(sink)
+        if far is not None:
+            # Only now, so that what local receivers publish meanwhile is collected by itself.
+            touched = []
+            for item in far:
+                sink = cython.cast(Sink, item)
                 if sink.owner.collect(sink):
                     touched.append(sink.owner)
-        if touched is not None:
             for item in touched:
                 count += cython.cast(Endpoint, item).emit(m)
         return count

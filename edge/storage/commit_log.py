@@ -422,7 +422,8 @@ class CommitLog:
         header.timestamp = self.kernel.now_ns
         header.stream = 0
         memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(begin), FOOTER_BYTES)
-        memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs, runs)
+        if runs:
+            memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs, runs)
         self.finish(at, FOOTER_BYTES + runs)
         self.batch_records -= 1
         return 0

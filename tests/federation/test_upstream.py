@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nats.js import JetStreamContext
-from nats.js.api import ExternalStream, StreamConfig, StreamSource, SubjectTransform
+from nats.js.api import ExternalStream, RetentionPolicy, StreamConfig, StreamSource, SubjectTransform
 
 from headwater.edge.node import Node
 from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs, until
@@ -231,3 +231,22 @@ async def test_local_mirror_follows_at_once(lab: Lab) -> None:
     await asyncio.gather(*(fill(js, 20, 20 * i) for i in range(10)))
     await holds(js, "MIRROR", 200)
     await holds(js, "ALL", 200)
+
+
+@pytest.mark.parametrize("kind", ["HR", "HH"])
+async def test_a_work_queue_is_emptied_by_its_source(lab: Lab, kind: str) -> None:
+    """The origin forgets what the copy has confirmed, by flow control, after its commit."""
+    hub, spoke, _ = await pair(lab, kind)
+    origin, copy = await context(lab, spoke), await context(lab, hub)
+    await origin.add_stream(
+        name="ORIGIN", subjects=["data.>"], retention=RetentionPolicy.WORK_QUEUE
+    )
+    await fill(origin, 100)
+    await copy.add_stream(StreamConfig(name="ALL", sources=[origin_of("edge")]))
+    await holds(copy, "ALL", 100)
+
+    async def empty() -> bool:
+        return (await origin.stream_info("ORIGIN")).state.messages == 0
+
+    await until(empty, "the origin has let go")
+    assert await payloads(copy, "ALL") == list(range(100))
