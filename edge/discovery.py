@@ -174,7 +174,8 @@ class Discovery:
             return self._interfaces
         if host and host not in ("0.0.0.0", "::"):
             return [socket.gethostbyname(host)]
-        every = [str(ip.ip) for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4]
+        ips = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4]
+        every = [str(ip.ip) for ip in ips]
         return [each for each in every if not _is_loopback(each)] or ["127.0.0.1"]
 
     def _learn(self, name: str, info: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
-from headwater.edge.broker.listener import Listener
+from headwater.edge.broker.listener import Listener, ListenError
 from headwater.edge.broker.sessions import Sessions
 from headwater.edge.conf.options import Options, TLSOptions
 from headwater.edge.info import NodeFacts
@@ -146,7 +146,11 @@ class Node:
             self._serve_jetstream(account)
 
     def _listen(self) -> None:
-        listener = Listener(self.loop, self.options.host, self.options.port, self._on_socket)
+        host, port = self.options.host, self.options.port
+        try:
+            listener = Listener(self.loop, host, port, self._on_socket)
+        except ListenError as error:
+            raise ListenError(f'Error listening on port: {host}:{port}, "{error}"') from error
         self.listeners.append(listener)
         self.facts.host = self.options.host
         self.facts.port = listener.port

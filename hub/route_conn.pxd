@@ -11,6 +11,7 @@ cdef class RouteConn(Conn):
     cdef public object accounts         # callable: account name -> Account
     cdef public bint ready              # the peer is known: interest and messages may flow
     cdef public bint headers
+    cdef public frozenset ignored       # subjects of the peer's interest that stay with the peer
     cdef public dict subs               # (account, subject, queue or None) -> RouteSub
     cdef public int pings_out
     cdef public long long pinged_ns     # when the outstanding PING was queued

@@ -83,6 +83,7 @@ class RouteConn(Conn):
         self.subs = {}
         self.queues = []
         self.headers = True
+        self.ignored = frozenset()
 
     # --- in ----------------------------------------------------
 
@@ -383,6 +384,8 @@ class RouteConn(Conn):
                 self.broken("Parse Error")
                 return
             weight = max(1, int(args[3]))
+        if args[1] in self.ignored:
+            return
         key = (args[0], args[1], queue)
         account: Account = self.accounts(args[0].decode("utf-8", "replace"))
         sub = self.subs.get(key)

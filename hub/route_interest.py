@@ -32,21 +32,18 @@ def walk(node: Node, found: list):
 class RouteInterest:
     """One account's interest as the routes know it. A watcher of the account.
 
-    `routes` is the list of connections to tell, shared with their registry. `api` is the subject
-    of this node's JetStream API: each node of a cluster answers it for itself.
+    `routes` is the list of connections to tell, shared with their registry.
     """
 
     account: Account
     name: bytes
     routes: list
-    local: frozenset
     counts: dict
 
-    def __init__(self, account: Account, routes: list, api: set):
+    def __init__(self, account: Account, routes: list):
         self.account = account
         self.name = account.name.encode()
         self.routes = routes
-        self.local = LOCAL_SERVICES | api
         self.counts = {}
         sinks: list = []
         walk(account.trie.root, sinks)
@@ -96,7 +93,7 @@ class RouteInterest:
         """Whether other nodes are to know of a sink."""
         if isinstance(sink, RouteSub):
             return False
-        return sink.owner is not None or sink.subject not in self.local
+        return sink.owner is not None or sink.subject not in LOCAL_SERVICES
 
     def tell(self, key: tuple) -> None:
         """Queue the line for one key as it stands on every route."""

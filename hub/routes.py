@@ -55,6 +55,7 @@ class Routes:
         self._sweeper: asyncio.TimerHandle | None = None
         self._urls: list[str] = []
         self._ws_urls: list[str] = []
+        self._ignored: frozenset[bytes] = frozenset()
         self._leaving = False
         self._next_cid = 0
         node.facts.cluster = self.cluster
@@ -65,10 +66,7 @@ class Routes:
         """The client listener is there: tell clients of it, and dial."""
         node = self.node
         self.port = port
-        api = {b"$JS.API.>"}
-        if node.facts.domain:
-            api.add(f"$JS.{node.facts.domain}.API.>".encode())
-        self._api = api if node.jetstream is not None else set()
+        self._ignored = _jetstream_api(node)
         for account in list(node.accounts.values()):
             self._watch(account)
         node.account_hooks.append(self._watch)
@@ -81,7 +79,7 @@ class Routes:
         self._sweeper = node.loop.call_later(SWEEP_S, self._sweep)
 
     def _watch(self, account: Account) -> None:
-        self._interest[account.name] = RouteInterest(account, self._live, self._api)
+        self._interest[account.name] = RouteInterest(account, self._live)
         text = self._interest[account.name].lines()
         for conn in self._live:
             conn.queue(text)
@@ -112,6 +110,7 @@ class Routes:
             session, node.kernel, self._next_cid, node.options.max_pending, node.account
         )
         conn.headers = not node.options.no_header_support
+        conn.ignored = self._ignored
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -358,6 +357,14 @@ class Routes:
             ],
             "compression": "off",
         }
+
+
+def _jetstream_api(node: "Node") -> frozenset[bytes]:
+    """Services that a node with JetStream answers itself, whoever else offers them."""
+    if node.jetstream is None:
+        return frozenset()
+    domain = node.facts.domain
+    return frozenset((b"$JS.API.>", f"$JS.{domain}.API.>".encode()) if domain else (b"$JS.API.>",))
 
 
 def _with_port(host: str, port: int) -> str:

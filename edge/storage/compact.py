@@ -36,6 +36,9 @@ from headwater.edge.storage.background import Background
 from headwater.edge.storage.durable_file import sync_directory, write_all
 from headwater.edge.storage.segment_files import FOOTER, RUN, SegmentHeader
 
+# A segment that could not be rewritten is left alone for this long, in seconds.
+RETRY = 30.0
+
 log = logging.getLogger("headwater.storage")
 
 
@@ -242,9 +245,11 @@ class Compactor:
     ) -> None:
         """Swap the files, or leave everything as it was."""
         new = temporary(segment.path)
-        segment.busy = False
+        segment.busy = error is not None
         if error is not None:
             log.error("segment %s cannot be rewritten: %s", segment.path, error)
+            new.unlink(missing_ok=True)
+            self.log.kernel.loop.call_later(RETRY, segment.release)
         elif not store.closed and not self.stopped:
             new.rename(segment.path)
             self.swap(store, segment, *built.results())

@@ -167,6 +167,8 @@ class NodeStore:
             self.directory.put_aside(path, "both copies of its meta file are damaged")
             return None
         identity, own = meta
+        for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
+            leftover.unlink()
         store = self._make_file_store(int(identity["id"], 16), identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
         try:

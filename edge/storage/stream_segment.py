@@ -20,6 +20,10 @@ class StreamSegment:
         self.deletes = bytearray()
         self.lost = []
 
+    def release(self) -> None:
+        """It may be rewritten again."""
+        self.busy = False
+
     @cython.ccall
     def mostly_dead(self) -> cython.bint:
         """Whether rewriting would give back more than half of what records of messages take."""

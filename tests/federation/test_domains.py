@@ -1,6 +1,7 @@
 """JetStream of one domain, used by clients of another one across a leaf link."""
 
 import asyncio
+import functools
 
 import pytest
 from nats.aio.msg import Msg
@@ -40,43 +41,48 @@ async def pair(lab: Lab, kind: str) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", ["HR", "RH", "HH"])
 async def test_streams_of_the_other_domain(lab: Lab, kind: str) -> None:
     ports = await pair(lab, kind)
-    for here, there, domain in ((ports[1], ports[0], "hub"), (ports[0], ports[1], "edge")):
-        client = await lab.client(here)
-        owner = (await lab.client(there)).jetstream(timeout=10)
-        remote = client.jetstream(domain=domain, timeout=10)
-        stream = f"S{domain}"
+    await use(lab, ports[1], ports[0], "hub")
+    await use(lab, ports[0], ports[1], "edge")
 
-        async def known() -> bool:
-            try:
-                await remote.account_info()
-            except Exception:
-                return False
-            return True
 
-        await until(known, "the API of the other domain answers")
-        await remote.add_stream(name=stream, subjects=[f"{domain}.>"])
-        with pytest.raises(NotFoundError):
-            await client.jetstream(timeout=10).stream_info(stream)
-        assert (await owner.stream_info(stream)).config.name == stream
+async def use(lab: Lab, here: int, there: int, domain: str) -> None:
+    """A client `here` makes, fills and reads a stream of the domain `there`."""
+    client = await lab.client(here)
+    owner = (await lab.client(there)).jetstream(timeout=10)
+    remote = client.jetstream(domain=domain, timeout=10)
+    stream = f"S{domain}"
 
-        async def published(i: int) -> bool:
-            try:
-                await remote.publish(f"{domain}.{i}", b"%d" % i, timeout=1, headers={"N": str(i)})
-            except Exception:
-                return False
-            return True
+    async def known() -> bool:
+        try:
+            await remote.account_info()
+        except Exception:
+            return False
+        return True
 
-        for i in range(20):
-            await until(lambda i=i: published(i), "the stream is reached")
-        pull = await remote.pull_subscribe(f"{domain}.>", durable="puller", stream=stream)
-        messages = await pull.fetch(20, timeout=10)
-        assert [m.subject for m in messages] == [f"{domain}.{i}" for i in range(20)]
-        assert messages[3].headers == {"N": "3"}
-        for message in messages:
-            await message.ack_sync(timeout=5)
-        info = await owner.consumer_info(stream, "puller")
-        assert (info.num_pending, info.num_ack_pending) == (0, 0)
-        await pushed(remote, stream, domain)
+    await until(known, "the API of the other domain answers")
+    await remote.add_stream(name=stream, subjects=[f"{domain}.>"])
+    with pytest.raises(NotFoundError):
+        await client.jetstream(timeout=10).stream_info(stream)
+    assert (await owner.stream_info(stream)).config.name == stream
+
+    async def published(i: int) -> bool:
+        try:
+            await remote.publish(f"{domain}.{i}", b"%d" % i, timeout=1, headers={"N": str(i)})
+        except Exception:
+            return False
+        return True
+
+    for i in range(20):
+        await until(functools.partial(published, i), "the stream is reached")
+    pull = await remote.pull_subscribe(f"{domain}.>", durable="puller", stream=stream)
+    messages = await pull.fetch(20, timeout=10)
+    assert [m.subject for m in messages] == [f"{domain}.{i}" for i in range(20)]
+    assert messages[3].headers == {"N": "3"}
+    for message in messages:
+        await message.ack_sync(timeout=5)
+    info = await owner.consumer_info(stream, "puller")
+    assert (info.num_pending, info.num_ack_pending) == (0, 0)
+    await pushed(remote, stream, domain)
 
 
 async def pushed(remote: object, stream: str, domain: str) -> None:

@@ -14,7 +14,9 @@ from tests.federation.lab import Lab, client_port, free_port, leaf_port, leafs, 
 Pair = Callable[..., Awaitable[tuple[Client, Client]]]
 
 
-async def linked(lab: Lab, kind: str, listener: str = "", url: str = "127.0.0.1") -> tuple[int, int]:
+async def linked(
+    lab: Lab, kind: str, listener: str = "", url: str = "127.0.0.1"
+) -> tuple[int, int]:
     """(hub's client port, spoke's client port) of two servers with a leaf link.
 
     `kind` names the hub and the spoke: H is Headwater, R the real server. `listener` goes into

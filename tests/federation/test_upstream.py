@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 from nats.js import JetStreamContext
-from nats.js.api import ExternalStream, RetentionPolicy, StreamConfig, StreamSource, SubjectTransform
+from nats.js.api import (
+    ExternalStream,
+    RetentionPolicy,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
 
 from headwater.edge.node import Node
 from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs, until

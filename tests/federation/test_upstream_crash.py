@@ -14,7 +14,7 @@ CHUNK = 100
 @pytest.mark.parametrize("victim", ["copy", "origin"])
 @pytest.mark.parametrize("program", ["headwater", "real"])
 async def test_killed_while_messages_flow(lab: Lab, program: str, victim: str) -> None:
-    """`program` is the origin; the copy is always this project's. Each run kills `victim` thrice."""
+    """`program` is the origin; the copy is always this project's. `victim` dies three times."""
     port = free_port()
     origin = await lab.real(
         'jetstream { store_dir: "{store}", domain: edge }\n'

@@ -1,7 +1,6 @@
 """WebSocket clients on a running node."""
 
 import asyncio
-import datetime
 import json
 import logging
 import socket
@@ -16,9 +15,10 @@ import nats
 import pytest
 
 from headwater.edge.broker.websocket_listener import WebSocketService
-from headwater.edge.conf.options import Options, TLSOptions, WebSocketOptions
+from headwater.edge.conf.options import Options, WebSocketOptions
 from headwater.edge.node import Node
 from headwater.security.auth_options import AuthOptions, UserOptions
+from tests.certificates import certificate
 
 
 @asynccontextmanager
@@ -175,40 +175,6 @@ async def test_lame_duck_takes_no_more_websockets() -> None:
         await node.lame_duck()
         with pytest.raises(ConnectionRefusedError), socket.socket() as sock:
             sock.connect(("127.0.0.1", int(url.rpartition(":")[2])))
-
-
-def certificate(folder: Path) -> TLSOptions:
-    """A self-signed certificate for the loopback address."""
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "node")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    cert = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(cert.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return TLSOptions(cert_file=str(folder / "cert.pem"), key_file=str(folder / "key.pem"))
 
 
 async def test_websockets_over_tls(tmp_path: Path) -> None:

@@ -1,0 +1,390 @@
+"""Clusters of nodes in one process, of core messages only."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from headwater.edge.conf.options import (
+    AccountOptions,
+    ClusterOptions,
+    JetStreamOptions,
+    LeafOptions,
+    LeafRemoteOptions,
+    Options,
+    TLSOptions,
+)
+from headwater.edge.monitor.links import routez
+from headwater.edge.monitor.varz import varz
+from headwater.edge.node import Node
+from headwater.federation.service import leaf_services
+from headwater.hub import route_dialer
+from headwater.hub.route_service import RouteService
+from headwater.security.auth_options import AuthOptions, UserOptions
+from tests.certificates import certificate
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_dialer, "RETRY_S", 0.05)
+
+
+class Cluster:
+    """Nodes that know one another's route ports, or only the first one's."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.ports: list[int] = []
+        self.clients: list[Client] = []
+
+    def add(self, *routes: int, cluster: dict[str, Any] | None = None, **fields: Any) -> Node:
+        """Start one more node that dials the given route ports."""
+        self.ports.append(free_port())
+        settings = {
+            "name": "C",
+            "host": "127.0.0.1",
+            "port": self.ports[-1],
+            "routes": [f"nats-route://127.0.0.1:{port}" for port in routes],
+            **(cluster or {}),
+        }
+        name = f"n{len(self.nodes)}"
+        fields = {"host": "127.0.0.1", "port": -1, "server_name": name, **fields}
+        options = Options(cluster=ClusterOptions(**settings), **fields)
+        node = Node(options, asyncio.get_running_loop())
+        node.services.extend(leaf_services(options))
+        node.services.append(RouteService(options))
+        node.start()
+        self.nodes.append(node)
+        return node
+
+    async def formed(self, count: int = 0) -> None:
+        """Wait until every node has a route to every other one."""
+        wanted = (count or len(self.nodes)) - 1
+        await until(lambda: all(len(routes(node)) == wanted for node in self.nodes))
+
+    async def connect(self, index: int, **options: Any) -> Client:
+        url = self.nodes[index].ports()["nats"][0]
+        client: Client = await nats.connect(url, allow_reconnect=False, **options)
+        self.clients.append(client)
+        return client
+
+    async def stop(self) -> None:
+        for client in self.clients:
+            with contextlib.suppress(nats.errors.Error):
+                await client.close()
+        for node in self.nodes:
+            await node.stop()
+
+
+def routes(node: Node) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = routez(node)["routes"]
+    return found
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def interest(node: Node, subject: bytes, account: str = "$G") -> bool:
+    return node.account(account).has_interest(subject)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    found = Cluster()
+    yield found
+    await found.stop()
+
+
+async def full_mesh(cluster: Cluster, size: int = 3) -> None:
+    first = cluster.add()
+    for _ in range(size - 1):
+        cluster.add(cluster.ports[0])
+    await cluster.formed()
+    assert first.facts.cluster == "C"
+
+
+async def test_a_node_that_is_told_of_connects_itself(cluster: Cluster) -> None:
+    await full_mesh(cluster, 4)
+    urls = {node.facts.port for node in cluster.nodes}
+    for node in cluster.nodes:
+        assert {int(url.rpartition(":")[2]) for url in node.facts.connect_urls} == urls
+        assert {route["remote_name"] for route in routes(node)} == {
+            other.server_name for other in cluster.nodes if other is not node
+        }
+
+
+async def test_both_ends_dial_and_one_route_stays(cluster: Cluster) -> None:
+    ports = [free_port(), free_port()]
+    for port in ports:
+        cluster.add(*ports, cluster={"port": port})
+    await cluster.formed()
+    await asyncio.sleep(0.2)
+    first, second = (routes(node) for node in cluster.nodes)
+    assert len(first) == len(second) == 1
+    assert first[0]["did_solicit"] is not second[0]["did_solicit"]
+
+
+async def test_messages_reach_every_node_once(cluster: Cluster) -> None:
+    await full_mesh(cluster)
+    got: list[tuple[int, bytes, Any]] = []
+    for index in range(3):
+        client = await cluster.connect(index)
+
+        async def note(message: Any, index: int = index) -> None:
+            got.append((index, message.data, message.headers))
+
+        await client.subscribe("a.*", cb=note)
+        await client.flush()
+    await until(lambda: all(interest(node, b"a.x") for node in cluster.nodes))
+    await asyncio.sleep(0.05)
+    await cluster.clients[0].publish("a.x", b"plain")
+    await cluster.clients[1].publish("a.y", b"with", headers={"k": "v"})
+    for client in cluster.clients:
+        await client.flush()
+    await until(lambda: len(got) >= 6)
+    await asyncio.sleep(0.05)
+    assert sorted(got, key=str) == sorted(
+        [(i, b"plain", None) for i in range(3)] + [(i, b"with", {"k": "v"}) for i in range(3)],
+        key=str,
+    )
+
+
+async def test_a_queue_group_gets_each_message_once(cluster: Cluster) -> None:
+    await full_mesh(cluster)
+    got: dict[int, int] = {1: 0, 2: 0}
+    for index in got:
+
+        async def note(message: Any, index: int = index) -> None:
+            got[index] += 1
+
+        await (await cluster.connect(index)).subscribe("q", queue="workers", cb=note)
+    await until(lambda: len(cluster.nodes[0].account("$G").sinks(b"q")) == 2)
+    client = await cluster.connect(0)
+    for _ in range(100):
+        await client.publish("q", b"")
+    await client.flush()
+    await until(lambda: sum(got.values()) >= 100)
+    await asyncio.sleep(0.05)
+    assert sum(got.values()) == 100
+    assert min(got.values()) > 20
+
+
+async def test_local_members_of_a_queue_group_are_preferred(cluster: Cluster) -> None:
+    await full_mesh(cluster, 2)
+    near, far = [], []
+
+    async def note_near(message: Any) -> None:
+        near.append(message)
+
+    async def note_far(message: Any) -> None:
+        far.append(message)
+
+    await (await cluster.connect(0)).subscribe("q", queue="g", cb=note_near)
+    await (await cluster.connect(1)).subscribe("q", queue="g", cb=note_far)
+    await until(lambda: len(cluster.nodes[0].account("$G").sinks(b"q")) == 2)
+    for _ in range(20):
+        await cluster.clients[0].publish("q", b"")
+    await cluster.clients[0].flush()
+    await until(lambda: len(near) == 20)
+    assert not far
+
+
+async def test_requests_cross_and_nobody_is_told_of(cluster: Cluster) -> None:
+    await full_mesh(cluster, 2)
+    service = await cluster.connect(1)
+
+    async def answer(message: Any) -> None:
+        await message.respond(b"yes")
+
+    subscription = await service.subscribe("ask", cb=answer)
+    await until(lambda: interest(cluster.nodes[0], b"ask"))
+    client = await cluster.connect(0)
+    assert (await client.request("ask", b"", timeout=2)).data == b"yes"
+    await subscription.unsubscribe()
+    await until(lambda: not interest(cluster.nodes[0], b"ask"))
+    with pytest.raises(nats.errors.NoRespondersError):
+        await client.request("ask", b"", timeout=2)
+
+
+async def test_accounts_stay_apart(cluster: Cluster) -> None:
+    accounts = {
+        name: AccountOptions(
+            name=name, users=[UserOptions(user=name, password="pw", account=name)]
+        )
+        for name in ("A", "B")
+    }
+    cluster.add(accounts=accounts)
+    cluster.add(cluster.ports[0], accounts=accounts)
+    await cluster.formed()
+    first = await cluster.connect(0, user="A", password="pw")
+    second = await cluster.connect(0, user="B", password="pw")
+    mine, other = await first.subscribe("x"), await second.subscribe("x")
+    await until(lambda: all(interest(cluster.nodes[1], b"x", name) for name in accounts))
+    client = await cluster.connect(1, user="A", password="pw")
+    await client.publish("x", b"for A")
+    assert (await mine.next_msg(2)).data == b"for A"
+    with pytest.raises(nats.errors.TimeoutError):
+        await other.next_msg(0.05)
+
+
+async def test_clients_learn_of_nodes_that_come_and_go(cluster: Cluster) -> None:
+    cluster.add()
+    reader, writer = await asyncio.open_connection("127.0.0.1", cluster.nodes[0].facts.port)
+    info = json.loads((await reader.readline())[5:])
+    assert len(info["connect_urls"]) == 1
+    writer.write(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
+    assert await reader.readline() == b"PONG\r\n"
+    await reader.readline()
+    second = cluster.add(cluster.ports[0])
+    info = json.loads((await asyncio.wait_for(reader.readline(), 2))[5:])
+    assert len(info["connect_urls"]) == 2
+    await second.stop()
+    info = json.loads((await asyncio.wait_for(reader.readline(), 2))[5:])
+    assert info["connect_urls"] == cluster.nodes[0].facts.connect_urls
+    assert len(info["connect_urls"]) == 1
+    writer.close()
+
+
+async def test_a_node_about_to_leave_is_no_longer_offered(cluster: Cluster) -> None:
+    cluster.add()
+    leaver = cluster.add(
+        cluster.ports[0], lame_duck_grace=0.3, lame_duck_duration=0.4
+    )
+    await cluster.formed()
+    client = await cluster.connect(1)
+    await client.flush()
+    leaving = asyncio.create_task(leaver.lame_duck())
+    await until(lambda: len(cluster.nodes[0].facts.connect_urls) == 1)
+    assert leaver.facts.connect_urls == cluster.nodes[0].facts.connect_urls
+    await leaving
+
+
+async def test_a_route_comes_back_after_a_restart(cluster: Cluster) -> None:
+    first = cluster.add()
+    cluster.add(cluster.ports[0])
+    await cluster.formed()
+    await first.stop()
+    await until(lambda: not routes(cluster.nodes[1]))
+    cluster.nodes.pop(0)
+    cluster.add(cluster={"port": cluster.ports[0]}, server_name="again")
+    await cluster.formed()
+
+
+async def test_credentials_of_routes(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    auth = {"authorization": AuthOptions(user="r", password="pw")}
+    cluster.add(cluster=auth)
+    port = cluster.ports[0]
+    good = f"nats-route://r:pw@127.0.0.1:{port}"
+    cluster.add(cluster={**auth, "routes": [good]})
+    await cluster.formed()
+    with caplog.at_level(logging.CRITICAL, "headwater.route"):
+        cluster.add(port, server_name="stranger")
+        await asyncio.sleep(0.3)
+    assert not routes(cluster.nodes[2])
+
+
+async def test_other_clusters_are_refused(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.add()
+    with caplog.at_level(logging.CRITICAL, "headwater.route"):
+        cluster.add(cluster.ports[0], cluster={"name": "D"})
+        await asyncio.sleep(0.2)
+    assert not routes(cluster.nodes[0])
+
+
+async def test_a_made_up_cluster_name_gives_way(cluster: Cluster) -> None:
+    cluster.add()
+    unnamed = cluster.add(cluster.ports[0], cluster={"name": ""})
+    await cluster.formed()
+    assert unnamed.facts.cluster == "C"
+
+
+async def test_routes_over_tls(cluster: Cluster, tmp_path: Path) -> None:
+    tls = certificate(tmp_path)
+    tls = TLSOptions(cert_file=tls.cert_file, key_file=tls.key_file, ca_file=tls.cert_file)
+    cluster.add(cluster={"tls": tls})
+    cluster.add(cluster.ports[0], cluster={"tls": tls})
+    await cluster.formed()
+    subscription = await (await cluster.connect(0)).subscribe("x")
+    await until(lambda: interest(cluster.nodes[1], b"x"))
+    await (await cluster.connect(1)).publish("x", b"sealed" * 100_000)
+    assert len((await subscription.next_msg(5)).data) == 600_000
+
+
+async def test_interest_of_leaf_links_is_known_in_the_cluster(cluster: Cluster) -> None:
+    leaf_port = free_port()
+    cluster.add(leaf=LeafOptions(host="127.0.0.1", port=leaf_port))
+    cluster.add(cluster.ports[0])
+    await cluster.formed()
+    remote = LeafRemoteOptions(urls=[f"nats://127.0.0.1:{leaf_port}"])
+    options = Options(
+        host="127.0.0.1", port=-1, server_name="spoke", leaf=LeafOptions(remotes=[remote])
+    )
+    spoke = Node(options, asyncio.get_running_loop())
+    spoke.services.extend(leaf_services(options))
+    spoke.start()
+    try:
+        far = await nats.connect(spoke.ports()["nats"][0])
+        subscription = await far.subscribe("edge.>")
+        await until(lambda: interest(cluster.nodes[1], b"edge.1"))
+        await (await cluster.connect(1)).publish("edge.1", b"over two hops")
+        assert (await subscription.next_msg(2)).data == b"over two hops"
+        back = await cluster.clients[-1].subscribe("hub.>")
+        await until(lambda: interest(spoke, b"hub.1"))
+        await far.publish("hub.1", b"and back")
+        assert (await back.next_msg(2)).data == b"and back"
+        await far.close()
+    finally:
+        await spoke.stop()
+
+
+async def test_monitoring_shows_routes(cluster: Cluster) -> None:
+    await full_mesh(cluster, 2)
+    numbers = varz(cluster.nodes[0])
+    assert (numbers["routes"], numbers["remotes"]) == (1, 1)
+    assert numbers["cluster"]["name"] == "C"
+    assert cluster.nodes[0].ports()["cluster"] == [f"nats://127.0.0.1:{cluster.ports[0]}"]
+    (route,) = routes(cluster.nodes[1])
+    assert route["remote_id"] == cluster.nodes[0].server_id
+    assert route["is_configured"] is True
+
+
+async def test_a_stream_is_used_from_a_node_without_jetstream(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    settings = JetStreamOptions(enabled=True, store_dir=str(tmp_path))
+    cluster.add(jetstream=settings)
+    cluster.add(cluster.ports[0])
+    await cluster.formed()
+    await until(lambda: interest(cluster.nodes[1], b"$JS.API.INFO"))
+    js = (await cluster.connect(1)).jetstream()
+    await js.add_stream(name="S", subjects=["s.>"])
+    await until(lambda: interest(cluster.nodes[1], b"s.1"))
+    for number in range(10):
+        await js.publish(f"s.{number}", b"x")
+    puller = await js.pull_subscribe("s.>", durable="d")
+    messages = await puller.fetch(10, timeout=2)
+    assert [m.subject for m in messages] == [f"s.{number}" for number in range(10)]
+    for message in messages:
+        await message.ack_sync(timeout=2)
+    pushed = await js.subscribe("s.>", ordered_consumer=True)
+    assert (await pushed.next_msg(2)).subject == "s.0"
