@@ -1,6 +1,5 @@
 """TLS of a dialling side: as the listener's, but it says in words why a handshake failed."""
 
-import contextlib
 import ssl
 
 from headwater.edge.broker.tls_filter import TLSFilter
@@ -24,8 +23,3 @@ class ClientTLS(TLSFilter):
                 text = cause.reason.lower().replace("_", " ")
                 raise ConnectionError(f"{error}: {text}") from cause
             raise
-
-    def _start(self) -> None:
-        # After a failed handshake only the alert is left to be sent; `receive` has told of it.
-        with contextlib.suppress(ssl.SSLError):
-            super()._start()

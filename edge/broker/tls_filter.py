@@ -100,8 +100,6 @@ class TLSFilter:
         return self._outgoing.read()
 
     def _start(self) -> None:
-        """A client speaks first."""
-        try:
+        """A client speaks first; what goes wrong is reported by `receive`."""
+        with contextlib.suppress(ssl.SSLError):
             self.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return

@@ -1,8 +1,8 @@
 """Where a consumer is spoken to: sinks for acks, pull requests and flow control answers.
 
-An ack comes on `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>`
-or, with domain and account hash in front of the stream, in the v2 form (ADR-15), which may have
-further tokens at its end. Its body says what is meant: `+ACK`, `-NAK`, `+WPI`, `+NXT`, `+TERM`.
+An ack comes on `$JS.ACK.<stream>.<consumer>.` followed by deliveries, stream sequence, consumer
+sequence, time and pending messages; or, with domain and account hash in front of the stream, in the
+v2 form (ADR-15), which may have further tokens at its end. Its body says what is meant: `+ACK`, `-NAK`, `+WPI`, `+NXT`, `+TERM`.
 """
 
 import cython
@@ -39,7 +39,7 @@ def parse_numbers(
     """Read five numbers between dots; more may follow when `extended`."""
     k: cython.Py_ssize_t
     at: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t
+    end: cython.Py_ssize_t = 0
     for k in range(NUMBERS):
         end = at
         while end < n and text[end] != 46:
@@ -55,7 +55,9 @@ def parse_numbers(
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def starts(body: cython.p_const_uchar, n: cython.Py_ssize_t, word: cython.p_const_char) -> cython.bint:
+def starts(
+    body: cython.p_const_uchar, n: cython.Py_ssize_t, word: cython.p_const_char
+) -> cython.bint:
     return n >= 4 and memcmp(body, word, 4) == 0
 
 
@@ -103,7 +105,11 @@ class AckSink(Sink):
         if not known or numbers[1] == 0:
             return 1
         consumer.touch()
-        if n == 0 or (n == 4 and starts(body, n, b"+ACK")) or (n == 3 and memcmp(body, b"+OK", 3) == 0):
+        if (
+            n == 0
+            or (n == 4 and starts(body, n, b"+ACK"))
+            or (n == 3 and memcmp(body, b"+OK", 3) == 0)
+        ):
             answer = consumer.acknowledge(numbers[1], numbers[2], numbers[0], True)
         elif starts(body, n, b"+NXT"):
             consumer.acknowledge(numbers[1], numbers[2], numbers[0], True)

@@ -1,17 +1,19 @@
 """How far a consumer is: positions, pending acks, what is still to come, and acknowledgement.
 
-This is what streams know of a consumer; `Delivery` is what runs. It sends nothing but events. Deadlines count on the monotonic clock, so that a
-wall clock that jumps redelivers nothing; what is written down is converted to wall time.
+This is what streams know of a consumer; `Delivery` is what runs. It sends nothing but events.
+Deadlines count on the monotonic clock, so that a wall clock that jumps redelivers nothing; what is
+written down is converted to wall time.
 """
 
 import cython
-from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Kernel, Task
-from cython.cimports.headwater.edge.jetstream.delta import Delta, Position, apply_delta
-from cython.cimports.headwater.edge.jetstream.pending import ENTRY_ALIVE, ENTRY_QUEUED, Entry, PendingTable
-from cython.cimports.headwater.edge.jetstream.stream import Stream
-from cython.cimports.headwater.edge.storage.filter import Filter
-from cython.cimports.headwater.edge.storage.store import MessageStore
+from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.jetstream.delta import Delta, apply_delta
+from cython.cimports.headwater.edge.jetstream.pending import (
+    ENTRY_ALIVE,
+    ENTRY_QUEUED,
+    Entry,
+    PendingTable,
+)
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memmove
 from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
@@ -82,7 +84,7 @@ class Consumer(Task):
     @cython.nogil
     @cython.exceptval(check=False)
     def skipped(self, sequence: cython.ulonglong) -> cython.int:
-        """Whether a sequence is still to come in the last-per-subject phase: its index + 1, or 0."""
+        """Index + 1 of a sequence that is still to come in the last-per-subject phase, or 0."""
         low: cython.Py_ssize_t = self.skip_at
         high: cython.Py_ssize_t = self.skip_len
         middle: cython.Py_ssize_t
@@ -92,7 +94,9 @@ class Consumer(Task):
                 low = middle + 1
             else:
                 high = middle
-        return cython.cast(cython.int, low + 1) if low < self.skip_len and self.skip[low] == sequence else 0
+        if low < self.skip_len and self.skip[low] == sequence:
+            return cython.cast(cython.int, low + 1)
+        return 0
 
     @cython.ccall
     def set_skip(self, sequences: list, resume: cython.ulonglong):

@@ -31,7 +31,7 @@ def patterns(config: Any) -> tuple[bytes, ...]:
 
 def threshold(config: Any, current: int) -> int:
     """ns without use after which the consumer is deleted, 0 for never; `current` is kept if apt."""
-    base = config.inactive_threshold
+    base: int = config.inactive_threshold
     low, high = _JITTER_NS
     if base <= 0:
         if config.durable_name:

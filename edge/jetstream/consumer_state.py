@@ -34,7 +34,8 @@ _META = msgspec.json.Decoder(Meta)
 def encode(consumer: Any) -> bytes:
     """The whole value of a consumer's state."""
     meta = msgspec.json.encode(Meta(consumer.name, consumer.created_ns, consumer.config))
-    return HEAD.pack(len(meta)) + meta + consumer.snapshot()
+    snapshot: bytes = consumer.snapshot()
+    return HEAD.pack(len(meta)) + meta + snapshot
 
 
 def decode(value: bytes) -> tuple[Meta, bytes]:

@@ -14,18 +14,22 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.core import Msg, Sink
-from cython.cimports.headwater.edge.jetstream.flow import FlowWindow
-from cython.cimports.headwater.edge.jetstream.demand import POLICY_NONE, POLICY_PINNED, POLICY_PRIORITIZED, Demand
-from cython.cimports.headwater.edge.jetstream.pending import Entry
 from cython.cimports.headwater.edge.jetstream.consumer import (
     ACK_FLOW,
     ACK_NONE,
     monotonic_ns,
     wall_ns,
 )
+from cython.cimports.headwater.edge.jetstream.demand import (
+    POLICY_NONE,
+    POLICY_PINNED,
+    POLICY_PRIORITIZED,
+    Demand,
+)
+from cython.cimports.headwater.edge.jetstream.flow import FlowWindow
+from cython.cimports.headwater.edge.jetstream.pending import Entry
 from cython.cimports.headwater.edge.jetstream.pull import PullQueue, PullRequest
 from cython.cimports.headwater.edge.jetstream.stream import Stream
-from cython.cimports.headwater.edge.storage.store import Record
 from cython.cimports.headwater.edge.wire.numbers import put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy
@@ -216,14 +220,12 @@ class Delivery(Demand):
     def choose(self) -> cython.int:
         """Find and load the next message to deliver, without changing any position."""
         sequence: cython.ulonglong
-        if self.pending.queued:
-            if self.choose_again():
-                return FOUND_AGAIN
+        if self.pending.queued and self.choose_again():
+            return FOUND_AGAIN
         if self.full():
             return FOUND_FULL
-        if self.skip_at < self.skip_len:
-            if self.choose_skipped():
-                return FOUND_NEW
+        if self.skip_at < self.skip_len and self.choose_skipped():
+            return FOUND_NEW
         while True:
             sequence = self.store.next_match(self.filter, self.at.next_seq)
             if sequence == 0:
@@ -316,9 +318,13 @@ class Delivery(Demand):
             if found < FOUND_NEW:
                 if found == FOUND_END:
                     self.at_end(now)
-                elif found == FOUND_FULL and self.flow is not None and self.flow.token is None:
-                    if self.ack_policy == ACK_FLOW:
-                        self.ask_flow()
+                elif (
+                    found == FOUND_FULL
+                    and self.ack_policy == ACK_FLOW
+                    and self.flow is not None
+                    and self.flow.token is None
+                ):
+                    self.ask_flow()
                 return 0
             later = self.held_back(now)
             if later:
@@ -438,9 +444,9 @@ class Delivery(Demand):
             m.subject_len = PyBytes_GET_SIZE(request.reply)
             self.shape(cython.address(m), request, request.inside)
         else:
-            if self.match is None or self.generation != self.account.generation:
-                if not self.interested():
-                    return 0
+            stale: cython.bint = self.match is None or self.generation != self.account.generation
+            if stale and not self.interested():
+                return 0
             m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.deliver_subject))
             m.subject_len = PyBytes_GET_SIZE(self.deliver_subject)
             self.shape(cython.address(m), None, self.inside)

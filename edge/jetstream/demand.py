@@ -6,9 +6,12 @@ consumer when a deadline is due. Which message goes out next is the consumer's b
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
-from cython.cimports.headwater.edge.jetstream.flow import FlowWindow
-from cython.cimports.headwater.edge.jetstream.consumer import ACK_FLOW, Consumer, monotonic_ns, wall_ns
+from cython.cimports.headwater.edge.broker.core import Msg, Sink
+from cython.cimports.headwater.edge.jetstream.consumer import (
+    ACK_FLOW,
+    Consumer,
+    monotonic_ns,
+)
 from cython.cimports.headwater.edge.jetstream.pull import PullRequest, match_inside, parse_request
 from cython.cimports.headwater.edge.subjects.trie import Match
 
@@ -226,7 +229,7 @@ class Demand(Consumer):
 
     @cython.cfunc
     def next_request(self, size: cython.Py_ssize_t, now: cython.longlong) -> PullRequest:
-        """The request that gets a message of `size` bytes, at the head of the queue; None without."""
+        """The request that gets a message of `size` bytes, now the head of the queue; or None."""
         request: PullRequest
         passed: cython.Py_ssize_t = 0
         verdict: cython.int

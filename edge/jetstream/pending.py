@@ -7,7 +7,7 @@ delivered again. Its size is bounded by the consumer's `max_ack_pending`.
 """
 
 import cython
-from cython.cimports.libc.stdlib import free, malloc, realloc
+from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memmove
 
 INITIAL = cython.declare(cython.Py_ssize_t, 64)

@@ -223,18 +223,22 @@ class Compactor:
             store, segment = self.queue.pop(0)
             if store.closed or segment.number not in store.by_number:
                 continue
-            header = SegmentHeader(
-                segment.number, segment.generation + 1, store.stream_id, segment.created
-            ).encode(self.log.seed, self.log.node_id)
-            job = Job(store, segment)
-            seed = self.log.seed
-            stream = store.stream_id
-            self.background.submit(
-                lambda: rewrite(job, header, seed, stream),
-                lambda built, error: self.finish(store, segment, built, error),
-            )
+            self.submit(store, segment)
             return
         self.working = False
+
+    def submit(self, store: FileStore, segment: StreamSegment) -> None:
+        """Have the background build the new file."""
+        header = SegmentHeader(
+            segment.number, segment.generation + 1, store.stream_id, segment.created
+        ).encode(self.log.seed, self.log.node_id)
+        job = Job(store, segment)
+        seed = self.log.seed
+        stream = store.stream_id
+        self.background.submit(
+            lambda: rewrite(job, header, seed, stream),
+            lambda built, error: self.finish(store, segment, built, error),
+        )
 
     def finish(
         self,

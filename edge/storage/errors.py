@@ -1,4 +1,4 @@
-"""What can go wrong with stored data. `StoreError` is the root; callers map it to JetStream codes."""
+"""What can go wrong with stored data; callers map it to JetStream's codes."""
 
 
 class StoreError(Exception):
@@ -6,7 +6,7 @@ class StoreError(Exception):
 
 
 class StoreFull(StoreError):
-    """No room on the device, in the log or below a configured limit; appends may work again later."""
+    """No room on the device, in the log or below a configured limit; it may come back."""
 
 
 class StoreFailed(StoreError):

@@ -1,9 +1,9 @@
 """Which messages a stream holds: one 40-byte entry per sequence, in pages, linked by subject.
 
-Pages of 512 entries (20 KiB) hang on a table that is indexed by sequence, so looking up is arithmetic, a
-gap of skipped sequences costs sixteen bytes per page, and pages go away with the messages. The
-messages of one subject form a doubly linked list of distances, so that a subject's first, last
-and next message need no search. It knows nothing of files or memory: `place` is opaque.
+Pages of 512 entries (20 KiB) hang on a table that is indexed by sequence, so looking up is
+arithmetic, a gap of skipped sequences costs sixteen bytes per page, and pages go away with the
+messages. The messages of one subject form a doubly linked list of distances, so that a subject's
+first, last and next message need no search. It knows nothing of files or memory: `place` is opaque.
 """
 
 import cython

@@ -292,9 +292,9 @@ def read_meta(path: Path) -> tuple[dict[str, str], bytes] | None:
         return None
     try:
         identity, meta = decode_meta(content)
-        return (identity, meta) if {"id", "incarnation", "account", "name"} <= set(identity) else None
     except ValueError:
         return None
+    return (identity, meta) if {"id", "incarnation", "account", "name"} <= set(identity) else None
 
 
 def seed_of(node_id: bytes) -> int:

@@ -64,6 +64,7 @@ async def exchange(node: Node, there: str) -> None:
     near, far = await ours.subscribe("a.*"), await theirs.subscribe("a.*")
     await ours.subscribe("ask.ours", "q", cb=answer)
     await theirs.subscribe("ask.theirs", "q", cb=answer)
+    await ours.flush()
     await theirs.flush()
     await until(lambda: interest(node, b"ask.theirs"))
     for index, client in enumerate((ours, theirs)):
@@ -221,7 +222,7 @@ async def test_a_peer_must_introduce_itself(
         b"RMSG $G a x",
         b"RMSG $G a -1",
         b"RMSG $G a 99999999999",
-        b"RMSG $G a ? q 1",
+        b"RMSG $G a ? q 1\r\nx",
         b"RMSG $G a 2\r\nabc",
         b"HMSG $G a 9 4\r\nabcd",
         b"RS+ $G",
@@ -229,7 +230,7 @@ async def test_a_peer_must_introduce_itself(
         b"RS+ $G a q",
         b"RS+ $G a q x",
         b"RS-",
-        b"RMSG $G a | " + b"q " * 600 + b"0",
+        b"RMSG $G a | " + b"q " * 600 + b"0\r\n",
     ],
 )
 async def test_broken_frames_end_the_route(

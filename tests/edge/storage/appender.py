@@ -5,8 +5,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import Harness  # noqa: E402
-from test_recovery import append  # noqa: E402
+from store_harness import Harness
+from test_recovery import append
 
 
 def main() -> None:

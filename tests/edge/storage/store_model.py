@@ -1,10 +1,11 @@
-"""A simple model of a stream's store, and one hypothesis machine that compares any store with it."""
+"""A simple model of a stream's store, and a hypothesis machine that compares stores with it."""
 
 from typing import Any
 
-from headwater.edge.subjects.tokens import matches
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headwater.edge.subjects.tokens import matches
 
 SUBJECTS = [b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"orders.1", b"orders.2", b"x.y.z"]
 PATTERNS = [b">", b"a", b"a.*", b"a.>", b"*.b", b"orders.*", b"none", b"b", b"*"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import Harness, contents  # noqa: E402
-from headwater.edge.storage.errors import StoreFailed  # noqa: E402
+from store_harness import Harness, contents
+
+from headwater.edge.storage.errors import StoreFailed
 
 
 def main() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Harness, contents
-from headwater.edge.storage import compact, node_store, retire
+from store_harness import Harness, contents
 from test_recovery import FAST, message
+
+from headwater.edge.storage import compact, node_store, retire
 
 
 class StepPool(Executor):

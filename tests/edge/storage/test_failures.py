@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Harness, contents
+from store_harness import Harness, contents
+
 from headwater.edge.storage.errors import StoreFull
 
 HERE = Path(__file__).parent

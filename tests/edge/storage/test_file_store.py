@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Harness, contents
-from headwater.edge.storage.errors import Damaged
 from hypothesis import settings
 from hypothesis.stateful import rule
+from store_harness import Harness, contents
 from store_model import StoreMachine
+
+from headwater.edge.storage.errors import Damaged
 
 
 class FileMachine(StoreMachine):
@@ -141,7 +142,7 @@ def test_mostly_dead_segments_are_rewritten(harness: Harness) -> None:
             harness.commit()
     harness.until(lambda: harness.node.compactor.rewritten >= 5)
     harness.settle()
-    want = {n for n in range(10, 5001, 10)}
+    want = set(range(10, 5001, 10))
     assert contents(store).keys() == want
     after = sum(path.stat().st_size for path in store.directory.glob("*.seg"))
     assert after < before / 2

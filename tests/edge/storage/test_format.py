@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from decode import Decoder, crc
-from harness import Harness, contents
+from store_decoder import Decoder, crc
+from store_harness import Harness, contents
+
 from headwater.edge.storage.crc import checksum, checksum_by_tables
 from headwater.edge.storage.durable_file import TwoSlotFile
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+from store_model import StoreMachine
+
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFull
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.store import Usage
-from hypothesis import settings
-from store_model import StoreMachine
 
 
 class QuietLoop:

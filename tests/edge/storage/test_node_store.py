@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Harness
+from store_harness import Harness
+
 from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
 
 

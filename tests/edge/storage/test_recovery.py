@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Harness, contents
+from store_harness import Harness, contents
+
 from headwater.edge.storage.errors import Damaged
 
 HERE = Path(__file__).parent
@@ -60,15 +61,14 @@ def reopen(source: Path, target: Path, slot: Path, data: bytes) -> Harness:
         shutil.rmtree(target)
     shutil.copytree(source, target)
     (target / slot.relative_to(source)).write_bytes(data)
-    harness = Harness(target)
-    return harness
+    return Harness(target)
 
 
 def test_truncation_at_every_byte_of_the_log(fast: Path) -> None:
     slot, marks = small_store(fast / "a")
     data = slot.read_bytes()
     committed = {0, *(mark[1] for mark in marks)}
-    for length in range(0, marks[-1][0] + 9):
+    for length in range(marks[-1][0] + 9):
         harness = reopen(fast / "a", fast / "b", slot, data[:length])
         (store,) = harness.open()
         acked = max((last for end, last in marks if end <= length), default=0)
@@ -108,7 +108,7 @@ def test_flipped_bits_in_the_log(fast: Path) -> None:
     end, last = marks[-1]
     pick = random.Random(1)
     told = total = 0
-    for at in range(0, end):
+    for at in range(end):
         bit = 1 << pick.randrange(8)
         data[at] ^= bit
         harness = reopen(fast / "a", fast / "b", slot, bytes(data))

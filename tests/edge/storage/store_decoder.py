@@ -1,6 +1,6 @@
 """Reads a store's files with nothing but docs/STORAGE.md and the standard library.
 
-    python decode.py <store_dir>      prints every message that the files hold
+    python store_decoder.py <store_dir>      prints every message that the files hold
 """
 
 import json
