@@ -84,6 +84,7 @@ async def _main(options: Options, arguments: list[str]) -> int:
     try:
         node = Node(options, loop)
         node.services.extend(services_for(options))
+        node.reloader = lambda: _reload(node, arguments)
         tasks = _listen_to_signals(node, arguments)
         node.start()
     except _start_errors() as error:

@@ -272,9 +272,10 @@ class Node:
             listener.close()
         for service in reversed(self._running):
             await service.stop()
-        self.sessions.close_all()
         if self.jetstream is not None:
             self.jetstream.close()
+            self.kernel.turn()
+        self.sessions.close_all()
         self.kernel.turn()
         for path in [self.options.pid_file, self.options.ports_file_dir and self._ports_file()]:
             if path:

@@ -139,6 +139,7 @@ class LeafConn(Conn):
         count: cython.int = 0
         numbers: cython.int = 2 if with_headers else 1
         i: cython.Py_ssize_t = 5
+        k: cython.Py_ssize_t
         m: Msg
         only: tuple
         if line[n - 1] == 13:
@@ -189,11 +190,7 @@ class LeafConn(Conn):
                 i = 3
             if i == count:
                 return self.broken("Parse Error")
-            names: list = []
-            while i < count:
-                names.append(text_of(line + starts[i], ends[i] - starts[i]))
-                i += 1
-            only = tuple(names)
+            only = tuple([text_of(line + starts[k], ends[k] - starts[k]) for k in range(i, count)])
         self.inbound(cython.address(m), only)
         return m.size + 2
 

@@ -67,7 +67,7 @@ class Lexer:
 
     def fail(self, message: str, position: int | None = None) -> NoReturn:
         """Raises ConfigError for `position`, the cursor when None."""
-        raise ConfigError([f"{self.place(position)}: {message}"])
+        raise ConfigError([f"{self.place(position)}: Parse error: {message}"])
 
     def peek(self, ahead: int = 0) -> str:
         """Character `ahead` of the cursor, `END` behind the last one."""

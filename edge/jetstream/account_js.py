@@ -114,10 +114,7 @@ class AccountJetStream:
 
     def create(self, wanted: StreamConfig, pedantic: bool) -> Stream:
         """Make a stream, or return the one that is the same already. Raises JetStreamError."""
-        self.check_count(wanted)
-        config = stream_config.checked(wanted, self.scope(pedantic))
-        if config.num_replicas > 1:
-            raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
+        config = self.check_new(wanted, pedantic)
         existing = self.streams.get(config.name)
         if existing is not None:
             if stream_config.same_config(existing.config, config):
@@ -148,6 +145,14 @@ class AccountJetStream:
         durable = stream_life.delete(self, stream)
         self.node.advisories.stream_action(stream, "delete")
         return durable
+
+    def check_new(self, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
+        """A complete configuration for a stream that may be made. Raises JetStreamError."""
+        self.check_count(wanted)
+        config = stream_config.checked(wanted, self.scope(pedantic))
+        if config.num_replicas > 1:
+            raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
+        return config
 
     def check_count(self, config: StreamConfig) -> None:
         """Refuse one stream too many."""

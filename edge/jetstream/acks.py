@@ -2,7 +2,8 @@
 
 An ack comes on `$JS.ACK.<stream>.<consumer>.` followed by deliveries, stream sequence, consumer
 sequence, time and pending messages; or, with domain and account hash in front of the stream, in the
-v2 form (ADR-15), which may have further tokens at its end. Its body says what is meant: `+ACK`, `-NAK`, `+WPI`, `+NXT`, `+TERM`.
+v2 form (ADR-15), which may have further tokens at its end. Its body says what is meant: `+ACK`,
+`-NAK`, `+WPI`, `+NXT`, `+TERM`.
 """
 
 import cython
@@ -88,6 +89,7 @@ class AckSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Act on an ack; 0 when the consumer is gone."""
         numbers: cython.longlong[5]
         body: cython.p_const_uchar = m.body + m.header_len
         n: cython.Py_ssize_t = m.size - m.header_len
@@ -147,6 +149,7 @@ class PullSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Take a pull request; 0 when the consumer is gone."""
         if self.consumer.deleted:
             return 0
         if m.reply_len == 0:
@@ -168,6 +171,7 @@ class FlowSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Take an answer; 0 when the consumer is gone."""
         if self.consumer.deleted:
             return 0
         self.consumer.flow_confirmed(m)

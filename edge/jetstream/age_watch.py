@@ -1,8 +1,8 @@
 """Notices when the wall clock is set forward, so that nothing ages by it.
 
-A gateway without a battery-backed clock boots in 1970 and learns the time later. Whatever was stored
-meanwhile would be decades old at once. The watch compares the wall clock with one that only runs
-(since boot, sleep included) and tells the streams how far the wall clock was set.
+A gateway without a battery-backed clock boots in 1970 and learns the time later. Whatever was
+stored meanwhile would be decades old at once. The watch compares the wall clock with one that only
+runs (since boot, sleep included) and tells the streams how far the wall clock was set.
 """
 
 import time
@@ -45,7 +45,7 @@ class AgeWatch:
         self.timer = self.loop.call_later(INTERVAL_S, self.start)
 
     def check(self) -> int:
-        """Look now; returns by how much the wall clock was set forward since the last look, in ns."""
+        """Look now; returns by how many ns the wall clock was set forward since the last look."""
         now = self.wall()
         difference = now - self.running()
         jump = difference - self.difference

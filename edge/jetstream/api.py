@@ -8,7 +8,7 @@ durability, or None when it answers by itself; it raises JetStreamError to refus
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -163,7 +163,11 @@ class Router:
 
     def wait(self, answer: Awaitable[Any], reply: bytes, route: Route) -> None:
         """Answer when the awaitable is done."""
-        task = asyncio.ensure_future(self.finish(answer, reply, route))
+        self.spawn(self.finish(answer, reply, route))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that belongs to this account's API until it is done or the node stops."""
+        task = asyncio.ensure_future(work)
         self.waiting.add(task)
         task.add_done_callback(self.waiting.discard)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream import errors, stream_config
+from headwater.edge.jetstream import backup, errors, stream_config
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.api import Context, is_json, require_empty
 from headwater.edge.jetstream.models import (
@@ -19,6 +19,10 @@ from headwater.edge.jetstream.models import (
     PagedStreamInfo,
     Purged,
     PurgeRequest,
+    RestoreRequest,
+    RestoreStarted,
+    SnapshotRequest,
+    SnapshotStarted,
     StoredMessage,
     StreamConfig,
     StreamCreated,
@@ -36,6 +40,7 @@ from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info
 from headwater.edge.jetstream.times import format_time, parse_time
 from headwater.edge.storage.errors import Damaged
+from headwater.edge.subjects.tokens import literal_subject
 
 
 def account_info(
@@ -241,14 +246,38 @@ def read(stream: Stream, request: MsgGetRequest) -> Any:
 
 
 def snapshot(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
-    """STREAM.SNAPSHOT.<stream>"""
-    js.stream(tokens[0])
-    raise errors.STREAM_SNAPSHOT.error(err="snapshots are not supported by this server")
+    """STREAM.SNAPSHOT.<stream>: the answer comes first, then the chunks."""
+    if is_empty(payload):
+        raise errors.BAD_REQUEST.error()
+    stream = js.stream(tokens[0])
+    request = decode(payload, SnapshotRequest, ctx.strict)
+    if not literal_subject(request.deliver_subject.encode()):
+        raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID.error()
+    sending = backup.Snapshot(stream, request)
+    started = SnapshotStarted(config=stream_config.shown(stream.config), state=sending.state)
+    js.router.respond(ctx.reply, "stream_snapshot", started)
+    js.router.spawn(sending.run())
 
 
-def restore(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
-    """STREAM.RESTORE.<stream>"""
-    raise errors.STREAM_RESTORE.error(err="restoring is not supported by this server")
+def restore(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> RestoreStarted:
+    """STREAM.RESTORE.<stream>: chunks go to the subject in the answer."""
+    if is_empty(payload):
+        raise errors.BAD_REQUEST.error()
+    config = decode(payload, RestoreRequest, ctx.strict).config
+    config.name = config.name or tokens[0]
+    if config.name != tokens[0]:
+        raise errors.STREAM_MISMATCH.error()
+    if has_path_separator(config.name):
+        raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS.error()
+    js.check_new(config, False)
+    if config.name in js.streams:
+        raise errors.STREAM_NAME_EXIST_RESTORE_FAILED.error()
+    stream_config.set_level(config)
+    taking = backup.Restore(js, config)
+    taking.start()
+    return RestoreStarted(deliver_subject=taking.subject)
 
 
 def not_clustered(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:

@@ -22,7 +22,10 @@ from headwater.edge.jetstream import consumer_events as events
 from headwater.edge.jetstream import consumer_state as state
 
 BILLION = cython.declare(cython.longlong, 1000000000)
-NEVER = cython.declare(cython.longlong, 0)
+# Looking through many pending acks takes time, so that is done less often the more there are: at
+# most every microsecond per entry, but ten times a second however many there are.
+SCAN_NS = cython.declare(cython.longlong, 1000)
+SCAN_PAUSE_NS = cython.declare(cython.longlong, 100000000)
 
 
 @cython.cfunc
@@ -366,6 +369,7 @@ class Consumer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def acknowledge_one(self, sequence: cython.ulonglong, sample: cython.bint) -> cython.int:
+        """Take an ack for one message, pending or exhausted."""
         entry: cython.pointer(Entry) = self.pending.find(sequence)
         if entry != cython.NULL:
             self.at.acked_ns = wall_ns()
@@ -397,6 +401,7 @@ class Consumer(Task):
     def acknowledge_all(
         self, sequence: cython.ulonglong, consumer_seq: cython.ulonglong
     ) -> cython.int:
+        """Take an ack for everything delivered up to a message."""
         entry: cython.pointer(Entry)
         acked: cython.ulonglong
         if consumer_seq <= self.at.floor_cseq or sequence <= self.at.floor_seq:
@@ -514,6 +519,8 @@ class Consumer(Task):
                 self.exhaust(entry)
             else:
                 self.pending.requeue(entry)
+        if earliest:
+            earliest = max(earliest, now + min(self.pending.count * SCAN_NS, SCAN_PAUSE_NS))
         return earliest
 
     @cython.cfunc

@@ -40,6 +40,7 @@ class Delta:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def room(self, need: cython.Py_ssize_t) -> cython.int:
+        """Have room for `need` more bytes."""
         capacity: cython.Py_ssize_t
         grown: cython.p_uchar
         if self.used + need > self.capacity:

@@ -1,6 +1,7 @@
 """Direct gets (ADR-31): messages read as messages, not as JSON.
 
-One message, a batch in order, or the last ones of many subjects. Answers go to the request's reply subject. A batch ends with an empty message of status 204.
+One message, a batch in order, or the last ones of many subjects. Answers go to the reply subject of
+the request. A batch ends with an empty message of status 204.
 """
 
 from typing import Any

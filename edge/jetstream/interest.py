@@ -55,6 +55,7 @@ class InterestWatch:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def changed(self, sink: Sink) -> cython.int:
+        """Tell the consumers whose deliver subject the sink's pattern matches."""
         pattern: bytes = sink.subject
         text: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(pattern))
         n: cython.Py_ssize_t = PyBytes_GET_SIZE(pattern)

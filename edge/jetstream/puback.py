@@ -1,8 +1,8 @@
 """Answers to publishers, kept in order until what they promise is durable.
 
 One small record and the reply subject per answer, in two growing C buffers: at a million messages a
-second there is no room for an object each. The commit log bounds the queue: it holds publishers back
-while too much is not yet durable.
+second there is no room for an object each. The commit log bounds the queue: it holds publishers
+back while too much is not yet durable.
 """
 
 import cython

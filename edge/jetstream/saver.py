@@ -29,6 +29,7 @@ class Answers(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
+        """Send them: the batch is durable."""
         for account, subject in self.owed:
             cython.cast(Account, account).send(subject, b"")
         self.owed = []
@@ -53,6 +54,7 @@ class Saver(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
+        """Save every consumer that changed in this turn."""
         batch: list
         consumer: Consumer
         answers: Answers = None

@@ -328,10 +328,9 @@ class Stream(Task):
     @cython.exceptval(-1, check=False)
     def consumer_acked(self, sequence: cython.ulonglong) -> cython.int:
         """A consumer is done with `sequence`; drop it when retention says so."""
-        if self.keeps_work:
-            self.drop(sequence)
-            self.count_usage()
-        elif self.keeps_interest and not self.doubtful and not self.needed(sequence):
+        if self.keeps_work or (
+            self.keeps_interest and not self.doubtful and not self.needed(sequence)
+        ):
             self.drop(sequence)
             self.count_usage()
         return 0
@@ -340,7 +339,7 @@ class Stream(Task):
     @cython.exceptval(-1, check=False)
     def needed(self, sequence: cython.ulonglong) -> cython.bint:
         """Whether some consumer has still to acknowledge `sequence`."""
-        for item in self.active:
+        for item in self.active:  # noqa: SIM110 - a generator would cost an object per call
             if cython.cast(Consumer, item).needs(sequence):
                 return True
         return False

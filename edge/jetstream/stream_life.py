@@ -80,6 +80,18 @@ def start(js: "AccountJetStream", stream: Stream) -> None:
     stream.listen(sinks(js, stream))
 
 
+def revive(js: "AccountJetStream", stream: Stream) -> None:
+    """Let a stream live whose messages were put into its store directly."""
+    stream.timers.stop()
+    stream.timers = Expiry(stream)
+    stream.timers.arm()
+    if stream.schedules is not None:
+        stream.schedules.scan()
+    stream.dedupe.loaded = False
+    stream.listen(sinks(js, stream))
+    stream.trim_all()
+
+
 def set_parts(js: "AccountJetStream", stream: Stream) -> None:
     """Make what a stream's features need, and let federation drive mirrors and sources."""
     config = stream.config

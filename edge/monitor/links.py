@@ -1,6 +1,7 @@
 """/leafz, /routez and /gatewayz: what services report of their links.
 
-A service's `status()` may hold `leafs` and `routes`: lists of entries in NATS's field names.
+A service's `status()` may hold `leafs` and `routes`: lists of entries in NATS's field names. For
+metrics it may hold `remotes` (links that are dialled) and `upstreams` (mirrors and sources).
 """
 
 import time
@@ -60,7 +61,7 @@ class GatewayzOptions(msgspec.Struct, kw_only=True):
 
 
 def links(node: "Node", kind: str) -> list[dict[str, Any]]:
-    """All links of a kind, `leafs` or `routes`, that services of this node hold."""
+    """All entries of one kind that services of this node report."""
     found: list[dict[str, Any]] = []
     for service in node.services:
         found.extend(service.status().get(kind, []))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.monitor import jsz
+from headwater.edge.monitor.links import links
 from headwater.edge.monitor.varz import varz
 from headwater.edge.version import NATS_LEVEL, VERSION
 
@@ -27,6 +28,7 @@ _VARZ = (
     "stalled_clients", "subscriptions", "max_connections", "max_payload", "max_pending",
     "max_control_line", "ping_interval", "ping_max", "auth_timeout", "write_deadline", "proto",
 )  # fmt: skip
+_UPSTREAM_LABELS = ("account", "stream", "kind", "origin")
 _STORAGE = ("max_memory", "max_storage")
 _USE = ("memory", "storage", "reserved_memory", "reserved_storage", "accounts", "ha_assets")
 
@@ -66,10 +68,29 @@ def metrics(node: "Node") -> str:
     _add_varz(page, node)
     if node.jetstream is not None:
         _add_jetstream(page, node)
-    for service in node.services:
-        for name, value, labels in service.status().get("metrics", []):
-            page.add(name, value, labels)
+    _add_links(page, node)
     return page.text()
+
+
+def _add_links(page: Page, node: "Node") -> None:
+    """Leaf links, the remotes that are dialled, and how far mirrors and sources have come."""
+    server = {"server_id": node.server_name}
+    leafs = links(node, "leafs")
+    page.add("gnatsd_leafz_conn_nodes_total", len(leafs), server)
+    for leaf in leafs:
+        labels = {**server, "account": leaf["account"], "name": leaf["name"]}
+        for field in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
+            page.add(f"gnatsd_leafz_conn_{field}", leaf[field], labels, kind="counter")
+        pending = leaf.get("headwater", {}).get("pending_bytes", 0)
+        page.add("headwater_link_pending_bytes", pending, labels)
+    for remote in links(node, "remotes"):
+        labels = {**server, "account": remote["account"], "url": remote["url"]}
+        page.add("headwater_link_state", int(remote["state"] == "up"), labels)
+    for upstream in links(node, "upstreams"):
+        labels = {**server, **{name: upstream[name] for name in _UPSTREAM_LABELS}}
+        page.add("headwater_link_pending_messages", upstream["lag"] or 0, labels)
+        page.add("headwater_link_catchup_rate", upstream["rate"], labels)
+        page.add("headwater_link_stalled", int(upstream["stalled"]), labels)
 
 
 def _add_varz(page: Page, node: "Node") -> None:

@@ -51,7 +51,7 @@ cdef class CommitLog:
     cdef public bint closed
     cdef bint blocked                   # retirement met a full device
     cdef bint watching
-    cdef bint interval
+    cdef double interval                # seconds between syncs; 0: every batch
     cdef unsigned char* reserve(self, Py_ssize_t length, bint message)
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1
     cdef int add_run(self, LoggedStore store, unsigned long long sequence) except -1

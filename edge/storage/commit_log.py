@@ -106,8 +106,7 @@ class CommitLog:
         self.batch = 1
         self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
         self.retry_delay = RETRY_FIRST
-        self.interval = sync_interval > 0
-        self.thread = CommitThread(sync_interval)
+        self.interval = sync_interval
 
     def __dealloc__(self):
         free(self.runs)
@@ -118,7 +117,7 @@ class CommitLog:
         Raises OSError."""
         self.batch = batch
         self.durable = batch - 1
-        self.thread = CommitThread(self.thread.interval_ns / 1e9, batch)
+        self.thread = CommitThread(self.interval, batch)
         self.chain = chain
         slot = self.files.take(self.segment_bytes, True)
         self.begin_segment(slot, number, previous, end, chain)
@@ -467,7 +466,7 @@ class CommitLog:
         except BlockingIOError:
             return
         error = self.thread.results(cython.address(written), cython.address(synced))
-        self.complete(written if self.interval else synced)
+        self.complete(written if self.interval > 0 else synced)
         if error and not isinstance(self.failure, StoreFailed):
             self.on_failure(error)
         self.kernel.turn()

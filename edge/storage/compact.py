@@ -223,6 +223,10 @@ class Compactor:
             store, segment = self.queue.pop(0)
             if store.closed or segment.number not in store.by_number:
                 continue
+            if segment.last < store.first_seq:
+                segment.busy = False
+                store.trim()
+                continue
             self.submit(store, segment)
             return
         self.working = False
@@ -249,10 +253,12 @@ class Compactor:
     ) -> None:
         """Swap the files, or leave everything as it was."""
         new = temporary(segment.path)
-        segment.busy = error is not None
+        segment.busy = False
         if error is not None:
             log.error("segment %s cannot be rewritten: %s", segment.path, error)
             new.unlink(missing_ok=True)
+            segment.avoided = True
+            store.trim()
             self.log.kernel.loop.call_later(RETRY, segment.release)
         elif not store.closed and not self.stopped:
             new.rename(segment.path)

@@ -44,7 +44,10 @@ class StoreDirectory:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"cannot use {self.root}: {error.strerror}") from error
+            reason = (error.strerror or str(error)).lower()
+            raise StoreError(
+                f"could not create storage directory {self.root}: {reason}"
+            ) from error
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise StoreError(f"cannot use {self.root}: no permission to write")
         self._refuse_others()

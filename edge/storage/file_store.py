@@ -138,8 +138,16 @@ class FileStore(LoggedStore):
         return 0
 
     def ask_compact(self, segment: StreamSegment) -> None:
-        """Have a segment rewritten that is mostly dead; not while a stage may still change it."""
-        if segment.sealed and not segment.busy and not self.staging and self.on_compact is not None:
+        """Have a segment rewritten that is mostly dead: not while a stage may still change it, and
+        not the one at the head, which goes away as a whole."""
+        if (
+            segment.sealed
+            and segment.first > self.first_seq
+            and not segment.busy
+            and not segment.avoided
+            and not self.staging
+            and self.on_compact is not None
+        ):
             segment.busy = True
             self.on_compact(self, segment)
 
@@ -681,6 +689,7 @@ class FileStore(LoggedStore):
         self.retired_last = self.settled_last
         self.retired_ts = self.settled_ts
         self.staging = False
+        self.trim()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -22,7 +22,7 @@ class StreamSegment:
 
     def release(self) -> None:
         """It may be rewritten again."""
-        self.busy = False
+        self.avoided = False
 
     @cython.ccall
     def mostly_dead(self) -> cython.bint:

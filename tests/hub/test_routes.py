@@ -23,6 +23,7 @@ from headwater.edge.conf.options import (
     TLSOptions,
 )
 from headwater.edge.monitor.links import routez
+from headwater.edge.monitor.metrics import metrics
 from headwater.edge.monitor.varz import varz
 from headwater.edge.node import Node
 from headwater.federation.service import leaf_services
@@ -352,6 +353,9 @@ async def test_interest_of_leaf_links_is_known_in_the_cluster(cluster: Cluster) 
         await until(lambda: interest(spoke, b"hub.1"))
         await far.publish("hub.1", b"and back")
         assert (await back.next_msg(2)).data == b"and back"
+        page = metrics(spoke)
+        assert 'headwater_link_state{server_id="spoke",account="$G",url="nats' in page
+        assert 'gnatsd_leafz_conn_out_msgs{server_id="spoke",account="$G",name="n0"} 1' in page
         await far.close()
     finally:
         await spoke.stop()

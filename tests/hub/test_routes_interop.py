@@ -59,7 +59,7 @@ async def exchange(node: Node, there: str) -> None:
     assert len(theirs.discovered_servers) == len(ours.discovered_servers) == 1
 
     async def answer(message: Any) -> None:
-        await message.respond(message.data + b"!", headers=message.headers)
+        await message.respond(message.data + b"!")
 
     near, far = await ours.subscribe("a.*"), await theirs.subscribe("a.*")
     await ours.subscribe("ask.ours", "q", cb=answer)

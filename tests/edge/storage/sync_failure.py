@@ -27,7 +27,7 @@ def main() -> None:
     for n in range(401, 1001):
         store.add_message(b"a", b"%d" % n * 20)
         if n == 500:
-            harness.turn()
+            harness.kernel.turn()
     store.delete(450)
     harness.node.log.put_state(b"o", b"during", b"2")
     harness.turn()

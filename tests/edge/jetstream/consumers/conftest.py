@@ -18,6 +18,9 @@ from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.node_store import NodeStore, StoreOptions
 
+# Small, so that tests with some data see log segments retired.
+SEGMENT_BYTES = 64 << 10
+
 
 class Got:
     """One message that a client received."""
@@ -72,7 +75,9 @@ class World:
         self.js.listen()
         self.sinks: list[CallbackSink] = []
         if directory is not None:
-            node.storage = NodeStore(self.kernel, StoreOptions(directory))
+            node.storage = NodeStore(
+                self.kernel, StoreOptions(directory, segment_bytes=SEGMENT_BYTES)
+            )
             for found in node.storage.open():
                 stream_life.recover(self.js, found.meta, found.store)
 

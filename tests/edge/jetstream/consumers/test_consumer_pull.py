@@ -1,5 +1,6 @@
 """Pull consumers: requests, statuses, acknowledgement."""
 
+import json
 from typing import Any
 
 SECOND = 1_000_000_000
@@ -356,3 +357,26 @@ async def test_pending_count_is_exact_while_messages_leave(world: Any) -> None:
     info = await world.info()
     assert (info["num_pending"], info["num_ack_pending"]) == (0, 0)
     assert info["delivered"]["stream_seq"] == 10
+
+
+async def test_sampled_acks_are_reported(world: Any) -> None:
+    await world.stream()
+    await world.consumer(sample_freq="100%")
+    reports = world.listen("$JS.EVENT.METRIC.CONSUMER.ACK.S.C")
+    world.publish(1)
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", "1")
+    world.send(inbox[0].reply)
+    report = json.loads(reports[0].payload)
+    assert report["type"] == "io.nats.jetstream.metric.v1.consumer_ack"
+    assert (report["stream_seq"], report["consumer_seq"], report["deliveries"]) == (1, 1, 1)
+    assert report["ack_time"] > 0
+
+
+async def test_a_delivery_that_reaches_its_own_stream_is_not_torn(world: Any) -> None:
+    await world.stream(subjects=["a.>", "loop.*"])
+    await world.consumer(filter_subject="a.*")
+    world.publish(3)
+    world.pull("loop.1", "3")
+    stream = world.js.streams["S"]
+    assert [stream.store.get(n).payload for n in range(1, 7)] == [b"1", b"2", b"3"] * 2

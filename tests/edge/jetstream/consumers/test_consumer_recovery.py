@@ -141,6 +141,39 @@ async def test_snapshots_equal_the_deltas(disk_worlds: Callable[[], Any]) -> Non
     assert exhausted == {}
 
 
+async def test_states_survive_the_segments_they_were_written_to(
+    disk_worlds: Callable[[], Any],
+) -> None:
+    world = disk_worlds()
+    stream = await world.stream(storage="file")
+    await world.consumer("quiet")
+    await world.consumer("busy", max_ack_pending=-1)
+    world.publish(1)
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", "1", "quiet")
+    await world.until(lambda: len(inbox) == 1)
+    body = b"x" * 500
+    for _ in range(20):
+        inbox.clear()
+        for n in range(50):
+            world.account.send(b"a.%d" % n, body)
+        world.pull("_INBOX.x", "50", "busy")
+        await world.until(lambda: len(inbox) == 50)
+        for message in inbox[::3]:
+            world.send(message.reply)
+    answers = world.listen("answer")
+    world.send(inbox[0].reply, "", "answer")
+    await world.until(lambda: bool(answers))
+    assert world.js.node.storage.numbers()["retired_segments"] > 2
+    before = {name: stable(await world.info(name)) for name in ("quiet", "busy")}
+    pending = stream.consumers["busy"].pending.entries()
+
+    world = disk_worlds()
+    after = {name: stable(await world.info(name)) for name in ("quiet", "busy")}
+    assert after == before
+    assert world.js.streams["S"].consumers["busy"].pending.entries() == pending
+
+
 NAMES = st.sampled_from(["track", "drop", "exhaust", "forgive", "floor"])
 ACTIONS = st.lists(st.tuples(NAMES, st.integers(1, 40)), max_size=60)
 

@@ -163,7 +163,9 @@ async def walk(
     """Apply steps, and compare the counts with the stored messages after each."""
     world = make()
     stream = await world.stream(max_msgs_per_subject=2 if many else -1)
-    config = {"filter_subjects": ["a.1", "a.2"]} if many else {"filter_subject": wanted}
+    config: dict[str, Any] = {"max_ack_pending": 5, "filter_subject": wanted}
+    if many:
+        config = {"max_ack_pending": 5, "filter_subjects": ["a.1", "a.2"]}
     await world.consumer(**config)
     consumer = stream.consumers["C"]
     inbox = world.listen("_INBOX.x")
@@ -174,7 +176,7 @@ async def walk(
         elif action == "delete":
             stream.delete_message(number, True)
         elif action == "pull":
-            world.pull("_INBOX.x", {"batch": number % 4 + 1, "no_wait": True})
+            world.pull("_INBOX.x", {"batch": number % 4 + 1, "no_wait": number > 15})
         elif action == "purge":
             stream.purge(b"a.1", number)
         elif inbox and inbox[number % len(inbox)].reply:
@@ -189,6 +191,8 @@ async def walk(
             if stream.store.next_matching(stream.store.filter((subject.encode(),)), row) == row
         ]
         assert numbers["unread"] == len(left)
+        idle = numbers["waiting"] and numbers["ack_pending"] < 5
+        assert not (idle and (left or consumer.pending.queued))
         held = [entry[0] for entry in consumer.pending.entries()]
         assert held == sorted(held)
         assert all(stream.store.get(sequence) is not None for sequence in held)

@@ -1,0 +1,139 @@
+"""Who leads: pre-vote, vote, and when to leave a leader alone (§5.2, §5.4.1; thesis §9.6, §6.4.1)."""
+
+from typing import TYPE_CHECKING
+
+from headwater.hub.raft import recovery
+from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.quorum import vote_result
+
+if TYPE_CHECKING:
+    from headwater.hub.raft.raft import Raft
+
+
+def reset_timeout(r: "Raft") -> None:
+    """Wait for a leader, each time for another while, so that candidates seldom collide."""
+    r.elapsed = 0
+    r.timeout = r.options.election_ticks + r.chance(r.options.election_ticks)
+
+
+def tick(r: "Raft") -> None:
+    """Time passes without a leader's word."""
+    r.elapsed += 1
+    if r.elapsed >= r.options.election_ticks:
+        r.started_quiet = False
+    if r.elapsed >= r.timeout:
+        reset_timeout(r)
+        r.assembly = None
+        if eligible(r):
+            pre_campaign(r)
+
+
+def eligible(r: "Raft") -> bool:
+    """Whether this node may be a candidate: a voter that has forgotten nothing."""
+    return r.is_voter and not r.recovering and not r.removed and not r.below_barrier
+
+
+def next_term(r: "Raft") -> int:
+    """The term of this node's next candidacy."""
+    return max(r.term + 1, r.vote_floor)
+
+
+def pre_campaign(r: "Raft") -> None:
+    """Ask whether a campaign could be won, without disturbing anybody (thesis §9.6)."""
+    from headwater.hub.raft.raft import Role
+
+    r.role = Role.PRE_CANDIDATE
+    r.leader = 0
+    r.votes = {r.node: True}
+    _ask(r, Kind.PRE_VOTE, next_term(r), False)
+    _count(r)
+
+
+def campaign(r: "Raft", force: bool = False) -> None:
+    """Stand for leader. The own vote counts when it is on disk."""
+    from headwater.hub.raft.raft import Role
+
+    r.role = Role.CANDIDATE
+    r.leader = 0
+    r.votes = {}
+    r.set_term(next_term(r), r.node)
+    reset_timeout(r)
+    r.send(Message(Kind.VOTE_REPLY, r.node, r.node, to_boot=r.boot))
+    _ask(r, Kind.VOTE, r.term, force)
+
+
+def _ask(r: "Raft", kind: Kind, term: int, force: bool) -> None:
+    for node in r.log.config.voters:
+        if node != r.node:
+            r.send(
+                Message(
+                    kind,
+                    r.node,
+                    node,
+                    term=term,
+                    index=r.log.last,
+                    log_term=r.log.last_term,
+                    force=force,
+                )
+            )
+
+
+def leader_is_alive(r: "Raft") -> bool:
+    """A leader was heard within the shortest election timeout, or might have been, before this
+    node started: its lease counts on silence (thesis §6.4.1)."""
+    return (r.leader != 0 or r.started_quiet) and r.elapsed < r.options.election_ticks
+
+
+def may_vote(r: "Raft", m: Message) -> bool:
+    """The rule for a vote, and for the promise of one."""
+    if not recovery.may_vote(r, m):
+        return False
+    if m.kind is Kind.VOTE and m.term == r.term and r.vote not in (0, m.sender):
+        return False
+    if m.kind is Kind.VOTE and m.term == r.term and r.leader not in (0, m.sender):
+        return False
+    if m.kind is Kind.PRE_VOTE and m.term <= r.term:
+        return False
+    return not r.log.newer_than(m.log_term, m.index)
+
+
+def on_vote(r: "Raft", m: Message) -> None:
+    """Somebody stands, or asks whether to."""
+    if leader_is_alive(r) and not m.force:
+        return
+    if m.kind is Kind.VOTE and m.term > r.term:
+        r.become_follower(m.term, 0)
+    granted = may_vote(r, m)
+    if m.kind is Kind.PRE_VOTE:
+        term = m.term if granted else r.term
+        r.reply(m, Kind.PRE_VOTE_REPLY, term=term, reject=not granted)
+        return
+    if granted:
+        r.set_term(m.term, m.sender)
+        r.elapsed = 0
+    r.reply(m, Kind.VOTE_REPLY, reject=not granted)
+
+
+def on_vote_reply(r: "Raft", m: Message) -> None:
+    """A vote of a voter, in the life that the configuration knows."""
+    from headwater.hub.raft.raft import Role
+
+    wanted = Role.PRE_CANDIDATE if m.kind is Kind.PRE_VOTE_REPLY else Role.CANDIDATE
+    if r.role is not wanted or r.log.config.voters.get(m.sender) != m.incarnation:
+        return
+    if m.kind is Kind.PRE_VOTE_REPLY and not m.reject and m.term != next_term(r):
+        return
+    r.votes.setdefault(m.sender, not m.reject)
+    _count(r)
+
+
+def _count(r: "Raft") -> None:
+    from headwater.hub.raft.raft import Role
+
+    won = vote_result(r.log.config.voters, r.votes)
+    if won is False:
+        r.become_follower(r.term, 0)
+    elif won and r.role is Role.PRE_CANDIDATE:
+        campaign(r)
+    elif won:
+        r.become_leader()

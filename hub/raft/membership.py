@@ -1,0 +1,123 @@
+"""Changes of who is in the group, one at a time (thesis §4.1–4.2).
+
+A configuration counts from the moment it is in a log. Two that follow each other differ in one
+voter, so any majority of one meets any majority of the other.
+"""
+
+from typing import TYPE_CHECKING
+
+from headwater.hub.raft import recovery, replication, transfer
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.entry import EntryKind
+from headwater.hub.raft.errors import ChangeRefused, NotLeader
+from headwater.hub.raft.message import OUT_OF_TERM, REPLIES, Kind, Message
+from headwater.hub.raft.progress import Progress
+
+if TYPE_CHECKING:
+    from headwater.hub.raft.raft import Raft
+
+
+def add_learner(r: "Raft", node: int, incarnation: int) -> int:
+    """A member that counts for nothing. Returns the entry's index. Raises `ChangeRefused`."""
+    return change(r, r.log.config.with_learner(node, incarnation, returning=False))
+
+
+def add_voter(r: "Raft", node: int, incarnation: int) -> int:
+    """A learner first, that becomes a voter by itself when it is caught up."""
+    return change(r, r.log.config.with_learner(node, incarnation, returning=True))
+
+
+def remove(r: "Raft", node: int) -> int:
+    """Take a member out for good. A leader that removes itself leads until that is committed."""
+    return change(r, r.log.config.without(node))
+
+
+def change(r: "Raft", config: Config) -> int:
+    """Propose `config`. Raises `NotLeader` and `ChangeRefused`."""
+    if not r.is_leader:
+        raise NotLeader(r.leader)
+    if not ready_for_change(r):
+        raise ChangeRefused("a change is under way, or this leader has not committed yet")
+    return replication.append_own(r, EntryKind.CONFIG, config.encode())
+
+
+def ready_for_change(r: "Raft") -> bool:
+    """The change before is committed, and so is an entry of this leader's term (the gap in the
+    thesis's first version of single-server changes)."""
+    log = r.log
+    return log.config_index <= log.committed and log.term(log.committed) == r.term
+
+
+def lead(r: "Raft") -> None:
+    """A new leader knows nothing about the others yet."""
+    r.progress = {}
+    _follow_config(r)
+
+
+def _follow_config(r: "Raft") -> None:
+    """One `Progress` for each other member, in its present life."""
+    config = r.log.config
+    for node in list(r.progress):
+        if config.incarnation(node) != r.progress[node].incarnation:
+            del r.progress[node]
+    for node in config.members():
+        incarnation = config.incarnation(node)
+        if node != r.node and node not in r.progress and incarnation is not None:
+            r.progress[node] = Progress(incarnation, r.log.last + 1, active=True)
+    if r.transfer.target not in config.voters:
+        transfer.expire(r)
+
+
+def changed(r: "Raft") -> None:
+    """Another configuration is in force here."""
+    recovery.config_changed(r)
+    if r.is_leader:
+        _follow_config(r)
+
+
+def committed(r: "Raft") -> None:
+    """The commit moved; a configuration may be final now."""
+    log = r.log
+    config = log.config
+    if log.config_index > log.committed:
+        return
+    if r.is_leader and r.node not in config.voters:
+        replication.broadcast(r)
+        r.become_follower(r.term, 0)
+    if r.incarnation <= config.removed.get(r.node, -1) and config.incarnation(r.node) is None:
+        r.removed = True
+        r.hard_changed()
+
+
+def tick(r: "Raft") -> None:
+    """The leader brings back learners that are caught up."""
+    if not r.log.config.returning or not ready_for_change(r):
+        return
+    for node in sorted(r.log.config.returning):
+        if caught_up(r, node):
+            change(r, r.log.config.with_voter(node))
+            return
+
+
+def caught_up(r: "Raft", node: int) -> bool:
+    """Whether a learner has nearly everything."""
+    progress = r.progress.get(node)
+    if progress is None or progress.match < r.log.config_index:
+        return False
+    return r.log.last - progress.match <= r.options.promote_lag_max
+
+
+def tell_gone(r: "Raft", m: Message) -> None:
+    """A removed member still campaigns: tell it, once that is certain."""
+    config = r.log.config
+    if m.kind in REPLIES or m.kind in OUT_OF_TERM or config.incarnation(m.sender) is not None:
+        return
+    if r.log.config_index <= r.log.committed:
+        r.reply(m, Kind.GONE, context=config.removed[m.sender])
+
+
+def on_gone(r: "Raft", m: Message) -> None:
+    """This life of this node was removed."""
+    if r.incarnation <= m.context and not r.is_leader:
+        r.removed = True
+        r.hard_changed()

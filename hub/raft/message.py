@@ -1,0 +1,88 @@
+"""What members of a group say to each other."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.entry import Entry
+
+
+class Kind(IntEnum):
+    """Kinds of messages. Those with a reply are followed by it."""
+
+    PRE_VOTE = 1
+    PRE_VOTE_REPLY = 2
+    VOTE = 3
+    VOTE_REPLY = 4
+    APPEND = 5
+    APPEND_REPLY = 6
+    HEARTBEAT = 7
+    HEARTBEAT_REPLY = 8
+    SNAPSHOT = 9
+    SNAPSHOT_REPLY = 10
+    TIMEOUT_NOW = 11
+    """Campaign at once: the leader hands over."""
+    READ = 12
+    """A follower asks for a read index."""
+    READ_REPLY = 13
+    HELLO = 14
+    """A member that may have forgotten something asks what the others know."""
+    HELLO_REPLY = 15
+    GONE = 16
+    """You were removed."""
+
+
+REPLIES = frozenset(
+    (
+        Kind.PRE_VOTE_REPLY,
+        Kind.VOTE_REPLY,
+        Kind.APPEND_REPLY,
+        Kind.HEARTBEAT_REPLY,
+        Kind.SNAPSHOT_REPLY,
+        Kind.READ_REPLY,
+        Kind.HELLO_REPLY,
+        Kind.GONE,
+    )
+)
+FROM_LEADER = frozenset((Kind.APPEND, Kind.HEARTBEAT, Kind.SNAPSHOT))
+OUT_OF_TERM = frozenset((Kind.HELLO, Kind.HELLO_REPLY, Kind.GONE))
+"""These say nothing about the term of a leader or a candidate."""
+
+
+@dataclass(slots=True)
+class Message:
+    """One message; treat it as immutable once sent. Fields that a kind does not use stay 0."""
+
+    kind: Kind
+    sender: int
+    to: int
+    group: int = 0
+    term: int = 0
+    incarnation: int = 0
+    """Which life of the sender speaks as a member."""
+    boot: int = 0
+    """The sender's start; greater than that of every start before."""
+    to_boot: int = 0
+    """In replies: the start that asked. A reply to an earlier start is dropped."""
+    index: int = 0
+    """APPEND: place before the first entry. Its reply: last place that is the same, or the one
+    refused. VOTE, HELLO_REPLY: end of the log. SNAPSHOT: its place. READ_REPLY: read index."""
+    log_term: int = 0
+    """Term at `index`."""
+    commit: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    reject: bool = False
+    hint: int = 0
+    """APPEND_REPLY that refuses: a place at or before which the logs may agree, of term
+    `log_term`."""
+    context: int = 0
+    """Round of heartbeats, or the asker's number of a read."""
+    force: bool = False
+    """VOTE: the leader wants this election. HEARTBEAT: go to sleep, all is quiet."""
+    offset: int = 0
+    """SNAPSHOT: where `part` belongs. Its reply: the offset expected next."""
+    size: int = 0
+    digest: int = 0
+    part: bytes = b""
+    config: Config | None = None
+    """SNAPSHOT, HELLO_REPLY."""

@@ -1,0 +1,127 @@
+"""What the leader knows about one other member.
+
+       PROBE  --- accepted --->  REPLICATE
+         ^  ^---- refused ---------'   |
+         |                             | what it needs is compacted
+         '------ snapshot done --- SNAPSHOT <-'
+
+In PROBE one message is under way; in REPLICATE many, and `next` runs ahead of what is confirmed.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class State(Enum):
+    """How a member is fed."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(slots=True)
+class Progress:
+    """Invariant: 0 <= match < next."""
+
+    incarnation: int
+    """Only replies of this life count."""
+    next: int
+    """The place to send next."""
+    match: int = 0
+    """Everything up to here is durable there."""
+    state: State = State.PROBE
+    paused: bool = False
+    """PROBE: a message is under way; a heartbeat's reply sends again."""
+    inflight: deque[tuple[int, int]] = field(default_factory=deque)
+    """REPLICATE: (last place, bytes) of messages under way; bounded by `Options.inflight_max`."""
+    inflight_bytes: int = 0
+    snapshot_index: int = 0
+    snapshot_offset: int = 0
+    active: bool = False
+    """It was heard since the last check of the quorum."""
+    round: int = 0
+    """Newest round of heartbeats it has answered."""
+    commit_sent: int = 0
+    asleep: bool = False
+    """It agreed to hibernate."""
+    hello_ticks: int = 0
+    """How long another life of this node has been asking to come back."""
+    hello_boot: int = 0
+
+    def to_probe(self) -> None:
+        """Find out where the logs agree."""
+        self.state = State.PROBE
+        self.next = max(self.match, self.snapshot_index if self.snapshot_index else 0) + 1
+        self.snapshot_index = 0
+        self.clear()
+
+    def to_replicate(self) -> None:
+        """The logs agree at `match`: send without waiting."""
+        self.state = State.REPLICATE
+        self.next = self.match + 1
+        self.snapshot_index = 0
+        self.clear()
+
+    def to_snapshot(self, index: int) -> None:
+        """The log does not reach back far enough."""
+        self.state = State.SNAPSHOT
+        self.snapshot_index = index
+        self.snapshot_offset = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing is under way."""
+        self.paused = False
+        self.inflight.clear()
+        self.inflight_bytes = 0
+
+    def forget(self) -> None:
+        """The node started again: nothing about it is certain."""
+        self.match = 0
+        self.next = max(1, self.next)
+        self.snapshot_index = 0
+        self.state = State.PROBE
+        self.round = 0
+        self.asleep = False
+        self.commit_sent = 0
+        self.clear()
+
+    def accepted(self, index: int) -> bool:
+        """Note that everything up to `index` is there. Returns whether that is news."""
+        news = index > self.match
+        if news:
+            self.match = index
+        self.next = max(self.next, index + 1)
+        while self.inflight and self.inflight[0][0] <= index:
+            self.inflight_bytes -= self.inflight.popleft()[1]
+        return news
+
+    def refused(self, index: int, hint: int) -> bool:
+        """Note a refusal of the append that followed `index`. False when it is an old one."""
+        if self.state is State.REPLICATE:
+            if index <= self.match:
+                return False
+            self.to_probe()
+            return True
+        if self.next - 1 != index:
+            return False
+        self.next = max(min(index, hint + 1), self.match + 1)
+        self.paused = False
+        return True
+
+    def sent(self, last: int, size: int) -> None:
+        """Note an append whose last entry is at `last`."""
+        if self.state is State.REPLICATE:
+            self.inflight.append((last, size))
+            self.inflight_bytes += size
+            self.next = last + 1
+        else:
+            self.paused = True
+
+    def full(self, messages_max: int, bytes_max: int) -> bool:
+        """Whether nothing more may be sent now."""
+        if self.state is State.PROBE:
+            return self.paused
+        return len(self.inflight) >= messages_max or self.inflight_bytes >= bytes_max

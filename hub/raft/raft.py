@@ -1,0 +1,409 @@
+"""One member of one group: its state, and where each input goes.
+
+The rules themselves are in `election`, `replication`, `membership`, `recovery`, `reads` and
+`hibernation`; they are functions over this state. Drive it with `step`, `tick`, `propose`, `ready`
+and `synced`, from one thread.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from headwater.hub.raft import (
+    election,
+    hibernation,
+    membership,
+    reads,
+    recovery,
+    replication,
+    transfer,
+)
+from headwater.hub.raft.entry import EntryKind, bytes_of, make_entries
+from headwater.hub.raft.errors import NotLeader, ProposalsFull, invariant
+from headwater.hub.raft.hard_state import HardState
+from headwater.hub.raft.log import RaftLog
+from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
+from headwater.hub.raft.options import Options
+from headwater.hub.raft.progress import Progress
+from headwater.hub.raft.ready import ReadState, Ready, Restored, Unsynced
+from headwater.hub.raft.snapshot import Assembly, Snapshot
+
+TERM_JUMP_MAX = 1 << 40
+"""A greater step of the term in one message is damage, not an election."""
+AFTER_SYNC = frozenset((Kind.VOTE, Kind.VOTE_REPLY, Kind.APPEND_REPLY, Kind.SNAPSHOT_REPLY))
+
+
+class Role(Enum):
+    """What a member is doing."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class Raft:
+    """`chance(n)` gives a number below n, from the driver's random port."""
+
+    def __init__(
+        self,
+        group: int,
+        node: int,
+        boot: int,
+        restored: Restored,
+        chance: Callable[[int], int],
+        options: Options | None = None,
+    ) -> None:
+        invariant(node > 0 and boot > 0, "node and boot begin at 1")
+        self.group = group
+        self.node = node
+        self.boot = boot
+        self.options = options or Options()
+        self.chance = chance
+        self.log = RaftLog(restored.snapshot, list(restored.entries))
+        hard = restored.hard_state or HardState()
+        self.term = hard.term
+        self.vote = hard.vote
+        self.incarnation = hard.incarnation
+        self.vote_floor = hard.vote_floor
+        self.barrier = (hard.barrier_term, hard.barrier_index)
+        self.removed = hard.removed
+        self.role = Role.FOLLOWER
+        self.leader = 0
+        self.ticks = 0
+        self.now_ns = 0
+        self.elapsed = 0
+        self.timeout = 0
+        self.started_quiet = True
+        """No election timeout has passed since the start: a lease may still count on this node."""
+        self.votes: dict[int, bool] = {}
+        self.progress: dict[int, Progress] = {}
+        self.peer_boots: dict[int, int] = {}
+        self.assembly: Assembly | None = None
+        self.transfer = transfer.Transfer()
+        self.reading = reads.Reading()
+        self.sleep = hibernation.Sleep()
+        self.recovery = recovery.Recovery(restored.seeds)
+        self.recovering = False
+        self.append_due = False
+        self._seen_config = self.log.config
+        self._now: list[Message] = []
+        self._held: list[Message] = []
+        self._reads_done: list[ReadState] = []
+        self._unsynced: deque[Unsynced] = deque()
+        self._number = 0
+        self._hard_version = 0
+        self._hard_synced = 0
+        self._hard_handed: HardState | None = restored.hard_state
+        self._installed: Snapshot | None = None
+        election.reset_timeout(self)
+        recovery.start(self, restored)
+
+    # -- what a driver may ask ------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        return self.role is Role.LEADER
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this life of this node is a voter of the newest configuration here."""
+        return self.log.config.voters.get(self.node) == self.incarnation
+
+    @property
+    def below_barrier(self) -> bool:
+        """Acks may have been forgotten that this log has not made good yet."""
+        return (self.log.last_term, self.log.last) < self.barrier
+
+    @property
+    def whole(self) -> bool:
+        """Whether a stop now may be marked clean."""
+        return not self.recovering
+
+    def hard_state(self) -> HardState:
+        """What storage must remember."""
+        return HardState(
+            self.term,
+            self.vote,
+            min(self.log.committed, self.log.durable),
+            self.incarnation,
+            self.vote_floor,
+            *self.barrier,
+            self.removed,
+        )
+
+    # -- inputs ---------------------------------------------------------------
+
+    def tick(self, now_ns: int = 0) -> None:
+        """A tick has passed. `now_ns` is the driver's monotonic clock; only leases use it."""
+        self.ticks += 1
+        reads.clock(self, now_ns)
+        if self.removed or self.sleep.asleep:
+            return
+        if self.recovering:
+            recovery.tick(self)
+        if self.is_leader:
+            replication.tick(self)
+            hibernation.tick(self)
+        else:
+            election.tick(self)
+
+    def step(self, m: Message) -> None:
+        """A message arrived. Never raises for what a peer sent: it is dropped when it makes no
+        sense."""
+        if self.removed or not self._admit(m):
+            return
+        hibernation.wake_on(self, m)
+        if m.kind not in OUT_OF_TERM and not self._settle_term(m):
+            return
+        HANDLERS[m.kind](self, m)
+        self.check_config()
+
+    def propose(self, datas: Sequence[bytes]) -> tuple[int, int]:
+        """Append entries. Returns the term and the index of the first one: it is committed when an
+        entry of that term is committed at that index. Raises `NotLeader`, `ProposalsFull`."""
+        if not self.is_leader or self.transfer.target:
+            raise NotLeader(0 if self.is_leader else self.leader)
+        if self.uncommitted_bytes() > self.options.uncommitted_bytes_max:
+            raise ProposalsFull(f"{self.uncommitted_bytes()} bytes wait for a quorum")
+        first = self.log.last + 1
+        self.log.append(make_entries(self.term, first, datas))
+        hibernation.wake(self)
+        self.append_due = True
+        return self.term, first
+
+    def uncommitted_bytes(self) -> int:
+        """Bytes that wait for a quorum. Exact while it is small, an upper bound when it is great."""
+        if self.log.bytes <= self.options.uncommitted_bytes_max:
+            return 0
+        return bytes_of(self.log.entries[self.log.committed - self.log.base_index :])
+
+    def read(self, context: int, now_ns: int = 0) -> None:
+        """Ask for a linearizable read; it ends as a `ReadState` with this `context`."""
+        hibernation.wake(self)
+        reads.ask(self, context, now_ns)
+
+    def compact(self, snapshot: Snapshot) -> None:
+        """The driver has made `snapshot` of the applied state durable: drop what it covers."""
+        self.log.compact(snapshot)
+
+    # -- outputs --------------------------------------------------------------
+
+    def has_ready(self) -> bool:
+        """Whether `ready` would say anything."""
+        log = self.log
+        return bool(
+            self._now
+            or self._held
+            or self._reads_done
+            or self._installed
+            or self.append_due
+            or log.handed < log.last
+            or (log.applied < log.committed and log.applied < log.durable)
+            or self._hard_handed != self.hard_state()
+        )
+
+    def ready(self) -> Ready:
+        """What is to be done now; see `Ready`. Each thing is said once."""
+        if self.append_due:
+            self.append_due = False
+            replication.broadcast(self)
+        self._number += 1
+        log = self.log
+        ready = Ready(self._number, entries=log.to_write(), committed=self._take_committed())
+        log.handed = log.last
+        hard = self.hard_state()
+        if hard != self._hard_handed and (ready.entries or self._hard_pressing(hard)):
+            ready.hard_state = self._hard_handed = hard
+        ready.snapshot, self._installed = self._installed, None
+        ready.reads, self._reads_done = self._reads_done, []
+        held, self._held = self._held, []
+        if ready.writes or self._unsynced:
+            self._unsynced.append(
+                Unsynced(
+                    ready.number, log.last, log.last_term, self._hard_version, held, ready.writes
+                )
+            )
+        else:
+            self._release(held)
+        ready.messages, self._now = self._now, []
+        return ready
+
+    def synced(self, number: int) -> list[Message]:
+        """The writes of the batch `number`, and of all before it, are durable. Returns what may
+        be said now."""
+        while self._unsynced and self._unsynced[0].number <= number:
+            self._finish(self._unsynced.popleft())
+        while self._unsynced and not self._unsynced[0].writes:
+            self._finish(self._unsynced.popleft())
+        if self.is_leader:
+            replication.maybe_commit(self)
+        self.check_config()
+        sent, self._now = self._now, []
+        return sent
+
+    def _finish(self, done: Unsynced) -> None:
+        self._hard_synced = done.hard_version
+        self.log.synced_to(done.last, done.last_term)
+        self._release(done.held)
+
+    def _take_committed(self) -> list[object]:  # type: ignore[type-arg]
+        committed = self.log.to_apply(self.options.apply_bytes_max)
+        if committed:
+            self.log.applied = committed[-1].index
+        return committed  # type: ignore[return-value]
+
+    def _hard_pressing(self, hard: HardState) -> bool:
+        """A commit that moved is only a hint: it is written along with something else."""
+        old = self._hard_handed
+        return old is None or self._hard_version > 0 and _essence(old) != _essence(hard)
+
+    def _release(self, held: list[Message]) -> None:
+        for m in held:
+            if m.to == self.node:
+                self.step(m)
+            else:
+                self._now.append(m)
+
+    # -- used by the rules ----------------------------------------------------
+
+    def send(self, m: Message) -> None:
+        """Say something, at once or when what it promises is durable."""
+        m.group = self.group
+        m.boot = self.boot
+        m.incarnation = self.incarnation
+        if not m.term and m.kind not in OUT_OF_TERM:
+            m.term = self.term
+        if m.kind in AFTER_SYNC or self._hard_version != self._hard_synced:
+            self._held.append(m)
+        else:
+            self._now.append(m)
+
+    def reply(self, to: Message, kind: Kind, **fields: object) -> None:
+        """Answer one start of the sender, and no later one."""
+        self.send(Message(kind, self.node, to.sender, to_boot=to.boot, **fields))  # type: ignore[arg-type]
+
+    def hard_changed(self) -> None:
+        """Something that must be durable before anything else is said has changed."""
+        self._hard_version += 1
+
+    def set_term(self, term: int, vote: int = 0) -> None:
+        """Enter a term. Terms never go back, and a vote is never changed within one."""
+        invariant(term >= self.term, "a term goes back")
+        invariant(term > self.term or self.vote in (0, vote), "a second vote in one term")
+        if (term, vote) != (self.term, self.vote):
+            self.term = term
+            self.vote = vote
+            self.hard_changed()
+
+    def become_follower(self, term: int, leader: int) -> None:
+        """Follow `leader`, or nobody (0)."""
+        if term > self.term:
+            self.set_term(term)
+        if self.is_leader:
+            reads.abandon(self)
+        self.role = Role.FOLLOWER
+        self.leader = leader
+        self.votes.clear()
+        self.progress.clear()
+        self.transfer.clear()
+        election.reset_timeout(self)
+
+    def commit_to(self, index: int) -> None:
+        """Everything up to `index` is committed."""
+        if self.log.commit_to(index):
+            membership.committed(self)
+            reads.committed(self)
+
+    def read_done(self, context: int, index: int | None) -> None:
+        self._reads_done.append(ReadState(context, index))
+
+    def snapshot_installed(self, snapshot: Snapshot) -> None:
+        """A leader's snapshot has replaced the log."""
+        self.log.install(snapshot)
+        self._installed = snapshot
+
+    def check_config(self) -> None:
+        """Notice that the log brought another configuration, or took one back."""
+        if self.log.config is not self._seen_config:
+            self._seen_config = self.log.config
+            membership.changed(self)
+
+    def _admit(self, m: Message) -> bool:
+        """Drop what another life of the sender said, or said to another life of this node."""
+        if m.sender == self.node:
+            return True
+        known = self.peer_boots.get(m.sender, 0)
+        if m.boot < known or (m.kind in REPLIES and m.to_boot != self.boot):
+            return False
+        if m.boot > known:
+            self.peer_boots[m.sender] = m.boot
+            if m.sender in self.progress:
+                self.progress[m.sender].forget()
+        if m.kind not in OUT_OF_TERM and self.log.config.fenced(m.sender, m.incarnation):
+            membership.tell_gone(self, m)
+            return False
+        return m.term <= self.term + TERM_JUMP_MAX
+
+    def _settle_term(self, m: Message) -> bool:
+        """Compare terms. Returns whether the message is to be handled."""
+        if m.term > self.term:
+            if m.kind in (Kind.PRE_VOTE, Kind.VOTE):
+                return True
+            if m.kind is Kind.PRE_VOTE_REPLY and not m.reject:
+                return True
+            self.become_follower(m.term, m.sender if m.kind in FROM_LEADER else 0)
+            return True
+        if m.term < self.term:
+            replication.answer_stale(self, m)
+            return False
+        if m.kind in FROM_LEADER:
+            invariant(not self.is_leader or m.sender == self.node, "two leaders in one term")
+            if self.role is not Role.FOLLOWER or self.leader != m.sender:
+                self.become_follower(m.term, m.sender)
+            self.elapsed = 0
+        return True
+
+    def become_leader(self) -> None:
+        """A majority voted for this node."""
+        invariant(self.role is Role.CANDIDATE, "only a candidate becomes leader")
+        self.role = Role.LEADER
+        self.leader = self.node
+        self.votes.clear()
+        self.elapsed = 0
+        self.transfer.clear()
+        reads.lead(self)
+        membership.lead(self)
+        replication.append_own(self, EntryKind.EMPTY, b"")
+
+
+def _essence(hard: HardState) -> tuple[object, ...]:
+    return (
+        hard.term,
+        hard.vote,
+        hard.incarnation,
+        hard.vote_floor,
+        hard.barrier_term,
+        hard.barrier_index,
+        hard.removed,
+    )
+
+
+HANDLERS: dict[Kind, Callable[[Raft, Message], None]] = {
+    Kind.PRE_VOTE: lambda r, m: election.on_vote(r, m),
+    Kind.VOTE: lambda r, m: election.on_vote(r, m),
+    Kind.PRE_VOTE_REPLY: lambda r, m: election.on_vote_reply(r, m),
+    Kind.VOTE_REPLY: lambda r, m: election.on_vote_reply(r, m),
+    Kind.APPEND: lambda r, m: replication.on_append(r, m),
+    Kind.APPEND_REPLY: lambda r, m: replication.on_append_reply(r, m),
+    Kind.HEARTBEAT: lambda r, m: replication.on_heartbeat(r, m),
+    Kind.HEARTBEAT_REPLY: lambda r, m: replication.on_heartbeat_reply(r, m),
+    Kind.SNAPSHOT: lambda r, m: replication.on_snapshot(r, m),
+    Kind.SNAPSHOT_REPLY: lambda r, m: replication.on_snapshot_reply(r, m),
+    Kind.TIMEOUT_NOW: lambda r, m: transfer.on_timeout_now(r, m),
+    Kind.READ: lambda r, m: reads.on_read(r, m),
+    Kind.READ_REPLY: lambda r, m: reads.on_read_reply(r, m),
+    Kind.HELLO: lambda r, m: recovery.on_hello(r, m),
+    Kind.HELLO_REPLY: lambda r, m: recovery.on_hello_reply(r, m),
+    Kind.GONE: lambda r, m: membership.on_gone(r, m),
+}

@@ -1,0 +1,188 @@
+"""Reads that see everything acknowledged before them (thesis §6.4).
+
+A read waits for the leader to be confirmed by a round of heartbeats that began after it. With a
+lease it does not wait; the lease is measured twice, by ticks and by the clock, and ends by
+whichever runs out first. A clock that goes back ends it too.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.hub.raft import replication
+from headwater.hub.raft.errors import ReadsFull
+from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.quorum import majority_value
+
+if TYPE_CHECKING:
+    from headwater.hub.raft.raft import Raft
+
+ROUNDS_MAX = 64
+"""Rounds whose start is remembered; older ones are worth no lease."""
+
+
+class Round(NamedTuple):
+    """When a round of heartbeats was sent."""
+
+    number: int
+    ticks: int
+    now_ns: int
+
+
+class Pending(NamedTuple):
+    """A read that waits for round `round`."""
+
+    round: int
+    index: int
+    context: int
+    origin: Message | None
+
+
+@dataclass(slots=True)
+class Reading:
+    """Bounded by `Options.reads_max` and `ROUNDS_MAX`."""
+
+    since_heartbeat: int = 0
+    number: int = 0
+    rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_MAX))
+    confirmed: Round | None = None
+    """The newest round that a quorum answered."""
+    pending: deque[Pending] = field(default_factory=deque)
+    early: list[tuple[int, Message | None]] = field(default_factory=list)
+    """Reads before this leader's first commit: it does not know the commit index yet."""
+    asked: dict[int, int] = field(default_factory=dict)
+    """A follower's own reads: context -> tick of asking."""
+
+
+def clock(r: "Raft", now_ns: int) -> None:
+    """Take the driver's monotonic clock. If it went back it is no clock, and no lease holds."""
+    if now_ns < r.now_ns:
+        drop_lease(r)
+    r.now_ns = now_ns
+    for context, asked in list(r.reading.asked.items()):
+        if r.ticks - asked > r.options.election_ticks:
+            del r.reading.asked[context]
+            r.read_done(context, None)
+
+
+def drop_lease(r: "Raft") -> None:
+    """Only rounds that begin from now on are worth anything."""
+    r.reading.rounds.clear()
+    r.reading.confirmed = None
+
+
+def lead(r: "Raft") -> None:
+    """A new leader has confirmed nothing."""
+    r.reading.since_heartbeat = 0
+    drop_lease(r)
+
+
+def begin_round(r: "Raft") -> int:
+    """Number the next round of heartbeats."""
+    reading = r.reading
+    reading.since_heartbeat = 0
+    reading.number += 1
+    reading.rounds.append(Round(reading.number, r.ticks, r.now_ns))
+    return reading.number
+
+
+def round_answered(r: "Raft") -> None:
+    """A heartbeat was answered: see how far a quorum has come."""
+    number = quorum_round(r)
+    reading = r.reading
+    while reading.rounds and reading.rounds[0].number <= number:
+        reading.confirmed = reading.rounds.popleft()
+    while reading.pending and reading.pending[0].round <= number:
+        done = reading.pending.popleft()
+        finish(r, done.context, done.origin, done.index)
+
+
+def quorum_round(r: "Raft") -> int:
+    """The newest round that a majority of voters answered."""
+    rounds = (
+        r.reading.number if node == r.node else r.progress[node].round
+        for node in r.log.config.voters
+    )
+    return majority_value(rounds)
+
+
+def lease_holds(r: "Raft", now_ns: int) -> bool:
+    """Whether no other leader can exist now."""
+    confirmed = r.reading.confirmed
+    options = r.options
+    if not options.lease_reads or confirmed is None or r.transfer.spent or r.sleep.asleep:
+        return False
+    ticks = options.election_ticks * options.lease_share_percent // 100
+    passed_ns = now_ns - confirmed.now_ns
+    if now_ns < r.now_ns or passed_ns < 0:
+        return False
+    return r.ticks - confirmed.ticks < ticks and passed_ns < ticks * options.tick_ns
+
+
+def ask(r: "Raft", context: int, now_ns: int) -> None:
+    """A read of this node. Raises `ReadsFull`."""
+    reading = r.reading
+    if len(reading.pending) + len(reading.early) + len(reading.asked) >= r.options.reads_max:
+        raise ReadsFull(f"{r.options.reads_max} reads wait")
+    if r.is_leader:
+        lead_read(r, context, None, now_ns)
+    elif r.leader:
+        reading.asked[context] = r.ticks
+        r.send(Message(Kind.READ, r.node, r.leader, context=context))
+    else:
+        r.read_done(context, None)
+
+
+def lead_read(r: "Raft", context: int, origin: Message | None, now_ns: int) -> None:
+    """The leader takes a read, its own or a follower's."""
+    if r.log.term(r.log.committed) != r.term:
+        r.reading.early.append((context, origin))
+        return
+    if lease_holds(r, now_ns):
+        finish(r, context, origin, r.log.committed)
+        return
+    waiting = bool(r.reading.pending)
+    number = r.reading.number + 1
+    r.reading.pending.append(Pending(number, r.log.committed, context, origin))
+    if not waiting or r.reading.pending[0].round <= r.reading.number - ROUNDS_MAX:
+        replication.heartbeat(r)
+    round_answered(r)
+
+
+def committed(r: "Raft") -> None:
+    """The first commit of the term lets early reads go on."""
+    if r.is_leader and r.reading.early and r.log.term(r.log.committed) == r.term:
+        early, r.reading.early = r.reading.early, []
+        for context, origin in early:
+            lead_read(r, context, origin, r.now_ns)
+
+
+def finish(r: "Raft", context: int, origin: Message | None, index: int) -> None:
+    """Tell the asker."""
+    if origin is None:
+        r.read_done(context, index)
+    else:
+        r.reply(origin, Kind.READ_REPLY, context=context, index=index)
+
+
+def abandon(r: "Raft") -> None:
+    """No leader any more: nothing that waits can be confirmed. Followers' reads time out."""
+    reading = r.reading
+    for context, origin in [*reading.early, *((p.context, p.origin) for p in reading.pending)]:
+        if origin is None:
+            r.read_done(context, None)
+    reading.early = []
+    reading.pending.clear()
+    drop_lease(r)
+
+
+def on_read(r: "Raft", m: Message) -> None:
+    """A follower asks."""
+    if r.is_leader and len(r.reading.pending) + len(r.reading.early) < r.options.reads_max:
+        lead_read(r, m.context, m, r.now_ns)
+
+
+def on_read_reply(r: "Raft", m: Message) -> None:
+    """The leader's answer."""
+    if r.reading.asked.pop(m.context, None) is not None:
+        r.read_done(m.context, m.index)

@@ -1,0 +1,75 @@
+"""What a group wants done. The driver does it; the group never waits."""
+
+from dataclasses import dataclass, field
+
+from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.hard_state import HardState
+from headwater.hub.raft.message import Message
+from headwater.hub.raft.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """The end of a read: serve it when `index` is applied; None: no leader confirmed it, ask
+    again."""
+
+    context: int
+    index: int | None
+
+
+@dataclass(slots=True)
+class Ready:
+    """One batch of work, to be done in this order:
+
+    1. send `messages`;
+    2. install `snapshot` into the state machine;
+    3. write `snapshot`, `hard_state` and `entries`, and sync them;
+    4. call `Raft.synced(number)`, in the order of numbers, and send what it returns.
+
+    `committed` may be applied at any time, in order, and `reads` are answered when their index is
+    applied. More batches may be taken while one is being synced.
+    """
+
+    number: int
+    messages: list[Message] = field(default_factory=list)
+    hard_state: HardState | None = None
+    entries: list[Entry] = field(default_factory=list)
+    """The first one's index tells from where on the disk's entries are replaced."""
+    snapshot: Snapshot | None = None
+    """Takes the place of the whole log and of the state machine."""
+    committed: list[Entry] = field(default_factory=list)
+    reads: list[ReadState] = field(default_factory=list)
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to sync."""
+        return bool(self.entries) or self.hard_state is not None or self.snapshot is not None
+
+
+@dataclass(slots=True)
+class Unsynced:
+    """What waits for the disk, and what may be said when it is done."""
+
+    number: int
+    last: int
+    last_term: int
+    hard_version: int
+    held: list[Message]
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What storage found of a group when the node started."""
+
+    snapshot: Snapshot
+    """The newest one; at index 0 it only tells the first configuration."""
+    entries: list[Entry] = field(default_factory=list)
+    """Behind the snapshot, without a hole: what follows damage is left out."""
+    hard_state: HardState | None = None
+    """None when no slot was good."""
+    clean: bool = False
+    """The last stop was orderly, and everything written then is here. Only then may this node
+    vote at once."""
+    seeds: tuple[int, ...] = ()
+    """Nodes to ask when the snapshot knows no members."""

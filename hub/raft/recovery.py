@@ -1,0 +1,162 @@
+"""After an unclean start: a member that may have forgotten votes and acks.
+
+It follows, but casts no vote, is no candidate, and its acks are not counted, until it has proof.
+There are two ways back:
+
+*All others answer.* Every voter but itself says in which term it is and where its log ends. What
+was forgotten is bounded by that: no vote below a greater term, no vote for a shorter log, and this
+node is the member it was before. This also brings a group back whose nodes all lost power.
+
+*A leader takes it back.* If somebody stays silent, the leader makes this node a learner under its
+new incarnation, a member that has never voted or acked, and a voter again when it is caught up.
+
+Assumed: the disks of fewer than half of the voters lose synced data at the same time.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.hub.raft import membership
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.ready import Restored
+
+if TYPE_CHECKING:
+    from headwater.hub.raft.raft import Raft
+
+
+class Answer(NamedTuple):
+    """What another voter knows."""
+
+    term: int
+    log_term: int
+    last: int
+    config: Config
+
+
+@dataclass(slots=True)
+class Recovery:
+    """Bounded by the number of members."""
+
+    seeds: tuple[int, ...]
+    since_hello: int = 0
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+
+def start(r: "Raft", restored: Restored) -> None:
+    """Decide whether what storage found is proof enough."""
+    hard = restored.hard_state
+    if restored.clean and hard is not None:
+        r.log.commit_to(min(hard.commit, r.log.last))
+        return
+    if r.log.config.incarnation(r.node) == r.boot:
+        r.incarnation = r.boot
+        r.hard_changed()
+        return
+    r.recovering = True
+    r.incarnation = r.boot
+    r.hard_changed()
+    r.recovery.since_hello = r.options.heartbeat_ticks
+    prove(r)
+
+
+def may_vote(r: "Raft", m: Message) -> bool:
+    """Whether nothing that was forgotten speaks against a vote."""
+    if r.recovering or m.term < r.vote_floor:
+        return False
+    return (m.log_term, m.index) >= r.barrier
+
+
+def tick(r: "Raft") -> None:
+    """Ask again and again."""
+    r.recovery.since_hello += 1
+    if r.recovery.since_hello >= r.options.heartbeat_ticks:
+        r.recovery.since_hello = 0
+        for node in asked(r):
+            r.send(Message(Kind.HELLO, r.node, node, term=0))
+
+
+def asked(r: "Raft") -> list[int]:
+    """Everybody that may know something."""
+    nodes = {*r.recovery.seeds, *voters_to_hear(r), *r.log.config.learners}
+    return sorted(nodes - {r.node})
+
+
+def voters_to_hear(r: "Raft") -> set[int]:
+    """Voters of the configuration here, and of those that the others told of."""
+    configs = [r.log.config, *(answer.config for answer in r.recovery.answers.values())]
+    return {node for config in configs for node in config.voters} - {r.node}
+
+
+def on_hello(r: "Raft", m: Message) -> None:
+    """Another member came back from an unclean stop."""
+    r.reply(
+        m,
+        Kind.HELLO_REPLY,
+        index=r.log.last,
+        log_term=r.log.last_term,
+        context=r.term,
+        config=r.log.config,
+    )
+    if r.is_leader and m.sender in r.progress:
+        take_back(r, m)
+
+
+def take_back(r: "Raft", m: Message) -> None:
+    """A leader waits an election timeout for the quick way, and then takes the node back as a
+    learner."""
+    progress = r.progress[m.sender]
+    if progress.incarnation >= m.incarnation:
+        return
+    if progress.hello_boot != m.boot:
+        progress.hello_boot = m.boot
+        progress.hello_ticks = r.ticks
+    late = r.ticks - progress.hello_ticks >= r.options.election_ticks
+    if late and membership.ready_for_change(r):
+        config = r.log.config
+        returning = m.sender in config.voters or m.sender in config.returning
+        if set(config.voters) != {m.sender}:
+            membership.change(r, config.with_learner(m.sender, m.incarnation, returning))
+
+
+def on_hello_reply(r: "Raft", m: Message) -> None:
+    """One more answer."""
+    if r.recovering and m.config is not None:
+        r.recovery.answers[m.sender] = Answer(m.context, m.log_term, m.index, m.config)
+        prove(r)
+
+
+def prove(r: "Raft") -> None:
+    """Be the member of before, when all other voters of all configurations told of answered."""
+    former = r.log.config.voters.get(r.node)
+    answers = r.recovery.answers
+    if former is None or not voters_to_hear(r) <= answers.keys():
+        return
+    if any(answer.config.incarnation(r.node) != former for answer in answers.values()):
+        return
+    r.incarnation = former
+    r.vote_floor = 1 + max([r.term, r.vote_floor - 1, *(each.term for each in answers.values())])
+    ends = [(each.log_term, each.last) for each in answers.values()]
+    r.barrier = max([r.barrier, (r.log.last_term, r.log.last), *ends])
+    finish(r)
+
+
+def finish(r: "Raft") -> None:
+    """Recovered."""
+    r.recovering = False
+    r.recovery.answers.clear()
+    r.hard_changed()
+
+
+def config_changed(r: "Raft") -> None:
+    """The log may tell that this node was taken back under its new incarnation."""
+    if not r.recovering:
+        return
+    listed = r.log.config.incarnation(r.node)
+    if listed == r.incarnation:
+        r.vote_floor = 0
+        r.barrier = (0, 0)
+        finish(r)
+    elif listed is not None and listed > r.incarnation:
+        r.incarnation = listed + 1
+        r.hard_changed()

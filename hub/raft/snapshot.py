@@ -1,0 +1,50 @@
+"""The state machine at one place of the log, and its arrival in pieces."""
+
+from dataclasses import dataclass
+
+from headwater.edge.storage.crc import checksum
+from headwater.hub.raft.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything up to and including `index`. `data` belongs to the state machine."""
+
+    index: int
+    term: int
+    config: Config
+    data: bytes = b""
+
+    def digest(self) -> int:
+        """Checksum over what the parts of a transfer must add up to."""
+        return int(checksum(self.config.encode(), int(checksum(self.data))))
+
+
+class Assembly:
+    """A snapshot that arrives in parts. Parts come in order; anything else is asked for again."""
+
+    def __init__(self, index: int, term: int, config: Config, size: int, digest: int) -> None:
+        self.index = index
+        self.term = term
+        self.config = config
+        self.size = size
+        self.digest = digest
+        self.data = bytearray()
+
+    def same(self, index: int, term: int, size: int, digest: int) -> bool:
+        """Whether a part belongs to this snapshot."""
+        return (self.index, self.term, self.size, self.digest) == (index, term, size, digest)
+
+    def add(self, offset: int, part: bytes) -> int:
+        """Take a part; returns the offset that is expected next."""
+        if offset == len(self.data) and offset + len(part) <= self.size:
+            self.data += part
+        return len(self.data)
+
+    def finish(self) -> Snapshot | None:
+        """The whole snapshot; None when the parts do not add up (it begins anew then)."""
+        whole = Snapshot(self.index, self.term, self.config, bytes(self.data))
+        if whole.digest() != self.digest:
+            self.data.clear()
+            return None
+        return whole

@@ -1,0 +1,57 @@
+"""Leadership handed over (thesis §3.10)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.hub.raft import election
+from headwater.hub.raft.errors import ChangeRefused, NotLeader
+from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.progress import Progress
+
+if TYPE_CHECKING:
+    from headwater.hub.raft.raft import Raft
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A handover under way. No proposal is taken meanwhile."""
+
+    target: int = 0
+    spent: bool = False
+    """A TIMEOUT_NOW was sent in this term: it may arrive late and end a lease, so there is none
+    any more."""
+
+    def clear(self) -> None:
+        """Another term, or another role."""
+        self.target = 0
+        self.spent = False
+
+
+def begin(r: "Raft", target: int) -> None:
+    """Hand over to a voter as soon as it has everything. Gives up after an election timeout.
+    Raises `NotLeader`, `ChangeRefused`."""
+    if not r.is_leader:
+        raise NotLeader(r.leader)
+    if target == r.node or target not in r.log.config.voters:
+        raise ChangeRefused(f"node {target} is no other voter")
+    r.transfer.target = target
+    r.elapsed = 0
+    caught_up(r, target, r.progress[target])
+
+
+def caught_up(r: "Raft", node: int, progress: Progress) -> None:
+    """Tell the target to campaign when it has the whole log."""
+    if node == r.transfer.target and progress.match == r.log.last:
+        r.transfer.spent = True
+        r.send(Message(Kind.TIMEOUT_NOW, r.node, node))
+
+
+def expire(r: "Raft") -> None:
+    """The target did not do it in time: lead on."""
+    r.transfer.target = 0
+
+
+def on_timeout_now(r: "Raft", m: Message) -> None:
+    """Campaign without a pre-vote: the leader agrees."""
+    if m.sender == r.leader and not r.is_leader and election.eligible(r):
+        election.campaign(r, force=True)
