@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headwater.hub.raft import recovery
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.quorum import vote_result
+from headwater.hub.raft.role import Role
 
 if TYPE_CHECKING:
     from headwater.hub.raft.raft import Raft
@@ -24,6 +25,7 @@ def tick(r: "Raft") -> None:
     if r.elapsed >= r.timeout:
         reset_timeout(r)
         r.assembly = None
+        r.leader = 0
         if eligible(r):
             pre_campaign(r)
 
@@ -40,8 +42,6 @@ def next_term(r: "Raft") -> int:
 
 def pre_campaign(r: "Raft") -> None:
     """Ask whether a campaign could be won, without disturbing anybody (thesis §9.6)."""
-    from headwater.hub.raft.raft import Role
-
     r.role = Role.PRE_CANDIDATE
     r.leader = 0
     r.votes = {r.node: True}
@@ -51,8 +51,6 @@ def pre_campaign(r: "Raft") -> None:
 
 def campaign(r: "Raft", force: bool = False) -> None:
     """Stand for leader. The own vote counts when it is on disk."""
-    from headwater.hub.raft.raft import Role
-
     r.role = Role.CANDIDATE
     r.leader = 0
     r.votes = {}
@@ -105,7 +103,7 @@ def on_vote(r: "Raft", m: Message) -> None:
         r.become_follower(m.term, 0)
     granted = may_vote(r, m)
     if m.kind is Kind.PRE_VOTE:
-        term = m.term if granted else r.term
+        term = m.term if granted else max(r.term, r.vote_floor - 1)
         r.reply(m, Kind.PRE_VOTE_REPLY, term=term, reject=not granted)
         return
     if granted:
@@ -116,8 +114,6 @@ def on_vote(r: "Raft", m: Message) -> None:
 
 def on_vote_reply(r: "Raft", m: Message) -> None:
     """A vote of a voter, in the life that the configuration knows."""
-    from headwater.hub.raft.raft import Role
-
     wanted = Role.PRE_CANDIDATE if m.kind is Kind.PRE_VOTE_REPLY else Role.CANDIDATE
     if r.role is not wanted or r.log.config.voters.get(m.sender) != m.incarnation:
         return
@@ -128,8 +124,6 @@ def on_vote_reply(r: "Raft", m: Message) -> None:
 
 
 def _count(r: "Raft") -> None:
-    from headwater.hub.raft.raft import Role
-
     won = vote_result(r.log.config.voters, r.votes)
     if won is False:
         r.become_follower(r.term, 0)

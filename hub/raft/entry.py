@@ -27,6 +27,7 @@ class Entry(NamedTuple):
     data: bytes
 
 
+kind_of = itemgetter(2)
 data_of = itemgetter(3)
 
 # What an entry costs besides its data, when bytes are limited.

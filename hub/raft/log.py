@@ -12,7 +12,7 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from headwater.hub.raft.config import Config, decode_config
-from headwater.hub.raft.entry import ENTRY_OVERHEAD_BYTES, Entry, EntryKind, bytes_of
+from headwater.hub.raft.entry import ENTRY_OVERHEAD_BYTES, Entry, EntryKind, bytes_of, kind_of
 from headwater.hub.raft.errors import invariant
 from headwater.hub.raft.snapshot import Snapshot
 
@@ -88,7 +88,7 @@ class RaftLog:
         self.last = entries[-1].index
         self.last_term = entries[-1].term
         self.bytes += bytes_of(entries)
-        if any(map(EntryKind.CONFIG.__eq__, [entry[2] for entry in entries])):
+        if EntryKind.CONFIG in map(kind_of, entries):
             for entry in entries:
                 if entry.kind == EntryKind.CONFIG:
                     self.configs.append((entry.index, decode_config(entry.data)))

@@ -7,7 +7,6 @@ and `synced`, from one thread.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 from headwater.hub.raft import (
     election,
@@ -18,7 +17,7 @@ from headwater.hub.raft import (
     replication,
     transfer,
 )
-from headwater.hub.raft.entry import EntryKind, bytes_of, make_entries
+from headwater.hub.raft.entry import Entry, EntryKind, bytes_of, make_entries
 from headwater.hub.raft.errors import NotLeader, ProposalsFull, invariant
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.log import RaftLog
@@ -26,20 +25,12 @@ from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, 
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.progress import Progress
 from headwater.hub.raft.ready import ReadState, Ready, Restored, Unsynced
+from headwater.hub.raft.role import Role
 from headwater.hub.raft.snapshot import Assembly, Snapshot
 
 TERM_JUMP_MAX = 1 << 40
 """A greater step of the term in one message is damage, not an election."""
 AFTER_SYNC = frozenset((Kind.VOTE, Kind.VOTE_REPLY, Kind.APPEND_REPLY, Kind.SNAPSHOT_REPLY))
-
-
-class Role(Enum):
-    """What a member is doing."""
-
-    FOLLOWER = "follower"
-    PRE_CANDIDATE = "pre-candidate"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
 
 
 class Raft:
@@ -86,6 +77,8 @@ class Raft:
         self.recovery = recovery.Recovery(restored.seeds)
         self.recovering = False
         self.append_due = False
+        self.verified = 0
+        """Up to here the log is known to be that of the leader of this term."""
         self._seen_config = self.log.config
         self._now: list[Message] = []
         self._held: list[Message] = []
@@ -94,7 +87,8 @@ class Raft:
         self._number = 0
         self._hard_version = 0
         self._hard_synced = 0
-        self._hard_handed: HardState | None = restored.hard_state
+        self._hard_handed = 0
+        self._hard_last = restored.hard_state
         self._installed: Snapshot | None = None
         election.reset_timeout(self)
         recovery.start(self, restored)
@@ -187,6 +181,10 @@ class Raft:
         """The driver has made `snapshot` of the applied state durable: drop what it covers."""
         self.log.compact(snapshot)
 
+    def wake(self) -> None:
+        """A node is silent, or came back: a sleeping group counts time again."""
+        hibernation.wake(self)
+
     # -- outputs --------------------------------------------------------------
 
     def has_ready(self) -> bool:
@@ -200,7 +198,7 @@ class Raft:
             or self.append_due
             or log.handed < log.last
             or (log.applied < log.committed and log.applied < log.durable)
-            or self._hard_handed != self.hard_state()
+            or self._hard_handed != self._hard_version
         )
 
     def ready(self) -> Ready:
@@ -212,20 +210,20 @@ class Raft:
         log = self.log
         ready = Ready(self._number, entries=log.to_write(), committed=self._take_committed())
         log.handed = log.last
-        hard = self.hard_state()
-        if hard != self._hard_handed and (ready.entries or self._hard_pressing(hard)):
-            ready.hard_state = self._hard_handed = hard
+        if ready.entries or self._installed or self._hard_handed != self._hard_version:
+            ready.hard_state = self._take_hard_state()
         ready.snapshot, self._installed = self._installed, None
         ready.reads, self._reads_done = self._reads_done, []
         held, self._held = self._held, []
-        if ready.writes or self._unsynced:
+        if not ready.writes and not self._unsynced:
+            self._hard_synced = self._hard_version
+            self._release(held)
+        else:
             self._unsynced.append(
                 Unsynced(
                     ready.number, log.last, log.last_term, self._hard_version, held, ready.writes
                 )
             )
-        else:
-            self._release(held)
         ready.messages, self._now = self._now, []
         return ready
 
@@ -247,16 +245,20 @@ class Raft:
         self.log.synced_to(done.last, done.last_term)
         self._release(done.held)
 
-    def _take_committed(self) -> list[object]:  # type: ignore[type-arg]
+    def _take_hard_state(self) -> HardState | None:
+        """What is to be written. A commit that moved is only a hint: it goes along with entries."""
+        self._hard_handed = self._hard_version
+        hard = self.hard_state()
+        if hard == self._hard_last:
+            return None
+        self._hard_last = hard
+        return hard
+
+    def _take_committed(self) -> list[Entry]:
         committed = self.log.to_apply(self.options.apply_bytes_max)
         if committed:
             self.log.applied = committed[-1].index
-        return committed  # type: ignore[return-value]
-
-    def _hard_pressing(self, hard: HardState) -> bool:
-        """A commit that moved is only a hint: it is written along with something else."""
-        old = self._hard_handed
-        return old is None or self._hard_version > 0 and _essence(old) != _essence(hard)
+        return committed
 
     def _release(self, held: list[Message]) -> None:
         for m in held:
@@ -302,6 +304,7 @@ class Raft:
             self.set_term(term)
         if self.is_leader:
             reads.abandon(self)
+        self.verified = 0
         self.role = Role.FOLLOWER
         self.leader = leader
         self.votes.clear()
@@ -376,17 +379,6 @@ class Raft:
         membership.lead(self)
         replication.append_own(self, EntryKind.EMPTY, b"")
 
-
-def _essence(hard: HardState) -> tuple[object, ...]:
-    return (
-        hard.term,
-        hard.vote,
-        hard.incarnation,
-        hard.vote_floor,
-        hard.barrier_term,
-        hard.barrier_index,
-        hard.removed,
-    )
 
 
 HANDLERS: dict[Kind, Callable[[Raft, Message], None]] = {

@@ -95,6 +95,10 @@ def round_answered(r: "Raft") -> None:
     while reading.pending and reading.pending[0].round <= number:
         done = reading.pending.popleft()
         finish(r, done.context, done.origin, done.index)
+    if reading.pending and reading.pending[0].round > reading.number:
+        replication.heartbeat(r)
+        if not r.progress:
+            round_answered(r)
 
 
 def quorum_round(r: "Raft") -> int:
@@ -141,11 +145,8 @@ def lead_read(r: "Raft", context: int, origin: Message | None, now_ns: int) -> N
     if lease_holds(r, now_ns):
         finish(r, context, origin, r.log.committed)
         return
-    waiting = bool(r.reading.pending)
     number = r.reading.number + 1
     r.reading.pending.append(Pending(number, r.log.committed, context, origin))
-    if not waiting or r.reading.pending[0].round <= r.reading.number - ROUNDS_MAX:
-        replication.heartbeat(r)
     round_answered(r)
 
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.errors import invariant
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.message import Message
 from headwater.hub.raft.snapshot import Snapshot
@@ -73,3 +75,11 @@ class Restored:
     vote at once."""
     seeds: tuple[int, ...] = ()
     """Nodes to ask when the snapshot knows no members."""
+
+
+def bootstrap(config: Config, node: int) -> Restored:
+    """What the first members of a group begin with. Storage must hold it before they start."""
+    incarnation = config.incarnation(node)
+    invariant(incarnation is not None, f"node {node} is no first member")
+    hard = HardState(term=1, commit=1, incarnation=incarnation or 0)
+    return Restored(Snapshot(1, 1, config), [], hard, clean=True)

@@ -149,14 +149,16 @@ def finish(r: "Raft") -> None:
 
 
 def config_changed(r: "Raft") -> None:
-    """The log may tell that this node was taken back under its new incarnation."""
-    if not r.recovering:
-        return
+    """The log may tell that this node was taken back under its new incarnation, or that this was
+    undone."""
     listed = r.log.config.incarnation(r.node)
-    if listed == r.incarnation:
-        r.vote_floor = 0
-        r.barrier = (0, 0)
-        finish(r)
-    elif listed is not None and listed > r.incarnation:
-        r.incarnation = listed + 1
-        r.hard_changed()
+    if listed is None:
+        return
+    if listed in (r.boot, r.incarnation):
+        if listed != r.incarnation or r.recovering:
+            r.incarnation = listed
+            finish(r)
+        return
+    r.incarnation = max(r.boot, listed + 1)
+    r.recovering = True
+    r.hard_changed()

@@ -271,13 +271,15 @@ def on_append(r: "Raft", m: Message) -> None:
         return
     last = r.log.merge(m.entries) if m.entries else m.index
     r.check_config()
+    r.verified = max(r.verified, last)
     r.commit_to(min(m.commit, last))
     r.reply(m, Kind.APPEND_REPLY, index=last)
 
 
 def on_heartbeat(r: "Raft", m: Message) -> None:
-    """The leader is there. Its commit is within what this node has acked."""
-    r.commit_to(min(m.commit, r.log.last))
+    """The leader is there. Its commit counts as far as the logs are known to be the same: this
+    node may have lost what it acked in another life."""
+    r.commit_to(min(m.commit, r.verified))
     r.reply(m, Kind.HEARTBEAT_REPLY, context=m.context, force=hibernation.agrees(r, m))
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.hub.raft import election
+from headwater.hub.raft import election, hibernation
 from headwater.hub.raft.errors import ChangeRefused, NotLeader
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.progress import Progress
@@ -34,6 +34,7 @@ def begin(r: "Raft", target: int) -> None:
         raise NotLeader(r.leader)
     if target == r.node or target not in r.log.config.voters:
         raise ChangeRefused(f"node {target} is no other voter")
+    hibernation.wake(r)
     r.transfer.target = target
     r.elapsed = 0
     caught_up(r, target, r.progress[target])

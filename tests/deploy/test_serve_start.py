@@ -81,7 +81,7 @@ def test_a_store_directory_on_a_read_only_file_system() -> None:
 
 def test_two_nodes_never_share_a_store(tmp_path: Path) -> None:
     with Server(Recipe("headwater", SERVE), tmp_path):
-        refused(run("-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(tmp_path)), "in use by process")
+        refused(run("-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(tmp_path)), "in use by")
 
 
 def test_tls_files_that_are_missing(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Subject matching against a naive reading of the rules."""
 
-from headwater.edge.subjects.tokens import covers, literal_subject, matches, overlap, valid_subject
 from hypothesis import given
 from hypothesis import strategies as st
+
+from headwater.edge.subjects.tokens import covers, literal_subject, matches, overlap, valid_subject
 
 TOKEN = st.sampled_from([b"a", b"b", b"foo", b"*", b">", b"a*", b">b"])
 SUBJECT = st.lists(TOKEN, min_size=1, max_size=5).map(b".".join)

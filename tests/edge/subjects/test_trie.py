@@ -1,10 +1,11 @@
 """The interest trie against a list of subscriptions, under random insertions and removals."""
 
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
 from headwater.edge.broker.core import Sink
 from headwater.edge.subjects.tokens import matches
 from headwater.edge.subjects.trie import Trie
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 PATTERN = st.lists(
     st.sampled_from([b"a", b"b", b"c", b"*"]), min_size=1, max_size=4

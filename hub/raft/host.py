@@ -1,0 +1,174 @@
+"""All groups of one node: they share ticks, batches of writes, and packets to other nodes.
+
+A group costs something only when it has something to do: `tick` visits those that are awake, and
+`ready` those that were touched. Between nodes that share sleeping groups one small ping per
+heartbeat stands for all of them; a node that goes silent wakes the groups it led.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headwater.hub.raft.errors import invariant
+from headwater.hub.raft.message import Message
+from headwater.hub.raft.options import Options
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Ready, Restored
+
+BATCHES_MAX = 64
+"""Batches under sync at a time; with more the disk is too slow and `can_batch` says so."""
+
+
+@dataclass(slots=True)
+class Packet:
+    """Everything for one node at one moment. Without messages it is a ping."""
+
+    sender: int
+    to: int
+    boot: int
+    messages: list[Message] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Batch:
+    """The work of all groups at one moment: write and sync it with one sync, then `Host.synced`."""
+
+    number: int
+    groups: list[tuple[Raft, Ready]] = field(default_factory=list)
+    packets: list[Packet] = field(default_factory=list)
+
+    @property
+    def writes(self) -> bool:
+        return any(ready.writes for _, ready in self.groups)
+
+
+class Host:
+    """Not thread-safe. `chance(n)` gives a number below n."""
+
+    def __init__(
+        self, node: int, boot: int, chance: Callable[[int], int], options: Options | None = None
+    ) -> None:
+        self.node = node
+        self.boot = boot
+        self.chance = chance
+        self.options = options or Options()
+        self.groups: dict[int, Raft] = {}
+        self.awake: dict[int, Raft] = {}
+        self._touched: dict[int, Raft] = {}
+        self._heard: dict[int, int] = {}
+        self._boots: dict[int, int] = {}
+        self._ticks = 0
+        self._number = 0
+        self._unsynced: deque[tuple[int, list[tuple[Raft, Ready]]]] = deque()
+        self._pings: list[Packet] = []
+
+    def add(self, group: int, restored: Restored) -> Raft:
+        """Start a group of this node."""
+        invariant(group not in self.groups, f"group {group} runs already")
+        raft = Raft(group, self.node, self.boot, restored, self.chance, self.options)
+        self.groups[group] = raft
+        self.touch(raft)
+        return raft
+
+    def drop(self, group: int) -> None:
+        """Stop a group here; its storage is the driver's business."""
+        self.groups.pop(group, None)
+        self.awake.pop(group, None)
+        self._touched.pop(group, None)
+
+    def touch(self, raft: Raft) -> None:
+        """Something was asked of the group (`propose`, `read`, a change): look at it in `ready`."""
+        if raft.group in self.groups:
+            self._touched[raft.group] = raft
+            self.awake[raft.group] = raft
+
+    def tick(self, now_ns: int = 0) -> None:
+        """One tick for every group that is awake."""
+        self._ticks += 1
+        for raft in list(self.awake.values()):
+            raft.tick(now_ns)
+            self._touched[raft.group] = raft
+            if raft.sleep.asleep or raft.removed:
+                del self.awake[raft.group]
+        if self._ticks % self.options.heartbeat_ticks == 0:
+            self._ping()
+            self._watch()
+
+    def _ping(self) -> None:
+        """A word to every node that shares a sleeping group with this one."""
+        for node in self._heard:
+            self._pings.append(Packet(self.node, node, self.boot))
+
+    def _watch(self) -> None:
+        """Wake what was led by a node that is silent."""
+        late = self._ticks - self.options.election_ticks
+        for node, heard in list(self._heard.items()):
+            if heard < late:
+                del self._heard[node]
+                self._wake_with(node)
+
+    def _wake_with(self, node: int) -> None:
+        for raft in self.groups.values():
+            sleeps = raft.sleep.asleep
+            if sleeps and (raft.leader == node or (raft.is_leader and node in raft.progress)):
+                raft.wake()
+                self.touch(raft)
+
+    def receive(self, packet: Packet) -> None:
+        """A packet of another node."""
+        known = self._boots.get(packet.sender, 0)
+        if packet.boot < known:
+            return
+        self._heard[packet.sender] = self._ticks
+        if packet.boot > known:
+            self._boots[packet.sender] = packet.boot
+            if known:
+                self._wake_with(packet.sender)
+        for m in packet.messages:
+            raft = self.groups.get(m.group)
+            if raft is not None:
+                raft.step(m)
+                self.touch(raft)
+
+    def can_batch(self) -> bool:
+        """Whether the disk keeps up."""
+        return len(self._unsynced) < BATCHES_MAX
+
+    def has_ready(self) -> bool:
+        """Whether `ready` would give anything to do."""
+        return bool(self._pings) or any(raft.has_ready() for raft in self._touched.values())
+
+    def ready(self) -> Batch:
+        """The work of every group that has some."""
+        self._number += 1
+        batch = Batch(self._number, packets=self._pings)
+        self._pings = []
+        messages: list[Message] = []
+        for raft in self._touched.values():
+            if raft.has_ready():
+                ready = raft.ready()
+                batch.groups.append((raft, ready))
+                messages += ready.messages
+        self._touched = {raft.group: raft for raft in self._touched.values() if raft.has_ready()}
+        batch.packets += self._pack(messages)
+        if batch.groups:
+            self._unsynced.append((batch.number, batch.groups))
+        return batch
+
+    def synced(self, number: int) -> list[Packet]:
+        """Batches up to `number` are durable. Returns what may be sent now."""
+        messages: list[Message] = []
+        while self._unsynced and self._unsynced[0][0] <= number:
+            for raft, ready in self._unsynced.popleft()[1]:
+                messages += raft.synced(ready.number)
+                self.touch(raft)
+        return self._pack(messages)
+
+    def _pack(self, messages: list[Message]) -> list[Packet]:
+        packets: dict[int, Packet] = {}
+        for m in messages:
+            packet = packets.get(m.to)
+            if packet is None:
+                packet = packets[m.to] = Packet(self.node, m.to, self.boot)
+            packet.messages.append(m)
+        return list(packets.values())
