@@ -34,6 +34,8 @@ COMPILED = (
     "edge/storage/compact.py",
     "spark/wire_reader.py",
     "edge/subjects/transform.py",
+    "edge/broker/mappings.py",
+    "edge/broker/imports.py",
     "edge/jetstream/usage.py",
     "edge/jetstream/headers.py",
     "edge/jetstream/dedupe.py",

@@ -16,6 +16,7 @@ from typing import Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
+from headwater.edge.broker.imports_shares import Shares
 from headwater.edge.broker.listener import Listener, ListenError
 from headwater.edge.broker.sessions import Sessions
 from headwater.edge.conf.options import Options, TLSOptions
@@ -66,6 +67,7 @@ class Node:
             self.services.append(SystemService())
         self._tls_context: Any = None
         self._stopped = asyncio.Event()
+        self.shares = Shares(self)
         self._make_accounts()
 
     # --- accounts ---
@@ -88,7 +90,7 @@ class Node:
         self.apply_account_limits()
 
     def apply_account_limits(self) -> None:
-        """Give accounts the limits of the options in force."""
+        """Give accounts the limits, mappings and imports of the options in force."""
         for name, configured in self.options.accounts.items():
             self.account(name).limits = {
                 "max_connections": configured.max_connections,
@@ -96,6 +98,7 @@ class Node:
                 "max_payload": configured.max_payload,
                 "max_leafnodes": configured.max_leafnodes,
             }
+        self.shares.refresh()
 
     def _serve_jetstream(self, account: Account) -> None:
         """Give an account its JetStream API, or the answer that it has none."""
@@ -103,7 +106,7 @@ class Node:
             return
         if self._has_jetstream(account.name):
             self.jetstream.enable(account)
-        else:
+        elif not self.shares.imports_service(account.name, "$JS.API.INFO"):
             self.jetstream.deny(account)
 
     def _has_jetstream(self, name: str) -> bool:
@@ -140,6 +143,7 @@ class Node:
 
         log.info("Starting JetStream")
         jetstream = NodeJetStream(self.kernel, self.options, self.account)
+        jetstream.server_name = self.server_name
         jetstream.open()
         self.jetstream = jetstream
         for account in list(self.accounts.values()):
@@ -273,7 +277,7 @@ class Node:
         for service in reversed(self._running):
             await service.stop()
         if self.jetstream is not None:
-            self.jetstream.close()
+            await self.jetstream.shutdown()
             self.kernel.turn()
         self.sessions.close_all()
         self.kernel.turn()

@@ -96,7 +96,7 @@ class Upstreams:
         kept = log_of(stream)
         if kept is None:
             return Cursor()
-        states = kept.states(bytes.fromhex(stream.incarnation))
+        states = kept.states(stream.store.incarnation.encode())
         value = states.get(STATE_PREFIX + name.encode(), (None, []))[0]
         if value is None:
             return Cursor()
@@ -115,7 +115,7 @@ class Upstreams:
             self._cursors = Cursors(kept)
             inflow.stream.kernel.enders.insert(0, self._cursors)
         inflow.cursors = self._cursors
-        inflow.owner = bytes.fromhex(inflow.stream.incarnation)
+        inflow.owner = inflow.stream.store.incarnation.encode()
         inflow.key = STATE_PREFIX + name.encode()
 
     def note_cursor(self, stream: Stream, name: str, sequence: int, identity: str) -> None:
@@ -132,7 +132,7 @@ class Upstreams:
         kept = log_of(stream)
         if kept is not None:
             kept.put_state(
-                bytes.fromhex(stream.incarnation),
+                stream.store.incarnation.encode(),
                 STATE_PREFIX + name.encode(),
                 msgspec.json.encode(Cursor(sequence, stream.store.last_seq, identity)),
             )

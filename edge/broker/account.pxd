@@ -6,6 +6,7 @@ cdef class Account:
     cdef public Kernel kernel
     cdef public Trie trie
     cdef dict cache                     # literal subject -> Match, at most CACHE_MAX entries
+    cdef dict prefixes                  # the same for subjects whose end is new every time
     cdef public unsigned long long generation   # grows with every change of interest
     cdef list watchers                  # objects told of interest that comes and goes
     cdef unsigned int doorkeeper[4096]
@@ -13,6 +14,7 @@ cdef class Account:
     cdef public object mappings         # subject mappings, None without
     cdef public dict limits
     cdef public Py_ssize_t connections
+    cdef Match match_prefix(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)
     cdef Match match(self, const unsigned char* subject, Py_ssize_t n)
     cdef Py_ssize_t route(self, Msg* m, Endpoint origin, Match match, tuple only) except -1
     cdef Py_ssize_t publish(self, Msg* m, Endpoint origin) except -1

@@ -12,7 +12,7 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
-from cython.cimports.headwater.edge.subjects.trie import Match, Trie
+from cython.cimports.headwater.edge.subjects.trie import Match, Trie, Walk
 from cython.cimports.libc.string import memcmp, memset
 
 # Literal subjects whose matches are remembered. Beyond this the whole cache starts anew: cheaper
@@ -35,9 +35,26 @@ def fingerprint(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def is_inbox(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
-    """Inboxes are used once each, so that remembering their matches would only cost memory."""
-    return n > 7 and memcmp(subject, cython.cast(cython.p_const_char, b"_INBOX."), 7) == 0
+def fixed_part(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes of a subject before the part that is new with every message; 0 when there is none.
+
+    Inboxes end in a token that is used once, and acknowledgements (`$JS.ACK.<stream>.<consumer>.`)
+    in numbers. Remembering the matches of such whole subjects would only cost memory.
+    """
+    i: cython.Py_ssize_t
+    dots: cython.int = 0
+    if n > 7 and memcmp(subject, cython.cast(cython.p_const_char, b"_INBOX."), 7) == 0:
+        i = n - 1
+        while subject[i] != 46:
+            i -= 1
+        return i
+    if n > 8 and memcmp(subject, cython.cast(cython.p_const_char, b"$JS.ACK."), 8) == 0:
+        for i in range(8, n):
+            if subject[i] == 46:
+                dots += 1
+                if dots == 2:
+                    return i
+    return 0
 
 
 @cython.cclass
@@ -49,6 +66,7 @@ class Account:
         self.kernel = kernel
         self.trie = Trie()
         self.cache = {}
+        self.prefixes = {}
         self.generation = 1
         self.watchers = []
         self.limits = {}
@@ -75,13 +93,15 @@ class Account:
     def forget(self, subject: bytes):
         """Drop the cached matches that a change of interest in `subject` makes untrue."""
         text: cython.p_const_uchar = subject
+        fixed: cython.Py_ssize_t = fixed_part(text, len(subject))
         self.generation += 1
-        if is_inbox(text, len(subject)):
-            return
-        if is_literal(text, len(subject)):
+        if fixed and is_literal(text, fixed) and subject[fixed:] != b".>":
+            self.prefixes.pop(subject[:fixed], None)
+        elif is_literal(text, len(subject)):
             self.cache.pop(subject, None)
         else:
             self.cache.clear()
+            self.prefixes.clear()
 
     def add_watcher(self, watcher: object) -> None:
         """Tell `watcher.interest_added(sink)` / `interest_removed(sink)` of every change."""
@@ -97,8 +117,9 @@ class Account:
         found: object
         result: Match
         seen: cython.uint
-        if is_inbox(subject, n):
-            return self.trie.match(subject, n)
+        fixed: cython.Py_ssize_t = fixed_part(subject, n)
+        if fixed:
+            return self.match_prefix(subject, n, fixed)
         key = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n)
         found = self.cache.get(key)
         if found is not None:
@@ -111,6 +132,26 @@ class Account:
             self.cache[key] = result
         else:
             self.doorkeeper[seen & DOORKEEPER_MASK] = seen
+        return result
+
+    @cython.cfunc
+    def match_prefix(
+        self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, fixed: cython.Py_ssize_t
+    ) -> Match:
+        """`match` of a subject whose end is new with every message."""
+        found: object
+        walk: Walk
+        result: Match
+        key = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), fixed)
+        found = self.prefixes.get(key)
+        if found is not None:
+            return found
+        walk = self.trie.walk(subject, n, fixed)
+        result = walk.result()
+        if not walk.varied:
+            if len(self.prefixes) >= CACHE_MAX:
+                self.prefixes.clear()
+            self.prefixes[key] = result
         return result
 
     @cython.ccall

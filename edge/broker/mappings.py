@@ -102,9 +102,8 @@ def build(source: str, destinations: list, cluster: str) -> Mapping:
     limits: list = []
     total: int = 0
     for item in sorted(chosen, key=by_weight):
-        to: str = tokenized(source) if item.subject == source else item.subject
         total += item.weight
-        transforms.append(transform(source, to))
+        transforms.append(transform(source, item.subject))
         limits.append(total)
     if left > 0 and not named:
         transforms.append(transform(source, tokenized(source)))

@@ -143,11 +143,18 @@ def _create(js: Any, request: ConsumerRequest, name: str, ctx: Any) -> Any:
         stream, config, limits(js), js.limits.max_consumers, request.action, request.pedantic
     )
     if config.sourcing and config.durable_name:
-        consumers.reset(consumer, 0)
+        durable = _all(durable, consumers.reset(consumer, 0)[1])
     if existing is None and consumer.paused_until:
         paused_event(consumer)
     # Told as it is before anything is delivered: mirrors and ordered consumers rely on it.
     return _created(js, consumer_info(consumer), durable, known, ctx.reply)
+
+
+async def _all(*waits: Awaitable[None] | None) -> None:
+    """Wait for everything that has to be durable."""
+    for wait in waits:
+        if wait is not None:
+            await wait
 
 
 def _upgrade(stream: Any, config: ConsumerConfig) -> str:

@@ -49,6 +49,7 @@ cdef class CommitLog:
     cdef Py_ssize_t high_water
     cdef public double retry_delay
     cdef public bint closed
+    cdef bint slow                      # retirement is far behind
     cdef bint blocked                   # retirement met a full device
     cdef bint watching
     cdef double interval                # seconds between syncs; 0: every batch

@@ -45,7 +45,8 @@ from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, 
 from headwater.edge.storage.log_files import LogFiles, LogHeader, Slot
 from headwater.edge.storage.states import Snapshot, StateTable
 
-# Segments that may wait to be retired before appends are refused.
+# Full segments' worth of records that may wait to be retired before appends are refused. What
+# counts is bytes: starts that follow each other quickly leave many segments that hold little.
 LIVE_MAX = cython.declare(cython.Py_ssize_t, 8)
 # Other records than messages may go on for longer, but not for ever.
 LIVE_LIMIT = cython.declare(cython.Py_ssize_t, 12)
@@ -161,6 +162,7 @@ class CommitLog:
         segment.previous_chain = previous_chain
         self.live.append(segment)
         self.active = segment
+        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes
         self.batch_start = 0
         return 0
 
@@ -190,7 +192,7 @@ class CommitLog:
         last: LogSegment = self.active
         if self.closed:
             raise StoreClosed("the log is closed")
-        if len(self.live) >= (LIVE_MAX if message else LIVE_LIMIT):
+        if self.backlog() >= (LIVE_MAX if message else LIVE_LIMIT) * self.segment_bytes:
             raise StoreFull("the device is too slow: too many log segments wait to be retired")
         try:
             slot = self.files.take(
@@ -331,7 +333,7 @@ class CommitLog:
         self.finish(at, length)
         if (
             self.written - self.settled > cython.cast(cython.ulonglong, self.high_water)
-            or len(self.live) >= LIVE_SLOW
+            or self.slow
         ):
             self.kernel.congested = self.gate
         return cython.cast(cython.ulonglong, at)
@@ -494,7 +496,7 @@ class CommitLog:
         if (
             self.gate.waiters
             and self.unsynced <= self.high_water // 2
-            and len(self.live) < LIVE_SLOW
+            and not self.slow
         ):
             self.open_gate()
         if self.waiters:
@@ -534,7 +536,16 @@ class CommitLog:
     @property
     def congested(self) -> bool:
         """Whether producers should wait."""
-        return self.unsynced > self.high_water or len(self.live) >= LIVE_SLOW
+        return self.unsynced > self.high_water or self.slow
+
+    def backlog(self) -> int:
+        """Bytes in segments that are not retired; one for a very large message counts as full."""
+        segment: LogSegment
+        total: cython.Py_ssize_t = 0
+        for item in self.live:
+            segment = item
+            total += min(segment.end, self.segment_bytes)
+        return total
 
     @cython.ccall
     def when_durable(self, lsn: cython.ulonglong, waiter: object):
@@ -604,6 +615,7 @@ class CommitLog:
         """Take the oldest segment out: nothing needs it any more. The caller recycles its file."""
         segment: LogSegment = self.live.pop(0)
         self.donor = segment
+        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes
         if self.gate.waiters and not self.congested:
             self.open_gate()
         return segment

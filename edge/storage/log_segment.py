@@ -8,7 +8,7 @@ import os
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.libc.stdlib import calloc, free
+from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memcpy
 
 
@@ -48,6 +48,13 @@ class LogSegment:
                 break
             self.fill(data, at)
             at += len(data)
+
+    def shrink(self) -> None:
+        """Give back the memory behind `end`; nothing points into the image yet."""
+        smaller: cython.p_void = realloc(self.image, max(self.end, 1))
+        if smaller != cython.NULL:
+            self.image = cython.cast(cython.p_uchar, smaller)
+            self.capacity = self.end
 
     def bytes_at(self, offset: cython.Py_ssize_t, length: cython.Py_ssize_t) -> bytes:
         """A copy of a part of the image."""

@@ -197,6 +197,7 @@ class LogRecovery:
         self.deleted = replay.deleted
         for segment, item in zip(path, surveys, strict=True):
             segment.end = item.end
+            segment.shrink()
             replay.gap_is_lost = replay.gap_is_lost or segment.number in self._after_gap
             replay.run(segment)
             if replay.orphans:

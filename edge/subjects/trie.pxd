@@ -16,9 +16,20 @@ cdef class Node:
     cdef dict queues
 
 @cython.final
+cdef class Walk:
+    cdef list plain
+    cdef dict queues
+    cdef const unsigned char* fixed
+    cdef bint varied
+    cdef collect(self, Node node)
+    cdef step(self, Node node, const unsigned char* subject, Py_ssize_t n)
+    cdef Match result(self)
+
+@cython.final
 cdef class Trie:
     cdef Node root
     cdef public Py_ssize_t size
+    cdef Walk walk(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)
     cdef Match match(self, const unsigned char* subject, Py_ssize_t n)
     cpdef insert(self, Sink sink)
     cpdef bint remove(self, Sink sink)

@@ -65,54 +65,71 @@ def empty(node: Node) -> cython.bint:
     )
 
 
-@cython.cfunc
-def collect(node: Node, plain: list, queues: dict):
-    """Add the sinks that end at `node` to what a walk has found."""
-    plain.extend(node.plain)
-    if node.queues:
-        for name, members in node.queues.items():
-            found = queues.get(name)
-            if found is None:
-                queues[name] = list(members)
-            else:
-                found.extend(members)
+@cython.cclass
+class Walk:
+    """One search: what it has found so far.
 
+    `fixed` is where the part of the subject ends that a remembered match would share; `varied` is
+    set when interest depends on what stands after it.
+    """
 
-@cython.cfunc
-def walk(
-    node: Node,
-    subject: cython.p_const_uchar,
-    n: cython.Py_ssize_t,
-    plain: list,
-    queues: dict,
-):
-    """Collect all sinks below `node` that match the remaining `n` bytes of a subject."""
-    at: cython.p_const_uchar
-    length: cython.Py_ssize_t
-    child: Node
-    while True:
-        if node.tail is not None:
-            collect(node.tail, plain, queues)
-        at = cython.cast(cython.p_const_uchar, memchr(subject, DOT, n))
-        length = n if at == cython.NULL else at - subject
-        if node.star is not None and length > 0:
+    def __cinit__(self):
+        self.plain = []
+        self.queues = None
+        self.varied = False
+
+    @cython.cfunc
+    def collect(self, node: Node):
+        """Add the sinks that end at `node`."""
+        self.plain.extend(node.plain)
+        if node.queues:
+            if self.queues is None:
+                self.queues = {}
+            for name, members in node.queues.items():
+                found = self.queues.get(name)
+                if found is None:
+                    self.queues[name] = list(members)
+                else:
+                    found.extend(members)
+
+    @cython.cfunc
+    def step(self, node: Node, subject: cython.p_const_uchar, n: cython.Py_ssize_t):
+        """Collect all sinks below `node` that match the remaining `n` bytes of a subject."""
+        at: cython.p_const_uchar
+        length: cython.Py_ssize_t
+        child: Node
+        while True:
+            if node.tail is not None:
+                self.collect(node.tail)
+            at = cython.cast(cython.p_const_uchar, memchr(subject, DOT, n))
+            length = n if at == cython.NULL else at - subject
+            if subject > self.fixed and (node.children or (length < n and node.star is not None)):
+                self.varied = True
+            if node.star is not None and length > 0:
+                if length == n:
+                    self.collect(node.star)
+                else:
+                    self.step(node.star, subject + length + 1, n - length - 1)
+            if not node.children:
+                return
+            child = node.children.get(
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), length)
+            )
+            if child is None:
+                return
             if length == n:
-                collect(node.star, plain, queues)
-            else:
-                walk(node.star, subject + length + 1, n - length - 1, plain, queues)
-        if not node.children:
-            return
-        child = node.children.get(
-            PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), length)
-        )
-        if child is None:
-            return
-        if length == n:
-            collect(child, plain, queues)
-            return
-        node = child
-        subject += length + 1
-        n -= length + 1
+                self.collect(child)
+                return
+            node = child
+            subject += length + 1
+            n -= length + 1
+
+    @cython.cfunc
+    def result(self) -> Match:
+        """The match found."""
+        if self.queues is None:
+            return Match(tuple(self.plain), ())
+        return Match(tuple(self.plain), tuple([tuple(group) for group in self.queues.values()]))
 
 
 @cython.cclass
@@ -125,12 +142,22 @@ class Trie:
 
     @cython.cfunc
     def match(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
-        """The sinks that want a literal subject of `n` bytes (n > 0)."""
-        plain: list = []
-        queues: dict = {}
+        """The sinks that want a literal subject of `n` bytes."""
+        walk: Walk = Walk()
+        walk.fixed = subject + n
         if n > 0:
-            walk(self.root, subject, n, plain, queues)
-        return Match(tuple(plain), tuple([tuple(q) for q in queues.values()]))
+            walk.step(self.root, subject, n)
+        return walk.result()
+
+    @cython.cfunc
+    def walk(
+        self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, fixed: cython.Py_ssize_t
+    ) -> Walk:
+        """`match` that also tells whether only the first `fixed` bytes mattered."""
+        walk: Walk = Walk()
+        walk.fixed = subject + fixed
+        walk.step(self.root, subject, n)
+        return walk
 
     def find(self, subject: bytes) -> tuple:
         """`match` for interpreted callers: (plain sinks, queue groups)."""

@@ -51,7 +51,7 @@ class Config:
         return incarnation <= self.removed.get(node, -1)
 
     def with_learner(self, node: int, incarnation: int, returning: bool) -> "Config":
-        """`node` as a learner, in this life. A voter of an earlier life is taken back to learner."""
+        """`node` as a learner, in this life. A voter of an earlier life becomes one too."""
         if self.fenced(node, incarnation):
             raise ChangeRefused(f"incarnation {incarnation} of node {node} was removed")
         if self.incarnation(node) == incarnation and node in self.voters:

@@ -1,4 +1,7 @@
-"""Who leads: pre-vote, vote, and when to leave a leader alone (§5.2, §5.4.1; thesis §9.6, §6.4.1)."""
+"""Who leads: pre-vote, vote, and when to leave a leader alone.
+
+Sections 5.2 and 5.4.1 of the paper; 6.4.1 and 9.6 of the thesis.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -26,7 +26,7 @@ class ReadsFull(RaftError):
 
 
 class InvariantBroken(RaftError):
-    """The machine is in a state that must not exist. The group stops; nothing is repaired blindly."""
+    """A state that must not exist. The group stops; nothing is repaired blindly."""
 
 
 def invariant(condition: bool, text: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.hub.raft import reads, replication
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.message import Message
 from headwater.hub.raft.progress import Progress, State
 
 if TYPE_CHECKING:

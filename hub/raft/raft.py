@@ -167,7 +167,7 @@ class Raft:
         return self.term, first
 
     def uncommitted_bytes(self) -> int:
-        """Bytes that wait for a quorum. Exact while it is small, an upper bound when it is great."""
+        """Bytes that wait for a quorum; 0 as long as the whole log is below the limit."""
         if self.log.bytes <= self.options.uncommitted_bytes_max:
             return 0
         return bytes_of(self.log.entries[self.log.committed - self.log.base_index :])

@@ -24,7 +24,7 @@ class FileMachine(StoreMachine):
         return self.harness.create()
 
     def settle_store(self) -> None:
-        self.harness.turn()
+        self.harness.breathe()
 
     def size_of(self, row: tuple[bytes, bytes, bytes]) -> int:
         return sum(map(len, row)) + 30 + (4 if row[1] else 0)

@@ -47,7 +47,7 @@ def test_foreign_files_are_refused(harness: Harness) -> None:
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     harness = Harness(tmp_path / "file")
-    with pytest.raises(StoreError, match="cannot use"):
+    with pytest.raises(StoreError, match="could not create"):
         harness.open()
     harness.node = None
     harness.end()

@@ -1,0 +1,68 @@
+"""Who asks: the JSON of the `Nats-Request-Info` header of requests that cross accounts."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.broker.core import Endpoint
+from headwater.edge.system_info import client_info
+
+if TYPE_CHECKING:
+    from headwater.edge.broker.account import Account
+    from headwater.edge.node import Node
+
+_CLIENT = 0
+_LEAF = 1
+_ORDER = (
+    "start", "host", "id", "acc", "svc", "user", "name", "lang", "ver", "rtt", "server",
+    "cluster", "alts", "stop", "jwt", "issuer_key", "name_tag", "tags", "kind", "client_type",
+    "client_id", "nonce", "reply",
+)
+
+
+class RequestInfo:
+    """Describes the origin of requests; the `describe` of a node's `Crossing`."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+
+    def __call__(
+        self, origin: Endpoint | None, account: "Account", share: bool, via: bytes
+    ) -> bytes:
+        """Account and round trip time, and everything else with `share`.
+
+        A request that comes from an earlier crossing keeps that description, `via`, and tells by
+        which account it came on.
+        """
+        fields = _decoded(via)
+        if fields and (origin is None or origin.kind != _LEAF):
+            fields["svc"] = account.name
+        else:
+            fields = self._fields(origin, account, share)
+        ordered = {name: fields[name] for name in _ORDER if fields.get(name)}
+        return msgspec.json.encode(ordered)
+
+    def _fields(
+        self, origin: Endpoint | None, account: "Account", share: bool
+    ) -> dict[str, Any]:
+        fields: dict[str, Any] = {"acc": account.name}
+        if origin is not None and origin.kind == _CLIENT:
+            if share:
+                fields = client_info(self.node, origin)
+            rtt = self.node.sessions.detail(origin).get("rtt_ns", 0)
+            fields["rtt"] = rtt
+        elif share and origin is not None:
+            fields["kind"] = "Leafnode"
+            fields["id"] = origin.cid
+        if share:
+            fields["server"] = self.node.server_name
+            fields["cluster"] = self.node.facts.cluster
+        return fields
+
+
+def _decoded(text: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text) if text else {}
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,76 @@
+"""What the accounts of a node share, kept in force through changes of the configuration."""
+
+from typing import TYPE_CHECKING
+
+from headwater.edge.broker.imports_plan import (
+    Plan,
+    local_subject,
+    pattern_of,
+    plan_of_claims,
+    plan_of_options,
+)
+from headwater.security.subjects import matches
+
+if TYPE_CHECKING:
+    from headwater.edge.broker.imports import Crossing
+    from headwater.edge.broker.imports_setup import Setup
+    from headwater.edge.node import Node
+
+
+class Shares:
+    """Mappings, imports and exports of all accounts of a node."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._plan: Plan = {}
+        self._crossing: Crossing | None = None
+        self._setup: Setup | None = None
+
+    def refresh(self) -> None:
+        """Bring the options and account tokens of the node into force.
+
+        Raises TransformError for subjects that do not fit together; then nothing has changed.
+        """
+        node = self._node
+        if node.options.operator.enabled():
+            resolver = node.authenticator.resolver
+            plan = plan_of_claims(resolver, node.authenticator.trusted_keys)
+        else:
+            plan = plan_of_options(node.options)
+        plan = {name: shares for name, shares in plan.items() if shares != type(shares)()}
+        if plan != self._plan:
+            self._apply(plan)
+
+    def _apply(self, plan: Plan) -> None:
+        # Compiled code that a node whose accounts share nothing need not load.
+        from headwater.edge.broker.imports import Crossing
+        from headwater.edge.broker.imports_info import RequestInfo
+        from headwater.edge.broker.imports_setup import Setup
+
+        if self._crossing is None:
+            self._crossing = Crossing(self._node.kernel, RequestInfo(self._node))
+        fresh = Setup(self._node, self._crossing, plan)
+        if self._setup is not None:
+            self._setup.stop()
+        self._plan = plan
+        self._setup = fresh
+        fresh.start()
+
+    def imports_service(self, name: str, subject: str) -> bool:
+        """Whether requests of an account on a literal subject go to another account."""
+        shares = self._plan.get(name)
+        tokens = subject.split(".")
+        return shares is not None and any(
+            entry.kind == "service"
+            and matches(pattern_of(local_subject(entry)).split("."), tokens)
+            for entry in shares.imports
+        )
+
+    def stop(self) -> None:
+        """End: nothing crosses any more."""
+        if self._setup is not None:
+            self._setup.stop()
+            self._setup = None
+        if self._crossing is not None:
+            self._crossing.stop()
+        self._plan = {}

@@ -1,0 +1,139 @@
+"""Time, disk, network and chance, as small ports: what a pure core may be given.
+
+The in-memory twins in `headwater.edge.twins` behave like the worst machine you can own.
+"""
+
+import errno
+import os
+import random
+import time
+from pathlib import Path
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Nanoseconds."""
+
+    def wall_ns(self) -> int:
+        """Since the Unix epoch; may jump either way."""
+
+    def monotonic_ns(self) -> int:
+        """Since any moment; goes on while the machine is suspended."""
+
+
+class Random(Protocol):
+    """Chance."""
+
+    def below(self, n: int) -> int:
+        """A number from 0 to n - 1."""
+
+
+class Disk(Protocol):
+    """One flat directory. Every method raises OSError as the operating system does."""
+
+    def names(self) -> list[str]:
+        """Files that are there, sorted."""
+
+    def read(self, name: str) -> bytes:
+        """The whole file."""
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        """Write at a place; makes the file when it is not there. Not durable before `sync`."""
+
+    def sync(self, name: str) -> None:
+        """Make the content of a file durable. After an error nothing about it is certain."""
+
+    def sync_names(self) -> None:
+        """Make creations, renames and removals durable."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` by `old`."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+
+class Net(Protocol):
+    """Packets between nodes: they may be lost, late, doubled and out of order."""
+
+    def send(self, sender: int, to: int, packet: object) -> None:
+        """Never waits and never fails."""
+
+
+class SystemClock:
+    """The machine's."""
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class SystemRandom:
+    """The operating system's."""
+
+    def __init__(self) -> None:
+        self._source = random.SystemRandom()
+
+    def below(self, n: int) -> int:
+        return self._source.randrange(n)
+
+
+class SystemDisk:
+    """A directory. Files stay open, so that a sync speaks of the very writes that were made."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._open: dict[str, int] = {}
+
+    def _fd(self, name: str) -> int:
+        fd = self._open.get(name)
+        if fd is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            fd = self._open[name] = os.open(self.directory / name, flags, 0o600)
+        return fd
+
+    def _forget(self, name: str) -> None:
+        fd = self._open.pop(name, None)
+        if fd is not None:
+            os.close(fd)
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in self.directory.iterdir() if entry.is_file())
+
+    def read(self, name: str) -> bytes:
+        return (self.directory / name).read_bytes()
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd(name), view, offset)
+            if not written:
+                raise OSError(errno.EIO, "nothing was written", name)
+            offset += written
+            view = view[written:]
+
+    def sync(self, name: str) -> None:
+        os.fdatasync(self._fd(name))
+
+    def sync_names(self) -> None:
+        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: str, new: str) -> None:
+        self._forget(new)
+        self._forget(old)
+        (self.directory / old).rename(self.directory / new)
+
+    def remove(self, name: str) -> None:
+        self._forget(name)
+        (self.directory / name).unlink()
+
+    def close(self) -> None:
+        """Close every file."""
+        for name in list(self._open):
+            self._forget(name)

@@ -1,0 +1,1 @@
+"""What the groups of a node keep on disk: one log for all, hard state in slots, snapshots."""

@@ -1,0 +1,146 @@
+"""What a start finds in the files of the log.
+
+A tail is torn only behind the last footer of the newest file. Anything else that does not verify
+is damage: the rest is kept, and the node knows that something may be missing.
+"""
+
+from dataclasses import dataclass, field
+
+from headwater.edge.ports import Disk
+from headwater.hub.journal.record import ALIGN, Record, RecordKind, decode_record
+from headwater.hub.raft.codec import decode_entries
+from headwater.hub.raft.entry import Entry
+
+PREFIX = "raft-"
+SUFFIX = ".log"
+
+
+def segment_name(number: int) -> str:
+    """File of a segment."""
+    return f"{PREFIX}{number:08d}{SUFFIX}"
+
+
+def segment_numbers(disk: Disk) -> list[int]:
+    """Segments that are there, oldest first."""
+    names = (name for name in disk.names() if name.startswith(PREFIX) and name.endswith(SUFFIX))
+    return sorted(int(name[len(PREFIX) : -len(SUFFIX)]) for name in names)
+
+
+@dataclass
+class GroupScan:
+    """Entries of a group, by index; there may be holes. `bases` are snapshots it began behind."""
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    bases: dict[int, int] = field(default_factory=dict)
+
+    def put(self, entries: list[Entry]) -> None:
+        """A run takes the place of everything from its first index on."""
+        first = entries[0].index
+        for index in [index for index in self.entries if index >= first]:
+            del self.entries[index]
+        self.entries.update((entry.index, entry) for entry in entries)
+
+    def rebase(self, index: int, term: int) -> None:
+        """The log begins anew."""
+        self.entries.clear()
+        self.bases = {index: term}
+
+    def behind(self, index: int, term: int) -> list[Entry]:
+        """Entries that surely follow a snapshot: the log knew its last one, in that term."""
+        known = self.entries.get(index)
+        if (known.term if known else self.bases.get(index)) != term and index:
+            return []
+        found = []
+        while (entry := self.entries.get(index + 1)) is not None:
+            found.append(entry)
+            index += 1
+        return found
+
+
+@dataclass
+class Scan:
+    """The whole log."""
+
+    groups: dict[int, GroupScan] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    tops: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Segment -> group -> greatest index it says something about."""
+    last: int = 0
+    end: int = 0
+    """Where the newest segment's last good batch ended."""
+
+
+def scan(disk: Disk) -> Scan:
+    """Read every segment. Raises OSError."""
+    result = Scan()
+    numbers = segment_numbers(disk)
+    contents = {number: disk.read(segment_name(number)) for number in numbers}
+    ends = _ends(contents, result)
+    for before, number in zip([0, *numbers], numbers, strict=False):
+        if before and number != before + 1:
+            result.problems.append(f"segments between {before} and {number} are missing")
+        newest = number == numbers[-1]
+        _read(contents[number], number, ends.get(number), newest, result)
+    return result
+
+
+def _ends(contents: dict[int, bytes], result: Scan) -> dict[int, int]:
+    """Where each segment ended, as its successor says."""
+    ends = {}
+    for number, data in contents.items():
+        head = decode_record(data, 0, number)
+        if head is not None and head.kind == RecordKind.SEGMENT:
+            ends[head.a] = head.b
+        elif number != max(contents) or data.strip(b"\0"):
+            result.problems.append(f"segment {number} has no beginning")
+    return ends
+
+
+def _read(data: bytes, number: int, end: int | None, newest: bool, result: Scan) -> None:
+    """One segment, batch by batch."""
+    limit = len(data) if end is None else end
+    if limit > len(data):
+        result.problems.append(f"segment {number} ends before {limit}")
+        limit = len(data)
+    batch: list[Record] = []
+    good_end = at = 0
+    skipped = False
+    while at < limit:
+        record = decode_record(data, at, number)
+        if record is None or record.end > limit:
+            skipped = True
+            at += ALIGN
+            continue
+        at = record.end
+        if record.kind != RecordKind.FOOTER:
+            batch.append(record)
+            continue
+        if skipped or record.a != (batch[0].offset if batch else record.offset):
+            result.problems.append(f"segment {number}: damage before {record.offset}")
+        skipped = False
+        _apply(batch, number, result)
+        batch = []
+        good_end = at
+    if not newest and (batch or skipped):
+        result.problems.append(f"segment {number}: damage at its end")
+        _apply(batch, number, result)
+    result.last = number
+    result.end = good_end
+
+
+def _apply(batch: list[Record], number: int, result: Scan) -> None:
+    tops = result.tops.setdefault(number, {})
+    for record in batch:
+        if record.kind == RecordKind.SEGMENT:
+            continue
+        group = result.groups.setdefault(record.group, GroupScan())
+        if record.body is None:
+            result.problems.append(f"segment {number}: record at {record.offset} is damaged")
+        elif record.kind == RecordKind.BASE:
+            group.rebase(record.a, record.b)
+        elif record.kind == RecordKind.ENTRIES:
+            try:
+                group.put(decode_entries(record.body))
+            except (ValueError, IndexError):
+                result.problems.append(f"segment {number}: entries at {record.offset} are bad")
+        tops[record.group] = max(tops.get(record.group, 0), record.a)

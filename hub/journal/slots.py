@@ -1,0 +1,109 @@
+"""Hard state: two checksummed slots for each group, written in turn.
+
+    u64 generation  u64 group  u16 length  content  u32 crc over all before
+
+A slot has a sector of its own, so that no torn write hurts both.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from headwater.edge.ports import Disk
+from headwater.edge.storage.crc import checksum
+from headwater.hub.raft.hard_state import HardState, decode_hard_state
+
+NAME = "raft.hard"
+SLOT_BYTES = 512
+HEAD = struct.Struct("<QQH")
+CRC = struct.Struct("<I")
+GROUPS_MAX = 1 << 16
+"""Groups of one node: 64 MiB of slots."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a group's slots are, and which generation was written last."""
+
+    number: int
+    generation: int = 0
+
+
+def encode_slot(generation: int, group: int, hard: HardState) -> bytes:
+    """One slot."""
+    content = hard.encode()
+    whole = HEAD.pack(generation, group, len(content)) + content
+    return (whole + CRC.pack(int(checksum(whole)))).ljust(SLOT_BYTES, b"\0")
+
+
+def decode_slot(data: bytes) -> tuple[int, int, HardState] | None:
+    """Generation, group and content; None when the slot is not good."""
+    if len(data) < HEAD.size:
+        return None
+    generation, group, length = HEAD.unpack_from(data)
+    whole = data[: HEAD.size + length]
+    tail = data[HEAD.size + length : HEAD.size + length + CRC.size]
+    if not generation or len(tail) < CRC.size or CRC.unpack(tail)[0] != int(checksum(whole)):
+        return None
+    try:
+        return generation, group, decode_hard_state(whole[HEAD.size :])
+    except ValueError:
+        return None
+
+
+class SlotFile:
+    """All slots of a node. `suspect` tells that a slot was there and is not good: then the good one
+    beside it may be the older one."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.places: dict[int, Place] = {}
+        self.found: dict[int, HardState] = {}
+        self.suspect = False
+        self._next = 0
+        self._free: list[int] = []
+        self._load()
+
+    def _load(self) -> None:
+        data = self.disk.read(NAME) if NAME in self.disk.names() else b""
+        pairs = -(-len(data) // (2 * SLOT_BYTES))
+        for number in range(pairs):
+            at = 2 * number * SLOT_BYTES
+            raw = [data[at + i * SLOT_BYTES : at + (i + 1) * SLOT_BYTES] for i in (0, 1)]
+            good = [slot for slot in map(decode_slot, raw) if slot is not None]
+            self.suspect |= len(good) < sum(1 for each in raw if each.strip(b"\0"))
+            self.suspect |= len({slot[1] for slot in good}) > 1
+            if good:
+                generation, group, hard = max(good, key=lambda slot: slot[0])
+                self.places[group] = Place(number, generation)
+                self.found[group] = hard
+            elif not any(each.strip(b"\0") for each in raw):
+                self._free.append(number)
+        self._next = pairs
+
+    def write(self, group: int, hard: HardState) -> None:
+        """Write the older slot of a group; durable after `sync`. Raises OSError."""
+        place = self.places.get(group)
+        if place is None:
+            place = self.places[group] = Place(self._take())
+        place.generation += 1
+        offset = (2 * place.number + place.generation % 2) * SLOT_BYTES
+        self.disk.write(NAME, offset, encode_slot(place.generation, group, hard))
+
+    def _take(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if self._next >= GROUPS_MAX:
+            raise OSError(f"more than {GROUPS_MAX} groups")
+        self._next += 1
+        return self._next - 1
+
+    def erase(self, group: int) -> None:
+        """A group is gone; its slots are free when this is synced."""
+        place = self.places.pop(group, None)
+        self.found.pop(group, None)
+        if place is not None:
+            self.disk.write(NAME, 2 * place.number * SLOT_BYTES, bytes(2 * SLOT_BYTES))
+            self._free.append(place.number)
+
+    def sync(self) -> None:
+        self.disk.sync(NAME)

@@ -1,0 +1,140 @@
+"""Entries, messages and packets as bytes. Data of entries is copied whole and never looked at.
+
+All numbers are little endian. A packet says its version first; a node refuses one it does not know.
+"""
+
+import struct
+from collections.abc import Sequence
+from itertools import count
+
+from headwater.hub.raft.config import decode_config
+from headwater.hub.raft.entry import Entry, data_of
+from headwater.hub.raft.host import Packet
+from headwater.hub.raft.message import Kind, Message
+
+VERSION = 1
+PACKET = struct.Struct("<BQQQI")
+ENTRIES = struct.Struct("<QI")
+ENTRY = struct.Struct("<QBI")
+MESSAGE = struct.Struct("<BBQQQQQQQQQQQQIIIHI")
+REJECT = 1
+FORCE = 2
+CONFIG = 4
+
+
+def encode_entries(entries: Sequence[Entry]) -> bytes:
+    """A run of entries: first index, heads, then their data end to end."""
+    first = entries[0].index if entries else 0
+    heads = [ENTRY.pack(entry[0], entry[2], len(entry[3])) for entry in entries]
+    return b"".join([ENTRIES.pack(first, len(heads)), *heads, *map(data_of, entries)])
+
+
+def decode_entries(data: bytes) -> list[Entry]:
+    """What `encode_entries` made. Raises ValueError when it is something else."""
+    try:
+        first, size = ENTRIES.unpack_from(data)
+        start = ENTRIES.size
+        at = start + size * ENTRY.size
+        entries = []
+        for index, position in zip(count(first), range(start, at, ENTRY.size), strict=False):
+            term, kind, length = ENTRY.unpack_from(data, position)
+            entries.append(Entry(term, index, kind, data[at : at + length]))
+            at += length
+    except struct.error as error:
+        raise ValueError(f"no entries: {error}") from error
+    if at != len(data):
+        raise ValueError("no entries: wrong length")
+    return entries
+
+
+def encode_message(m: Message) -> bytes:
+    """One message, without sender and receiver: the packet says those."""
+    entries = encode_entries(m.entries) if m.entries else b""
+    config = m.config.encode() if m.config is not None else b""
+    flags = REJECT * m.reject | FORCE * m.force | CONFIG * (m.config is not None)
+    head = MESSAGE.pack(
+        m.kind,
+        flags,
+        m.group,
+        m.term,
+        m.incarnation,
+        m.boot,
+        m.to_boot,
+        m.index,
+        m.log_term,
+        m.commit,
+        m.hint,
+        m.context,
+        m.offset,
+        m.size,
+        m.digest,
+        len(entries),
+        len(config),
+        0,
+        len(m.part),
+    )
+    return b"".join((head, entries, config, m.part))
+
+
+def decode_message(data: bytes, at: int, sender: int, to: int) -> tuple[Message, int]:
+    """A message at `at`, and where the next begins. Raises ValueError."""
+    try:
+        kind, flags, *numbers, entries, config, _, part = MESSAGE.unpack_from(data, at)
+    except struct.error as error:
+        raise ValueError(f"no message: {error}") from error
+    group, term, incarnation, boot, to_boot, index, log_term, commit, hint, *rest = numbers
+    context, offset, size, digest = rest
+    a = at + MESSAGE.size
+    b = a + entries
+    c = b + config
+    end = c + part
+    if end > len(data):
+        raise ValueError("no message: it is cut off")
+    m = Message(
+        Kind(kind),
+        sender,
+        to,
+        group,
+        term,
+        incarnation,
+        boot,
+        to_boot,
+        index,
+        log_term,
+        commit,
+        decode_entries(data[a:b]) if entries else [],
+        bool(flags & REJECT),
+        hint,
+        context,
+        bool(flags & FORCE),
+        offset,
+        size,
+        digest,
+        data[c:end],
+        decode_config(data[b:c]) if flags & CONFIG else None,
+    )
+    return m, end
+
+
+def encode_packet(packet: Packet) -> bytes:
+    """Everything for one node."""
+    head = PACKET.pack(VERSION, packet.sender, packet.to, packet.boot, len(packet.messages))
+    return b"".join([head, *map(encode_message, packet.messages)])
+
+
+def decode_packet(data: bytes) -> Packet:
+    """What `encode_packet` made. Raises ValueError when it is something else."""
+    try:
+        version, sender, to, boot, size = PACKET.unpack_from(data)
+    except struct.error as error:
+        raise ValueError(f"no packet: {error}") from error
+    if version != VERSION:
+        raise ValueError(f"packets of version {version} are not known")
+    packet = Packet(sender, to, boot)
+    at = PACKET.size
+    for _ in range(size):
+        m, at = decode_message(data, at, sender, to)
+        packet.messages.append(m)
+    if at != len(data):
+        raise ValueError("no packet: wrong length")
+    return packet
