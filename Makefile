@@ -19,7 +19,7 @@ install: $(STAMP)  ## Make the virtual environment and compile
 
 ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of them
 	@mkdir -p build
-	@HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace -j 2
+	@HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace
 	@$(BIN)/python -m compileall -q $(FOLDERS)
 
 demo: $(STAMP) ext  ## A fleet on this machine: outage, crash, recovery, analytics

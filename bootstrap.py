@@ -70,7 +70,8 @@ def install(folder, extras):
     pinned = ["-c", os.path.join(ROOT, "constraints.txt")]
     subprocess.check_call(pip + pinned + ["pip", "setuptools", "wheel", "Cython"])
     target = ROOT + ("[%s]" % extras if extras else "")
-    subprocess.check_call(pip + pinned + ["--no-build-isolation", "-e", target])
+    quiet = dict(os.environ, PYTHONWARNINGS="ignore")
+    subprocess.check_call(pip + pinned + ["--no-build-isolation", "-e", target], env=quiet)
 
 
 def main():

@@ -51,6 +51,7 @@ setup(
             "initializedcheck": False,
         },
         quiet=True,
-        nthreads=0,
+        nthreads=os.cpu_count() or 1,
     ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

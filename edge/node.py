@@ -280,6 +280,7 @@ class Node:
             await self.jetstream.shutdown()
             self.kernel.turn()
         self.sessions.close_all()
+        self.shares.stop()
         self.kernel.turn()
         for path in [self.options.pid_file, self.options.ports_file_dir and self._ports_file()]:
             if path:

@@ -290,7 +290,7 @@ class ServiceImport(Sink):
         exporter: Account,
         export: ServiceExport,
         fixed: bytes | None,
-        rewrite: Transform,
+        rewrite: Transform | None,
         share: bool,
     ):
         Sink.__init__(self, local)
@@ -420,7 +420,12 @@ class StreamImport:
     same: cython.bint
 
     def __init__(
-        self, exporter: Account, remote: bytes, local: bytes, forward: Transform, back: Transform
+        self,
+        exporter: Account,
+        remote: bytes,
+        local: bytes,
+        forward: Transform | None,
+        back: Transform | None,
     ):
         self.exporter = exporter
         self.remote = remote
