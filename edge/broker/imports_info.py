@@ -49,6 +49,8 @@ class RequestInfo:
         if origin is not None and origin.kind == _CLIENT:
             if share:
                 fields = client_info(self.node, origin)
+                fields["name_tag"] = origin.identity.name
+                fields["jwt"] = origin.options.get("jwt")
             rtt = self.node.sessions.detail(origin).get("rtt_ns", 0)
             fields["rtt"] = rtt
         elif share and origin is not None:

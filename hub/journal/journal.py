@@ -31,6 +31,8 @@ CLEAN_MARK = struct.Struct("<QQQI")
 SNAPSHOT_HEAD = struct.Struct("<4sQQQII")
 SNAPSHOT_MAGIC = b"HWSN"
 BOOT_GROUP = 0
+GONE = 1 << 63
+"""What is known of a group that is not here: everything may go."""
 
 
 @dataclass
@@ -89,7 +91,7 @@ class Journal:
         """Group -> index of its newest snapshot."""
         self._snapshots: dict[int, str] = {}
         snapshots = self._load_snapshots()
-        for group in {*self.slots.found, *found.groups, *snapshots} - {BOOT_GROUP}:
+        for group in {*self.slots.found, *snapshots} - {BOOT_GROUP}:
             self.start.groups[group] = self._restored(group, found, snapshots)
         self._begin_segment(found.last + 1, found.last, found.end)
         self.slots.write(BOOT_GROUP, HardState(term=self.boot))
@@ -220,7 +222,7 @@ class Journal:
         for number in segment_numbers(self.disk):
             tops = self.tops.get(number, {})
             if number == self.number or any(
-                top >= self.bases.get(group, 0) for group, top in tops.items()
+                top >= self.bases.get(group, GONE) for group, top in tops.items()
             ):
                 break
             self.disk.remove(segment_name(number))
@@ -233,7 +235,7 @@ class Journal:
         name = self._snapshots.pop(group, None)
         if name is not None:
             self.disk.remove(name)
-        self.bases[group] = 1 << 63
+        self.bases.pop(group, None)
         self.slots.erase(group)
         self.dirty.add(HARD_NAME)
 

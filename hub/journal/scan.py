@@ -48,7 +48,7 @@ class GroupScan:
     def behind(self, index: int, term: int) -> list[Entry]:
         """Entries that surely follow a snapshot: the log knew its last one, in that term."""
         known = self.entries.get(index)
-        if (known.term if known else self.bases.get(index)) != term and index:
+        if (known.term if known else self.bases.get(index)) != term:
             return []
         found = []
         while (entry := self.entries.get(index + 1)) is not None:

@@ -22,7 +22,7 @@ class Entry(NamedTuple):
     """`term` and `index` name it for good; `data` travels untouched from proposal to apply."""
 
     term: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     kind: int
     data: bytes
 
@@ -37,7 +37,7 @@ ENTRY_OVERHEAD_BYTES = 24
 def make_entries(term: int, first: int, datas: Sequence[bytes]) -> list[Entry]:
     """Normal entries from index `first`, made at the speed of C: this is the hot path."""
     fields = zip(repeat(term), count(first), repeat(int(EntryKind.NORMAL)), datas, strict=False)
-    return list(map(tuple.__new__, repeat(Entry), fields))  # type: ignore[arg-type]
+    return list(map(tuple.__new__, repeat(Entry), fields))
 
 
 def bytes_of(entries: Iterable[Entry]) -> int:

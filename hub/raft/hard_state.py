@@ -45,4 +45,4 @@ def decode_hard_state(data: bytes) -> HardState:
         *numbers, removed = FIELDS.unpack(data)
     except struct.error as error:
         raise ValueError(f"no hard state: {error}") from error
-    return HardState(*numbers, removed=bool(removed))
+    return HardState(*numbers[:7], bool(removed))

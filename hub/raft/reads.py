@@ -33,7 +33,7 @@ class Pending(NamedTuple):
     """A read that waits for round `round`."""
 
     round: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     context: int
     origin: Message | None
 

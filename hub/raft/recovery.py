@@ -84,8 +84,14 @@ def asked(r: "Raft") -> list[int]:
 
 def voters_to_hear(r: "Raft") -> set[int]:
     """Voters of the configuration here, and of those that the others told of."""
-    configs = [r.log.config, *(answer.config for answer in r.recovery.answers.values())]
+    configs = [r.log.config, *(answer.config for answer in newer_answers(r))]
     return {node for config in configs for node in config.voters} - {r.node}
+
+
+def newer_answers(r: "Raft") -> list[Answer]:
+    """Those that know more than this node; a shorter log says nothing about the configuration."""
+    end = (r.log.last_term, r.log.last)
+    return [each for each in r.recovery.answers.values() if (each.log_term, each.last) > end]
 
 
 def on_hello(r: "Raft", m: Message) -> None:
@@ -132,7 +138,7 @@ def prove(r: "Raft") -> None:
     answers = r.recovery.answers
     if former is None or not voters_to_hear(r) <= answers.keys():
         return
-    if any(answer.config.incarnation(r.node) != former for answer in answers.values()):
+    if any(answer.config.incarnation(r.node) != former for answer in newer_answers(r)):
         return
     r.incarnation = former
     r.vote_floor = 1 + max([r.term, r.vote_floor - 1, *(each.term for each in answers.values())])

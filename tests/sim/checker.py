@@ -1,0 +1,106 @@
+"""Invariants of Raft, checked with every batch, message and applied entry."""
+
+from typing import Any
+
+from headwater.hub.raft.entry import Entry, EntryKind
+from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.raft import Raft
+
+
+class Violation(AssertionError):
+    """The simulation found a bug."""
+
+
+class Checker:
+    """What was ever seen, over all nodes and their lives. Keys begin with the group."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[tuple[int, int], int] = {}
+        self.votes: dict[tuple[int, int, int, int], int] = {}
+        self.entries: dict[tuple[int, int, int], tuple[int, bytes]] = {}
+        self.committed: dict[int, dict[int, tuple[int, bytes, int]]] = {}
+        self.top: dict[int, int] = {}
+        self.digests: dict[tuple[int, int], int] = {}
+        self.results: dict[tuple[int, int], int] = {}
+        self.terms: dict[tuple[int, int], int] = {}
+        self.checks = 0
+
+    def require(self, good: bool, text: str) -> None:
+        self.checks += 1
+        if not good:
+            raise Violation(text)
+
+    def state(self, raft: Raft) -> None:
+        """After every step of a node."""
+        log = raft.log
+        self.require(
+            log.base_index <= log.applied <= min(log.committed, log.durable) <= log.last,
+            f"positions out of order at node {raft.node}",
+        )
+        if raft.is_leader:
+            key = (raft.group, raft.term)
+            known = self.leaders.setdefault(key, raft.node)
+            self.require(known == raft.node, f"election safety: {known}, {raft.node} lead {key}")
+            if self.terms.get((raft.group, raft.node)) != raft.term:
+                self.terms[raft.group, raft.node] = raft.term
+                self.complete(raft)
+
+    def complete(self, raft: Raft) -> None:
+        """Leader completeness, when somebody became leader."""
+        for index, (term, _, _) in self.committed.get(raft.group, {}).items():
+            if index > raft.log.base_index and term < raft.term:
+                self.require(
+                    raft.log.term(index) == term,
+                    f"leader completeness: {raft.node} leads {raft.term} without {index}",
+                )
+
+    def written(self, raft: Raft, entries: list[Entry]) -> None:
+        """Log matching: an entry has one predecessor and one content for ever."""
+        before = raft.log.term(entries[0].index - 1) if entries else None
+        for entry in entries:
+            fact = (before if before is not None else -1, entry.data)
+            key = (raft.group, entry.index, entry.term)
+            known = self.entries.setdefault(key, fact)
+            if known[0] == -1 or fact[0] == -1:
+                known = (fact[0], known[1])
+            self.require(known == fact, f"log matching: node {raft.node} at {key}")
+            before = entry.term
+
+    def applied(self, group: int, node: int, entry: Entry, result: int, digest: int) -> None:
+        """State machine safety, sequences used once, equal digests."""
+        fact = (entry.term, entry.data, entry.kind)
+        log = self.committed.setdefault(group, {})
+        known = log.setdefault(entry.index, fact)
+        self.top[group] = max(self.top.get(group, 0), entry.index)
+        self.require(known == fact, f"state machine safety: node {node} applied other {entry[:2]}")
+        same = self.digests.setdefault((group, entry.index), digest)
+        self.require(same == digest, f"digests differ at {entry.index} of group {group}")
+        if result and entry.kind == EntryKind.NORMAL:
+            owner = self.results.setdefault((group, result), entry.index)
+            self.require(owner == entry.index, f"sequence {result} was used twice")
+
+    def sent(self, m: Message, durable: Any) -> None:
+        """Promises are durable before they are made; `durable` is what the disk really has."""
+        if m.kind is Kind.VOTE_REPLY and not m.reject:
+            key = (m.group, m.term, m.sender, m.incarnation)
+            known = self.votes.setdefault(key, m.to)
+            self.require(known == m.to, f"node {m.sender} voted twice in {m.term}")
+            self.require(
+                durable.term.get(m.group, 0) >= m.term, f"vote of {m.sender} is not on disk"
+            )
+        elif m.kind is Kind.VOTE:
+            self.require(
+                durable.term.get(m.group, 0) >= m.term, f"candidacy of {m.sender} is not on disk"
+            )
+        elif m.kind is Kind.APPEND_REPLY and not m.reject:
+            self.require(
+                durable.last.get(m.group, 0) >= m.index,
+                f"node {m.sender} acked {m.index} before it was on disk",
+            )
+
+    def kept(self, group: int, index: int, term: int, data: bytes) -> None:
+        """What a client was told is what is committed."""
+        fact = self.committed[group].get(index)
+        self.require(
+            fact is not None and fact[:2] == (term, data), f"acked entry {index} is not committed"
+        )

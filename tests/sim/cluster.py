@@ -1,0 +1,278 @@
+"""The simulation: five nodes, two groups, one victim with a bad disk, one source of chance."""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater.edge.twins.chance import SeededRandom
+from headwater.edge.twins.network import TwinNet, Weather
+from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.errors import InvariantBroken, RaftError
+from headwater.hub.raft.host import Packet
+from headwater.hub.raft.options import Options
+from headwater.hub.raft.raft import Raft
+from tests.sim import faults
+from tests.sim.checker import Checker, Violation
+from tests.sim.history import History
+from tests.sim.machine import Op
+from tests.sim.node import SimNode
+
+CALM_US = 20_000_000
+"""Simulated time in which everything must be well again when faults have stopped."""
+KEYS = ("a", "b", "c")
+
+
+@dataclass
+class Outcome:
+    """What a run was like."""
+
+    steps: int
+    simulated_ms: int
+    calls: int
+    judged: int
+    checks: int
+    faults: int
+    trace: int
+    """A digest of the whole run: the same seed gives the same."""
+
+
+class Cluster:
+    """Everything happens in `run`, one event after the other, in the order of simulated time."""
+
+    def __init__(self, seed: int, steps: int, plan: list[faults.Fault] | None = None) -> None:
+        root = SeededRandom(seed)
+        self.chance = root.fork("nodes")
+        shape = root.fork("shape")
+        self.plan = faults.plan(root.fork("faults"), steps) if plan is None else plan
+        self.steps = steps
+        self.now_us = 0
+        self.moment = 0
+        self.trace = 0
+        self._events: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
+        self._order = 0
+        self.checker = Checker()
+        self.history = History()
+        self.options = Options(
+            tick_ns=10_000_000,
+            lease_reads=shape.below(2) == 0,
+            hibernate_ticks=(0, 15, 40)[shape.below(3)],
+            append_bytes_max=(200, 1000, 1 << 20)[shape.below(3)],
+            inflight_max=(2, 64)[shape.below(2)],
+            snapshot_part_bytes=(500, 1 << 18)[shape.below(2)],
+            promote_lag_max=(5, 1000)[shape.below(2)],
+        )
+        self.first = {
+            1: Config({1: 1, 2: 1, 3: 1}),
+            2: Config({1: 1, 2: 1, 3: 1, 4: 1, 5: 1}) if shape.below(2) else Config({3: 1, 4: 1, 5: 1}),
+        }
+        self.groups = list(self.first)
+        self.net = TwinNet(root.fork("net"), self._deliver_later)
+        self.clients = root.fork("clients")
+        self.nodes = {number: SimNode(self, number) for number in range(1, 6)}
+        self.victim = 1 + shape.below(5)
+
+    # -- time -----------------------------------------------------------------
+
+    def after(self, delay_us: int, action: Callable[..., None], *args: object) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (self.now_us + delay_us, self._order, action, args))
+
+    def next_moment(self) -> int:
+        """Order of what clients see."""
+        self.moment += 1
+        return self.moment
+
+    def step(self) -> None:
+        when, order, action, args = heapq.heappop(self._events)
+        self.now_us = when
+        action(*args)
+        self.trace = hash((self.trace, when, order))
+
+    # -- network --------------------------------------------------------------
+
+    def send(self, packet: Packet) -> None:
+        if self._order % 16 == 0:
+            again = decode_packet(encode_packet(packet))
+            if again != packet:
+                raise Violation("a packet changes on the wire")
+        self.net.send(packet.sender, packet.to, packet)
+
+    def _deliver_later(self, delay_us: int, to: int, packet: object) -> None:
+        self.after(delay_us, self._deliver, to, packet)
+
+    def _deliver(self, to: int, packet: Packet) -> None:
+        if (packet.sender, to) not in self.net.cut:
+            self.nodes[to].receive(packet)
+
+    def mend(self, links: set[tuple[int, int]]) -> None:
+        self.net.cut -= links
+
+    def calm(self) -> None:
+        self.net.weather = Weather()
+
+    # -- what faults ask ------------------------------------------------------
+
+    def start_again(self, node: SimNode) -> None:
+        if not node.up:
+            node.start()
+
+    def leader(self, group: int) -> Raft | None:
+        """The leader of the greatest term."""
+        found = None
+        for node in self.nodes.values():
+            if node.up and not node.paused:
+                raft = node.host.groups.get(group)
+                if raft is not None and raft.is_leader and (not found or raft.term > found.term):
+                    found = raft
+        return found
+
+    def touch(self, raft: Raft) -> None:
+        node = self.nodes[raft.node]
+        node.host.touch(raft)
+        node.pump()
+
+    def sound(self, number: int) -> bool:
+        """Whether nobody else's disk is in doubt and the groups run: one loss at a time."""
+        return all(self.leader(group) is not None for group in self.groups)
+
+    # -- clients --------------------------------------------------------------
+
+    def client(self, group: int) -> None:
+        """One call, and when the next one is due."""
+        chance = self.clients
+        busy = self.now_us // 2_000_000 % 4 != 3
+        self.after(2000 + chance.below(20_000) * (1 if busy else 40), self.client, group)
+        node = self.nodes[1 + chance.below(len(self.nodes))]
+        key = KEYS[chance.below(len(KEYS))]
+        dice = chance.below(10)
+        if not node.up or node.paused or (dice < 8 and not (node := self._ask_leader(group, node))):
+            return
+        raft = node.host.groups[group]
+        if dice < 6:
+            self.write(node, raft, key, dice)
+        else:
+            self.read(node, raft, key)
+
+    def _ask_leader(self, group: int, node: SimNode) -> SimNode | None:
+        raft = node.host.groups[group]
+        if raft.is_leader:
+            return node
+        hinted = self.nodes.get(raft.leader)
+        return hinted if hinted is not None and hinted.up and not hinted.paused else None
+
+    def write(self, node: SimNode, raft: Raft, key: str, dice: int) -> None:
+        expected = node.machines[raft.group].last_for(key) if dice == 0 else -1
+        calls, datas = [], []
+        for _ in range(1 + self.clients.below(4)):
+            call = self.history.begin(raft.group, key, "write", self.next_moment(), expected)
+            calls.append(call)
+            datas.append(Op(call.number, key, expected).encode())
+        try:
+            term, index = raft.propose(datas)
+        except RaftError:
+            return
+        for offset, call in enumerate(calls):
+            node.calls[raft.group, index + offset] = (term, datas[offset], call)
+        self.touch(raft)
+
+    def read(self, node: SimNode, raft: Raft, key: str) -> None:
+        call = self.history.begin(raft.group, key, "read", self.next_moment())
+        node.reads[call.number] = (raft.group, call, None)
+        node.clock.true_ns = self.now_us * 1000
+        try:
+            raft.read(call.number, node.clock.monotonic_ns())
+        except RaftError:
+            del node.reads[call.number]
+            return
+        self.touch(raft)
+
+    # -- a run ----------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Raises `Violation`, or whatever the product raises."""
+        try:
+            for node in self.nodes.values():
+                node.start()
+            for group in self.groups:
+                self.after(500_000, self.client, group)
+            waiting = list(reversed(self.plan))
+            for number in range(self.steps):
+                while waiting and waiting[-1].at <= number:
+                    faults.strike(self, waiting.pop())
+                self.step()
+            self.recover()
+            judged = self.history.check()
+        except InvariantBroken as broken:
+            raise Violation(f"the product's own check: {broken}") from broken
+        return Outcome(
+            self.steps,
+            self.now_us // 1000,
+            len(self.history.calls),
+            judged,
+            self.checker.checks,
+            len(self.plan),
+            self.trace,
+        )
+
+    def recover(self) -> None:
+        """Faults stop: soon every group must take writes, and all members must be equal."""
+        self.net.cut.clear()
+        self.net.weather = Weather()
+        for node in self.nodes.values():
+            node.sync_us = 300
+            node.disk.lying = False
+            node.clock.freeze(False)
+            node.resume()
+            self.start_again(node)
+        deadline = self.now_us + CALM_US
+        self._events = [e for e in self._events if e[2] != self.client]
+        heapq.heapify(self._events)
+        proposed = {group: 0 for group in self.groups}
+        while not all(self.settled(group, proposed) for group in self.groups):
+            if self.now_us > deadline:
+                raise Violation(f"liveness: {self.describe()}")
+            until = self.now_us + 100_000
+            while self._events and self._events[0][0] <= until:
+                self.step()
+            self.now_us = until
+
+    def settled(self, group: int, proposed: dict[int, int]) -> bool:
+        """Whether a write made after the faults is applied by every member."""
+        raft = self.leader(group)
+        if raft is None:
+            return False
+        if not proposed[group]:
+            self.write(self.nodes[raft.node], raft, "a", 9)
+            proposed[group] = raft.log.last
+            return False
+        members = raft.log.config.members()
+        if raft.log.config.returning or raft.log.last < proposed[group]:
+            proposed[group] = min(proposed[group], raft.log.last)
+            return False
+        applied = {self.nodes[n].machines[group].applied for n in members}
+        digests = {self.nodes[n].machines[group].digest for n in members}
+        if len(applied) > 1 or min(applied) < raft.log.last:
+            return False
+        if len(digests) > 1:
+            raise Violation(f"digests of group {group} differ at the end")
+        contents = [self.nodes[n].machines[group].content() for n in members]
+        if any(content != contents[0] for content in contents):
+            raise Violation(f"stores of group {group} differ at the end")
+        return True
+
+    def describe(self) -> str:
+        """Where everybody stands."""
+        lines = []
+        for node in self.nodes.values():
+            for group, raft in node.host.groups.items() if node.up else ():
+                log = raft.log
+                lines.append(
+                    f"node {node.number} group {group}: {raft.role.value} term {raft.term}"
+                    f" log {log.base_index}..{log.applied}/{log.committed}/{log.last}"
+                    f" inc {raft.incarnation}{' recovering' if raft.recovering else ''}"
+                    f"{' removed' if raft.removed else ''}"
+                    f"{' asleep' if raft.sleep.asleep else ''} floor {raft.vote_floor}"
+                    f" barrier {raft.barrier} config {raft.log.config}"
+                )
+        return "\n".join(lines)

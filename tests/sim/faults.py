@@ -1,0 +1,239 @@
+"""What can go wrong, as a list that comes from the seed and can be shortened."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.edge.twins.chance import SeededRandom
+from headwater.edge.twins.network import Weather
+from headwater.hub.raft import membership, transfer
+from headwater.hub.raft.errors import RaftError
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+KINDS = (
+    "crash", "crash", "crash", "crash_all", "stop", "stop_all", "split", "one_way", "flap",
+    "isolate_leader", "loss", "storm", "slow_disk", "pause", "pause_leader", "clock_jump",
+    "clock_freeze", "transfer", "transfer", "change", "change", "change", "lie", "flip", "replace",
+    "crash_leader",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`at` is a step of the run; `a` and `b` are chance for the kind to use."""
+
+    at: int
+    kind: str
+    a: int
+    b: int
+    ms: int
+
+
+def plan(chance: SeededRandom, steps: int) -> list[Fault]:
+    """About one fault in 250 steps."""
+    kinds = [kind for kind in sorted(set(KINDS)) if chance.below(3)] or ["crash"]
+    weighted = [kind for kind in KINDS if kind in kinds]
+    return sorted(
+        (
+            Fault(
+                chance.below(steps),
+                weighted[chance.below(len(weighted))],
+                chance.below(1 << 30),
+                chance.below(1 << 30),
+                20 + chance.below(1500) // (1 + chance.below(8)),
+            )
+            for _ in range(max(1, steps // 250))
+        ),
+        key=lambda fault: (fault.at, fault.kind, fault.a),
+    )
+
+
+def strike(cluster: "Cluster", fault: Fault) -> None:
+    """Let it happen now."""
+    STRIKES[fault.kind](cluster, fault)
+
+
+def _node(cluster: "Cluster", fault: Fault):
+    return cluster.nodes[1 + fault.a % len(cluster.nodes)]
+
+
+def _down(cluster: "Cluster", node, ms: int) -> None:
+    if node.up:
+        node.crash()
+        cluster.after(ms * 1000, cluster.start_again, node)
+
+
+def crash(cluster: "Cluster", fault: Fault) -> None:
+    _down(cluster, _node(cluster, fault), fault.ms)
+
+
+def crash_leader(cluster: "Cluster", fault: Fault) -> None:
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is not None:
+        _down(cluster, cluster.nodes[found.node], fault.ms)
+
+
+def crash_all(cluster: "Cluster", fault: Fault) -> None:
+    for node in cluster.nodes.values():
+        _down(cluster, node, 1 + fault.ms * (1 + node.number % 3))
+
+
+def stop(cluster: "Cluster", fault: Fault) -> None:
+    node = _node(cluster, fault)
+    if node.up and not node.paused:
+        node.stop()
+        cluster.after(fault.ms * 1000, cluster.start_again, node)
+
+
+def stop_all(cluster: "Cluster", fault: Fault) -> None:
+    for node in cluster.nodes.values():
+        if node.up and not node.paused:
+            node.stop()
+            cluster.after(fault.ms * 1000, cluster.start_again, node)
+
+
+def _cut(cluster: "Cluster", links: set[tuple[int, int]], ms: int) -> None:
+    cluster.net.cut |= links
+    cluster.after(ms * 1000, cluster.mend, links)
+
+
+def split(cluster: "Cluster", fault: Fault) -> None:
+    side = {node for node in cluster.nodes if fault.a >> node & 1}
+    every = set(cluster.nodes)
+    links = {(x, y) for x in side for y in every - side}
+    _cut(cluster, links | {(y, x) for x, y in links}, fault.ms)
+
+
+def one_way(cluster: "Cluster", fault: Fault) -> None:
+    node = _node(cluster, fault).number
+    others = set(cluster.nodes) - {node}
+    links = {(node, x) for x in others} if fault.b & 1 else {(x, node) for x in others}
+    _cut(cluster, {link for link in links if fault.b >> sum(link) & 3}, fault.ms)
+
+
+def flap(cluster: "Cluster", fault: Fault) -> None:
+    x, y = 1 + fault.a % len(cluster.nodes), 1 + fault.b % len(cluster.nodes)
+    for i in range(6):
+        cluster.after(fault.ms * 200 * i, _cut, cluster, {(x, y), (y, x)}, fault.ms // 8)
+
+
+def isolate_leader(cluster: "Cluster", fault: Fault) -> None:
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is not None:
+        others = set(cluster.nodes) - {found.node}
+        inward = {(x, found.node) for x in others}
+        outward = {(found.node, x) for x in others}
+        _cut(cluster, (inward, outward, inward | outward)[fault.b % 3], fault.ms)
+
+
+def _weather(cluster: "Cluster", weather: Weather, ms: int) -> None:
+    cluster.net.weather = weather
+    cluster.after(ms * 1000, cluster.calm)
+
+
+def loss(cluster: "Cluster", fault: Fault) -> None:
+    _weather(cluster, Weather(loss=fault.a % 300, duplicate=fault.b % 100), fault.ms)
+
+
+def storm(cluster: "Cluster", fault: Fault) -> None:
+    weather = Weather(
+        loss=fault.b % 50, duplicate=fault.a % 200, delay_spread_us=fault.a % 30_000, late=fault.b % 200
+    )
+    _weather(cluster, weather, fault.ms)
+
+
+def slow_disk(cluster: "Cluster", fault: Fault) -> None:
+    node = _node(cluster, fault)
+    node.sync_us = 2000 + fault.b % 60_000
+    cluster.after(fault.ms * 1000, setattr, node, "sync_us", 300)
+
+
+def pause(cluster: "Cluster", fault: Fault) -> None:
+    node = _node(cluster, fault)
+    if node.up and not node.paused:
+        node.paused = True
+        cluster.after(fault.ms * 1000, node.resume)
+
+
+def pause_leader(cluster: "Cluster", fault: Fault) -> None:
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is not None and not cluster.nodes[found.node].paused:
+        cluster.nodes[found.node].paused = True
+        cluster.after(fault.ms * 1000, cluster.nodes[found.node].resume)
+
+
+def clock_jump(cluster: "Cluster", fault: Fault) -> None:
+    clock = _node(cluster, fault).clock
+    far = (fault.b % 2000 - 1000) * 1_000_000
+    clock.wall_offset_ns = max(10**15, clock.wall_offset_ns + far * 1000)
+    clock.jump_ns += far
+
+
+def clock_freeze(cluster: "Cluster", fault: Fault) -> None:
+    clock = _node(cluster, fault).clock
+    clock.freeze(True)
+    cluster.after(fault.ms * 1000, clock.freeze, False)
+
+
+def hand_over(cluster: "Cluster", fault: Fault) -> None:
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is None:
+        return
+    try:
+        transfer.begin(found, 1 + fault.b % len(cluster.nodes))
+    except RaftError:
+        return
+    cluster.touch(found)
+
+
+def change(cluster: "Cluster", fault: Fault) -> None:
+    """Add or remove a voter; never fewer than three, so that a bad disk stays a minority."""
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    target = cluster.nodes[1 + fault.b % len(cluster.nodes)]
+    if found is None or not target.up:
+        return
+    config = found.log.config
+    try:
+        if config.incarnation(target.number) is None:
+            membership.add_voter(found, target.number, target.host.groups[found.group].incarnation)
+        elif target.number in config.voters and len(config.voters) > 3:
+            membership.remove(found, target.number)
+    except RaftError:
+        return
+    cluster.touch(found)
+
+
+def lie(cluster: "Cluster", fault: Fault) -> None:
+    disk = cluster.nodes[cluster.victim].disk
+    disk.lying = True
+    cluster.after(fault.ms * 3000, setattr, disk, "lying", False)
+    cluster.after(fault.ms * 2000, _down, cluster, cluster.nodes[cluster.victim], fault.ms)
+
+
+def flip(cluster: "Cluster", fault: Fault) -> None:
+    node = cluster.nodes[cluster.victim]
+    if not node.up or not cluster.sound(node.number):
+        return
+    _down(cluster, node, fault.ms)
+    names = node.disk.names()
+    name = names[fault.a % len(names)]
+    size = len(node.disk.read(name))
+    if size:
+        node.disk.flip(name, fault.b % size, fault.a % 8)
+
+
+def replace(cluster: "Cluster", fault: Fault) -> None:
+    node = cluster.nodes[cluster.victim]
+    if node.up and cluster.sound(node.number):
+        _down(cluster, node, fault.ms)
+        node.disk.wipe()
+
+
+STRIKES = {
+    "crash": crash, "crash_all": crash_all, "stop": stop, "stop_all": stop_all, "split": split,
+    "one_way": one_way, "flap": flap, "isolate_leader": isolate_leader, "loss": loss,
+    "storm": storm, "slow_disk": slow_disk, "pause": pause, "pause_leader": pause_leader,
+    "clock_jump": clock_jump, "clock_freeze": clock_freeze, "transfer": hand_over,
+    "change": change, "lie": lie, "flip": flip, "replace": replace, "crash_leader": crash_leader,
+}  # fmt: skip

@@ -1,0 +1,245 @@
+"""One node of the simulation: real groups, real journal, real stream store; twin disk and clock."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headwater.edge.twins.clock import ManualClock
+from headwater.edge.twins.disk import TwinDisk
+from headwater.hub.journal.journal import Journal
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.entry import EntryKind
+from headwater.hub.raft.host import Batch, Host, Packet
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Ready, Restored, bootstrap
+from headwater.hub.raft.snapshot import Snapshot
+from tests.sim.history import NEVER, Call
+from tests.sim.machine import StreamMachine
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+COMPACT_AT = 40
+"""Applied entries behind the snapshot after which a node makes another."""
+
+
+@dataclass
+class Durable:
+    """What is on the disk for certain, counted beside the product's own books."""
+
+    term: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+
+
+class SimNode:
+    """`up` is false between a crash and the next start."""
+
+    def __init__(self, cluster: "Cluster", number: int) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.disk = TwinDisk()
+        self.clock = ManualClock()
+        self.life = 0
+        self.up = False
+        self.paused = False
+        self.waiting: list[Packet] = []
+        self.sync_us = 300
+        self.tick_us = 10_000
+        self.host: Host
+        self.journal: Journal
+
+    # -- life -----------------------------------------------------------------
+
+    def start(self) -> None:
+        self.life += 1
+        self.up = True
+        self.paused = False
+        self.waiting = []
+        self.clock.true_ns = self.cluster.now_us * 1000
+        self.journal = Journal(self.disk, self.clock.wall_ns())
+        self.flush_lies()
+        self.host = Host(
+            self.number, self.journal.boot, self.cluster.chance.below, self.cluster.options
+        )
+        self.machines: dict[int, StreamMachine] = {}
+        self.calls: dict[tuple[int, int], tuple[int, bytes, Call]] = {}
+        self.reads: dict[int, tuple[int, Call, int | None]] = {}
+        self.durable = Durable()
+        self.written: list[tuple[int, Batch]] = []
+        self.syncing = False
+        for group in self.cluster.groups:
+            self.add_group(group)
+        self.cluster.after(self.tick_us, self.tick, self.life)
+        self.pump()
+
+    def flush_lies(self) -> None:
+        """A disk begins to lie only after the start: see the assumptions in docs/RAFT.md."""
+        lying, self.disk.lying = self.disk.lying, False
+        for name in self.disk.names():
+            self.disk.sync(name)
+        self.disk.lying = lying
+
+    def add_group(self, group: int) -> None:
+        restored = self.journal.start.groups.pop(group, None)
+        if restored is None and self.life == 1 and self.number in self.cluster.first[group].voters:
+            restored = bootstrap(self.cluster.first[group], self.number)
+            self.journal.create(group, restored)
+        if restored is None:
+            seeds = tuple(self.cluster.nodes)
+            restored = Restored(Snapshot(0, 0, Config()), seeds=seeds)
+        hard = restored.hard_state
+        self.durable.term[group] = hard.term if hard else 0
+        self.durable.last[group] = restored.snapshot.index + len(restored.entries)
+        self.machines[group] = StreamMachine()
+        self.machines[group].restore(restored.snapshot.index, restored.snapshot.data)
+        self.host.add(group, restored)
+
+    def crash(self, power_cut: bool = True) -> None:
+        self.up = False
+        self.life += 1
+        for _, _, call in self.calls.values():
+            call.end = NEVER
+        if power_cut:
+            self.disk.power_cut(self.cluster.chance)
+
+    def stop(self) -> None:
+        """An orderly stop."""
+        if all(raft.whole for raft in self.host.groups.values()):
+            self.journal.mark_clean()
+        self.crash(power_cut=False)
+        self.disk.power_cut(self.cluster.chance)
+
+    # -- events ---------------------------------------------------------------
+
+    def tick(self, life: int) -> None:
+        if life != self.life:
+            return
+        self.cluster.after(self.tick_us, self.tick, life)
+        if not self.paused:
+            self.clock.true_ns = self.cluster.now_us * 1000
+            self.host.tick(self.clock.monotonic_ns())
+            self.retire()
+            self.pump()
+
+    def receive(self, packet: Packet) -> None:
+        if not self.up:
+            return
+        if self.paused:
+            if len(self.waiting) < 1000:
+                self.waiting.append(packet)
+            return
+        self.host.receive(packet)
+        self.pump()
+
+    def resume(self) -> None:
+        self.paused = False
+        waiting, self.waiting = self.waiting, []
+        if self.up:
+            for packet in waiting:
+                self.host.receive(packet)
+            self.pump()
+
+    def retire(self) -> None:
+        """A group that was told to go makes room for another life of itself."""
+        for group, raft in list(self.host.groups.items()):
+            if raft.removed and not self.syncing and not self.written:
+                self.host.drop(group)
+                self.journal.erase(group)
+                self.journal.sync()
+                self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
+                self.add_group(group)
+
+    def pump(self) -> None:
+        checker = self.cluster.checker
+        while self.host.has_ready() and self.host.can_batch():
+            batch = self.host.ready()
+            self.send(batch.packets)
+            self.journal.write([(raft.group, ready) for raft, ready in batch.groups])
+            for raft, ready in batch.groups:
+                checker.written(raft, ready.entries)
+                if ready.snapshot is not None:
+                    self.machines[raft.group].restore(ready.snapshot.index, ready.snapshot.data)
+                self.apply(raft, ready)
+                checker.state(raft)
+            if batch.groups:
+                self.written.append((batch.number, batch))
+            quick = self.written and not self.syncing
+            if quick and not any(each.writes for _, each in self.written):
+                self.finish_sync(self.life, len(self.written))
+        if self.written and not self.syncing:
+            self.syncing = True
+            delay = self.sync_us + self.cluster.chance.below(self.sync_us)
+            self.cluster.after(delay, self.finish_sync, self.life, len(self.written))
+
+    def finish_sync(self, life: int, count: int) -> None:
+        if life != self.life or (self.paused and self.hold_sync(life, count)):
+            return
+        self.syncing = False
+        self.journal.sync()
+        done, self.written = self.written[:count], self.written[count:]
+        for _, batch in done:
+            for raft, ready in batch.groups:
+                self.note_durable(raft.group, ready)
+        self.send(self.host.synced(done[-1][0]))
+        self.pump()
+
+    def hold_sync(self, life: int, count: int) -> bool:
+        self.cluster.after(5000, self.finish_sync, life, count)
+        return True
+
+    def note_durable(self, group: int, ready: Ready) -> None:
+        if ready.snapshot is not None:
+            self.durable.last[group] = ready.snapshot.index
+        if ready.entries:
+            self.durable.last[group] = ready.entries[-1].index
+        if ready.hard_state is not None:
+            self.durable.term[group] = ready.hard_state.term
+
+    def send(self, packets: list[Packet]) -> None:
+        for packet in packets:
+            for m in packet.messages:
+                self.cluster.checker.sent(m, self.durable)
+            self.cluster.send(packet)
+
+    # -- the state machine ----------------------------------------------------
+
+    def apply(self, raft: Raft, ready: Ready) -> None:
+        machine = self.machines[raft.group]
+        checker = self.cluster.checker
+        for entry in ready.committed:
+            result = 0
+            if entry.kind == EntryKind.NORMAL:
+                result = machine.apply(entry.index, entry.data)
+            machine.applied = entry.index
+            checker.applied(raft.group, self.number, entry, result, machine.digest)
+            waiting = self.calls.pop((raft.group, entry.index), None)
+            if waiting is not None and waiting[:2] == (entry.term, entry.data):
+                self.answer(waiting[2], result, entry.index, entry.term, entry.data)
+        for state in ready.reads:
+            found = self.reads.get(state.context)
+            if found is not None and state.index is None:
+                del self.reads[state.context]
+            elif found is not None:
+                self.reads[state.context] = (*found[:2], state.index)
+        self.serve_reads(raft.group, machine)
+        if machine.applied - raft.log.base_index >= COMPACT_AT:
+            self.compact(raft, machine)
+
+    def answer(self, call: Call, result: int, index: int, term: int, data: bytes) -> None:
+        call.sequence = result
+        call.end = self.cluster.next_moment()
+        self.cluster.checker.kept(call.group, index, term, data)
+
+    def serve_reads(self, group: int, machine: StreamMachine) -> None:
+        for context, (of, call, index) in list(self.reads.items()):
+            if of == group and index is not None and index <= machine.applied:
+                del self.reads[context]
+                call.sequence, call.seen = machine.read(call.key)
+                call.end = self.cluster.next_moment()
+
+    def compact(self, raft: Raft, machine: StreamMachine) -> None:
+        index = machine.applied
+        term = raft.log.term(index) or 0
+        snapshot = Snapshot(index, term, raft.log.config_at(index), machine.snapshot())
+        self.journal.save_snapshot(raft.group, snapshot)
+        raft.compact(snapshot)
+        self.journal.reclaim()
