@@ -43,10 +43,14 @@ def serve(flags: tuple[str, ...]) -> None:
 @cli.command()
 @click.option("--messages", default=20_000, show_default=True, help="Messages each edge publishes.")
 @click.option("--edges", default=3, show_default=True, help="Edge nodes beside the hub.")
+@click.option("--seconds", default=20.0, show_default=True, help="Time the edges publish for.")
 @click.option("--output", default="demo-output", show_default=True, help="Folder for results.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON too.")
-def demo(messages: int, edges: int, output: str, as_json: bool) -> None:
+def demo(messages: int, edges: int, seconds: float, output: str, as_json: bool) -> None:
     """Run a fleet on loopback: outage, crash, recovery, analytics."""
     from headwater.deploy.demo.run import run_demo
 
-    raise SystemExit(run_demo(messages=messages, edges=edges, output=output, as_json=as_json))
+    status = run_demo(
+        messages=messages, edges=edges, seconds=seconds, output=output, as_json=as_json
+    )
+    raise SystemExit(status)

@@ -23,9 +23,6 @@ KILL_AT = 0.45
 HEAL_AT = 0.8
 """Shares of the work done at which the story goes on."""
 
-PUBLISH_S = 20.0
-"""How long the agents take their time to publish, so that there is something to watch."""
-
 CATCH_UP_WITHIN_S = 90.0
 TICK_S = 0.1
 
@@ -33,9 +30,12 @@ TICK_S = 0.1
 class Story:
     """One run of the demo."""
 
-    def __init__(self, folder: Path, messages: int, edges: int, bars: Bars) -> None:
+    def __init__(
+        self, folder: Path, messages: int, edges: int, seconds: float, bars: Bars
+    ) -> None:
         self.folder = folder
         self.messages = messages
+        self.rate = messages / seconds
         self.bars = bars
         self.fleet = Fleet(folder, edges)
         self.agents = [self._agent(number) for number in range(edges)]
@@ -45,7 +45,7 @@ class Story:
     def _agent(self, number: int) -> AgentProcess:
         edge = self.fleet.edges[number]
         arguments = ["--url", edge.url, "--messages", str(self.messages)]
-        arguments += ["--offset", str(number * 7), "--rate", str(self.messages / PUBLISH_S)]
+        arguments += ["--offset", str(number * 7), "--rate", str(self.rate)]
         data = os.environ.get("HEADWATER_DATA", "")
         if data and Path(data).is_dir():
             arguments += ["--data", data]
@@ -147,10 +147,15 @@ def _names(edges: list[NodeProcess]) -> str:
     return " and ".join(edge.name for edge in edges)
 
 
-def run_demo(*, messages: int, edges: int, output: str, as_json: bool = False) -> int:
-    """Run the demo; returns the exit status, 0 only when nothing was lost or duplicated."""
-    if messages < 1 or edges < 1:
-        print("headwater demo: --messages and --edges must be at least 1", file=sys.stderr)
+def run_demo(
+    *, messages: int, edges: int, output: str, seconds: float = 20.0, as_json: bool = False
+) -> int:
+    """Run the demo; returns the exit status, 0 only when nothing was lost or duplicated.
+
+    Each edge takes about `seconds` to publish `messages`, so that there is something to watch.
+    """
+    if messages < 1 or edges < 1 or seconds <= 0:
+        print("headwater demo: messages, edges and seconds must be positive", file=sys.stderr)
         return 2
     folder = Path(output).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -159,7 +164,7 @@ def run_demo(*, messages: int, edges: int, output: str, as_json: bool = False) -
         shutil.rmtree(work)
     work.mkdir()
     try:
-        verdict = asyncio.run(_run(work, folder, messages, edges))
+        verdict = asyncio.run(_run(work, folder, messages, edges, seconds))
     except FleetError as error:
         print(f"headwater demo: {error}", file=sys.stderr)
         return 1
@@ -171,9 +176,11 @@ def run_demo(*, messages: int, edges: int, output: str, as_json: bool = False) -
     return 0 if verdict.good else 1
 
 
-async def _run(work: Path, folder: Path, messages: int, edges: int) -> Verdict:
+async def _run(
+    work: Path, folder: Path, messages: int, edges: int, seconds: float
+) -> Verdict:
     with Bars() as bars:
-        story = Story(work, messages, edges, bars)
+        story = Story(work, messages, edges, seconds, bars)
         try:
             await story.tell()
             bars.say("Spark aggregates the fleet stream")

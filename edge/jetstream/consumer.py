@@ -543,8 +543,8 @@ class Consumer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def arm(self, when: cython.longlong) -> cython.int:
-        """Have `run` called at a monotonic time."""
-        raise NotImplementedError
+        """Have `run` called at a monotonic time. Hook: the timer belongs to `Demand`."""
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -80,6 +80,7 @@ class Journal:
         """Read what is there. `boot_floor`: the wall clock in ns, or any number that grows, so
         that a node whose disk was replaced does not take an old boot's number."""
         self.disk = disk
+        self.dirty: set[str] = set()
         self.slots = SlotFile(disk)
         found = scan(disk)
         clean = self._consume_clean(found)
@@ -147,13 +148,13 @@ class Journal:
         self.batch_start = 0
         self._add(RecordKind.SEGMENT, 0, before, before_end, b"")
         self._footer()
-        self.dirty = {segment_name(number)}
 
     # -- writing --------------------------------------------------------------
 
     def _add(self, kind: RecordKind, group: int, a: int, b: int, body: bytes) -> None:
         record = encode_record(kind, self.number, self.offset, group, a, b, body)
         self.disk.write(segment_name(self.number), self.offset, record)
+        self.dirty.add(segment_name(self.number))
         self.offset += len(record)
         if group:
             tops = self.tops.setdefault(self.number, {})
@@ -188,7 +189,6 @@ class Journal:
                 self.dirty.add(HARD_NAME)
         if self.offset > self.batch_start:
             self._footer()
-            self.dirty.add(segment_name(self.number))
 
     def sync(self) -> None:
         """Make everything written so far durable. Raises OSError."""

@@ -13,7 +13,7 @@ from headwater.hub.raft.host import Packet
 from headwater.hub.raft.message import Kind, Message
 
 VERSION = 1
-PACKET = struct.Struct("<BQQQI")
+PACKET = struct.Struct("<BQQQQI")
 ENTRIES = struct.Struct("<QI")
 ENTRY = struct.Struct("<QBI")
 MESSAGE = struct.Struct("<BBQQQQQQQQQQQQIIIHI")
@@ -118,19 +118,20 @@ def decode_message(data: bytes, at: int, sender: int, to: int) -> tuple[Message,
 
 def encode_packet(packet: Packet) -> bytes:
     """Everything for one node."""
-    head = PACKET.pack(VERSION, packet.sender, packet.to, packet.boot, len(packet.messages))
+    numbers = (packet.sender, packet.to, packet.boot, packet.known_boot, len(packet.messages))
+    head = PACKET.pack(VERSION, *numbers)
     return b"".join([head, *map(encode_message, packet.messages)])
 
 
 def decode_packet(data: bytes) -> Packet:
     """What `encode_packet` made. Raises ValueError when it is something else."""
     try:
-        version, sender, to, boot, size = PACKET.unpack_from(data)
+        version, sender, to, boot, known_boot, size = PACKET.unpack_from(data)
     except struct.error as error:
         raise ValueError(f"no packet: {error}") from error
     if version != VERSION:
         raise ValueError(f"packets of version {version} are not known")
-    packet = Packet(sender, to, boot)
+    packet = Packet(sender, to, boot, known_boot=known_boot)
     at = PACKET.size
     for _ in range(size):
         m, at = decode_message(data, at, sender, to)

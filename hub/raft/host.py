@@ -27,6 +27,8 @@ class Packet:
     to: int
     boot: int
     messages: list[Message] = field(default_factory=list)
+    known_boot: int = 0
+    """The receiver's newest start that the sender knows, when it is newer than the one it heard."""
 
 
 @dataclass(slots=True)
@@ -57,6 +59,9 @@ class Host:
         self._touched: dict[int, Raft] = {}
         self._heard: dict[int, int] = {}
         self._boots: dict[int, int] = {}
+        self.stale_boot = 0
+        """Others know a later start of this node: its disk was replaced and its clock was set
+        back. Nobody listens; start again with a greater number than this one."""
         self._ticks = 0
         self._number = 0
         self._unsynced: deque[tuple[int, list[tuple[Raft, Ready]]]] = deque()
@@ -117,7 +122,12 @@ class Host:
     def receive(self, packet: Packet) -> None:
         """A packet of another node."""
         known = self._boots.get(packet.sender, 0)
+        if packet.known_boot > self.boot:
+            self.stale_boot = max(self.stale_boot, packet.known_boot)
         if packet.boot < known:
+            self._pings.append(
+                Packet(self.node, packet.sender, self.boot, known_boot=known)
+            )
             return
         self._heard[packet.sender] = self._ticks
         if packet.boot > known:

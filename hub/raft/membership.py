@@ -107,6 +107,14 @@ def caught_up(r: "Raft", node: int) -> bool:
     return r.log.last - progress.match <= r.options.promote_lag_max
 
 
+def fenced(r: "Raft", m: Message) -> bool:
+    """Whether a life of the sender speaks that is over. One that was taken back under the number
+    of its present start may not have heard of it."""
+    config = r.log.config
+    current = config.incarnation(m.sender)
+    return config.fenced(m.sender, m.incarnation) and (current is None or current != m.boot)
+
+
 def tell_gone(r: "Raft", m: Message) -> None:
     """A removed member still campaigns: tell it, once that is certain."""
     config = r.log.config

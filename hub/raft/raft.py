@@ -343,7 +343,7 @@ class Raft:
             self.peer_boots[m.sender] = m.boot
             if m.sender in self.progress:
                 self.progress[m.sender].forget()
-        if m.kind not in OUT_OF_TERM and self.log.config.fenced(m.sender, m.incarnation):
+        if m.kind not in OUT_OF_TERM and membership.fenced(self, m):
             membership.tell_gone(self, m)
             return False
         return m.term <= self.term + TERM_JUMP_MAX

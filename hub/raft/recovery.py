@@ -78,8 +78,8 @@ def tick(r: "Raft") -> None:
 
 def asked(r: "Raft") -> list[int]:
     """Everybody that may know something."""
-    nodes = {*r.recovery.seeds, *voters_to_hear(r), *r.log.config.learners}
-    return sorted(nodes - {r.node})
+    nodes = {*r.recovery.seeds, *voters_to_hear(r), *r.log.config.learners, r.leader}
+    return sorted(nodes - {r.node, 0})
 
 
 def voters_to_hear(r: "Raft") -> set[int]:

@@ -228,7 +228,7 @@ class Cluster:
         deadline = self.now_us + CALM_US
         self._events = [e for e in self._events if e[2] != self.client]
         heapq.heapify(self._events)
-        proposed = {group: 0 for group in self.groups}
+        proposed = dict.fromkeys(self.groups, 0)
         while not all(self.settled(group, proposed) for group in self.groups):
             if self.now_us > deadline:
                 raise Violation(f"liveness: {self.describe()}")

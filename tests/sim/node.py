@@ -1,6 +1,6 @@
 """One node of the simulation: real groups, real journal, real stream store; twin disk and clock."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headwater.edge.twins.clock import ManualClock
@@ -43,6 +43,7 @@ class SimNode:
         self.paused = False
         self.waiting: list[Packet] = []
         self.sync_us = 300
+        self.boot_floor = 0
         self.tick_us = 10_000
         self.host: Host
         self.journal: Journal
@@ -55,7 +56,7 @@ class SimNode:
         self.paused = False
         self.waiting = []
         self.clock.true_ns = self.cluster.now_us * 1000
-        self.journal = Journal(self.disk, self.clock.wall_ns())
+        self.journal = Journal(self.disk, max(self.clock.wall_ns(), self.boot_floor))
         self.flush_lies()
         self.host = Host(
             self.number, self.journal.boot, self.cluster.chance.below, self.cluster.options
@@ -84,8 +85,8 @@ class SimNode:
             restored = bootstrap(self.cluster.first[group], self.number)
             self.journal.create(group, restored)
         if restored is None:
-            seeds = tuple(self.cluster.nodes)
-            restored = Restored(Snapshot(0, 0, Config()), seeds=seeds)
+            restored = Restored(Snapshot(0, 0, Config()))
+        restored = replace(restored, seeds=tuple(self.cluster.nodes))
         hard = restored.hard_state
         self.durable.term[group] = hard.term if hard else 0
         self.durable.last[group] = restored.snapshot.index + len(restored.entries)
@@ -119,6 +120,10 @@ class SimNode:
             self.host.tick(self.clock.monotonic_ns())
             self.retire()
             self.pump()
+            if self.host.stale_boot:
+                self.boot_floor = self.host.stale_boot
+                self.crash()
+                self.start()
 
     def receive(self, packet: Packet) -> None:
         if not self.up:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 START_SECONDS = 20
-SERVER_KINDS = ("nats-server",)
+SERVER_KINDS = ("nats-server", "headwater")
 
 
 @dataclass
@@ -47,7 +47,7 @@ def server_command(kind: str) -> list[str]:
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if not found:
-        pytest.skip(f"no {name} here")
+        pytest.fail(f"{name} is not installed")
     return [found] if kind == "nats-server" else [found, "serve"]
 
 

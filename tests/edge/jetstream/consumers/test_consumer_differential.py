@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,9 +16,6 @@ BINARY = Path(sys.executable).parent / "nats-server"
 # Fields that are another server's own: names, times, versions.
 OWN = {"ts", "created", "_nats.ver", "_nats.level", "last_active", "pause_remaining"}
 
-pytestmark = pytest.mark.skipif(
-    not (BINARY.exists() or shutil.which("nats-server")), reason="needs a nats-server binary"
-)
 
 
 class Real:

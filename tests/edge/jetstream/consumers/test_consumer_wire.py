@@ -18,10 +18,6 @@ SECOND = 1_000_000_000
 PROGRAMS = Path(sys.executable).parent
 QUIET_S = 0.25
 
-pytestmark = pytest.mark.skipif(
-    not ((PROGRAMS / "nats-server").exists() or shutil.which("nats-server")),
-    reason="needs a nats-server binary",
-)
 
 
 class Client:
