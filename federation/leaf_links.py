@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.account import Account
+from headwater.edge.broker.listener import plain_address
 from headwater.edge.info import info_fields, info_line
 from headwater.federation.domains import domain_denies
 from headwater.federation.interest import Interest
@@ -72,7 +73,7 @@ class LeafLinks:
         conn.headers = not options.no_header_support
         conn.on_closed = self._on_closed
         tune(sock)
-        local, remote = sock.getsockname(), sock.getpeername()
+        local, remote = plain_address(sock.getsockname()), plain_address(sock.getpeername())
         self._details[conn.cid] = {
             "ip": remote[0],
             "port": remote[1],

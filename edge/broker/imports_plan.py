@@ -10,6 +10,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from headwater.edge.broker.imports_subjects import (
+    check_subjects,
+    local_subject,
+    pattern_of,
+)
 from headwater.edge.conf.options import (
     ExportOptions,
     ImportOptions,
@@ -17,6 +22,7 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
+from headwater.edge.subjects.transform import TransformError
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.claims import AccountClaims, Export, Import
@@ -158,6 +164,10 @@ def _problem(
             return "not authorized"
     if leads_back(plan, name, entry):
         return "import forms a cycle"
+    try:
+        check_subjects(entry)
+    except TransformError as error:
+        return str(error)
     return ""
 
 
@@ -181,13 +191,6 @@ def _activated(
     return all(revoked.get(key, -1) < token.iat for key in (name, "*"))
 
 
-def local_subject(entry: ImportOptions) -> str:
-    """The subject of an import in the importing account, as configured."""
-    if entry.kind == "stream" and entry.prefix:
-        return f"{entry.prefix.removesuffix('.')}.{entry.subject}"
-    return entry.to or entry.subject
-
-
 def leads_back(plan: Plan, origin: str, entry: ImportOptions) -> bool:
     """Whether an import of account `origin` would bring its own messages back to it."""
     waiting = [(entry.account, entry.subject)]
@@ -204,12 +207,3 @@ def leads_back(plan: Plan, origin: str, entry: ImportOptions) -> bool:
                     return True
                 waiting.append((further.account, further.subject))
     return False
-
-
-def pattern_of(subject: str) -> str:
-    """A subject with placeholders (`$1`, `{{wildcard(1)}}`) as the pattern of what it becomes."""
-    tokens = [
-        "*" if (t.startswith("$") and t[1:].isdigit()) or t.startswith("{{") else t
-        for t in subject.split(".")
-    ]
-    return ".".join(tokens)

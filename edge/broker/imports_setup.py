@@ -10,10 +10,10 @@ from headwater.edge.broker.imports import (
     StreamImport,
     StreamImports,
 )
-from headwater.edge.broker.imports_plan import Plan, local_subject, pattern_of
-from headwater.edge.broker.mappings import Mappings, tokenized
+from headwater.edge.broker.imports_plan import Plan
+from headwater.edge.broker.imports_subjects import service_subjects, stream_subjects
+from headwater.edge.broker.mappings import Mappings
 from headwater.edge.conf.options import ExportOptions, ImportOptions
-from headwater.edge.subjects.transform import Transform, reversed_transform, transform
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
@@ -92,34 +92,3 @@ class Setup:
         local, forward, back = stream_subjects(entry)
         exporter = self._node.account(entry.account)
         return StreamImport(exporter, entry.subject.encode(), local.encode(), forward, back)
-
-
-def service_subjects(entry: ImportOptions) -> tuple[str, bytes | None, Transform | None]:
-    """Local pattern of a service import, and how to come from it to the remote subject.
-
-    A remote subject without wildcards is fixed; with the same subject on both sides, neither a
-    fixed subject nor a transform is needed. Raises TransformError.
-    """
-    local = local_subject(entry)
-    remote = entry.subject
-    if local == remote:
-        return local, None, None
-    if "*" not in remote.split(".") and not remote.endswith(">"):
-        return pattern_of(local), remote.encode(), None
-    destination = tokenized(local)
-    transform(remote, destination, strict=True)
-    return pattern_of(local), None, reversed_transform(remote, destination)
-
-
-def stream_subjects(entry: ImportOptions) -> tuple[str, Transform | None, Transform | None]:
-    """Local pattern of a stream import, and the transforms from and to the remote subject.
-
-    Raises TransformError.
-    """
-    local = local_subject(entry)
-    remote = entry.subject
-    if local == remote or ("*" not in remote.split(".") and not remote.endswith(">")):
-        return pattern_of(local), None, None
-    destination = tokenized(local)
-    forward = transform(remote, destination, strict=True)
-    return pattern_of(local), forward, reversed_transform(remote, destination)

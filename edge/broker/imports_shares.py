@@ -2,13 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from headwater.edge.broker.imports_plan import (
-    Plan,
-    local_subject,
-    pattern_of,
-    plan_of_claims,
-    plan_of_options,
-)
+from headwater.edge.broker.imports_plan import Plan, plan_of_claims, plan_of_options
+from headwater.edge.broker.imports_subjects import local_subject, pattern_of
 from headwater.security.subjects import matches
 
 if TYPE_CHECKING:

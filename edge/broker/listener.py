@@ -1,6 +1,7 @@
 """Listening sockets: accept, and hand each new socket to a session maker."""
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -10,6 +11,9 @@ log = logging.getLogger("headwater.broker")
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
+ANY = ("", "0.0.0.0", "::")
+MAPPED = "::ffff:"
+NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT, errno.ENOPROTOOPT)
 
 
 class ListenError(Exception):
@@ -49,7 +53,7 @@ class Listener:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._on_socket(sock, address)
+            self._on_socket(sock, plain_address(address))
 
     def close(self) -> None:
         """Stop listening."""
@@ -58,17 +62,48 @@ class Listener:
             self.sock.close()
 
 
+def plain_address(address: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A peer's address, with IPv4 as such: a dual-stack socket shows it mapped into IPv6."""
+    host = address[0]
+    if host.startswith(MAPPED) and "." in host:
+        return (host.removeprefix(MAPPED), address[1])
+    return address
+
+
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((_numeric(host), port))
-        sock.listen(BACKLOG)
+        if host in ANY:
+            return _dual_stack(port)
+        return _listening(family, _numeric(host), port)
     except (OSError, OverflowError) as error:
-        sock.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise ListenError(f"listen tcp {host}:{port}: {reason.lower()}") from error
+
+
+def _dual_stack(port: int) -> socket.socket:
+    """Listen on every address of both families; of IPv4 alone where there is no IPv6."""
+    try:
+        return _listening(socket.AF_INET6, "::", port, both=True)
+    except OSError as error:
+        if error.errno not in NO_IPV6:
+            raise
+    return _listening(socket.AF_INET, "0.0.0.0", port)
+
+
+def _listening(
+    family: socket.AddressFamily, host: str, port: int, *, both: bool = False
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if both:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except (OSError, OverflowError):
+        sock.close()
+        raise
     return sock
 
 

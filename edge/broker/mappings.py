@@ -11,6 +11,7 @@ from cython.cimports.headwater.edge.broker.core import Kernel
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.subjects.transform import Transform
 
+from headwater.edge.broker.imports_subjects import tokenized
 from headwater.edge.subjects.transform import transform
 
 FULL_WEIGHT = 100
@@ -78,18 +79,6 @@ class Mappings:
             if share < cython.cast(cython.int, mapping.limits[i]):
                 return cython.cast(Transform, mapping.transforms[i]).rewrite(subject)
         return b""
-
-
-def tokenized(subject: str) -> str:
-    """A pattern as a destination: its wildcards become `$1`, `$2`, ... in order."""
-    tokens: list = []
-    stars: int = 0
-    for token in subject.split("."):
-        if token == "*":
-            stars += 1
-            token = f"${stars}"
-        tokens.append(token)
-    return ".".join(tokens)
 
 
 def build(source: str, destinations: list, cluster: str) -> Mapping:

@@ -113,6 +113,7 @@ def check_shares(reader: Reader, value: Value, accounts: Mapping[str, AccountOpt
     """Report exports and imports that name unknown accounts, and imports of nothing offered."""
     if reader.problems.errors:
         return
+    seen: set[tuple[str, str, str]] = set()
     for account in accounts.values():
         for export in account.exports:
             for name in export.accounts:
@@ -129,8 +130,16 @@ def check_shares(reader: Reader, value: Value, accounts: Mapping[str, AccountOpt
                     value, f'Error adding {entry.kind} import "{entry.subject}": '
                     f"{entry.kind} import not authorized"
                 )
+            elif (account.name, entry.account, entry.subject) in seen and entry.kind == "stream":
+                reader.error(
+                    value, f'Error adding stream import "{entry.subject}": '
+                    "stream import already exists"
+                )
+            elif entry.kind == "stream":
+                seen.add((account.name, entry.account, entry.subject))
     if not reader.problems.errors:
         _check_cycles(reader, value, accounts)
+        _check_subjects(reader, value, accounts)
 
 
 def _offers(export: ExportOptions, entry: ImportOptions, importer: str) -> bool:
@@ -151,6 +160,26 @@ def _check_cycles(reader: Reader, value: Value, accounts: Mapping[str, AccountOp
                 reader.error(
                     value, f'Error adding {entry.kind} import "{entry.subject}": '
                     "import forms a cycle"
+                )
+
+
+def _check_subjects(
+    reader: Reader, value: Value, accounts: Mapping[str, AccountOptions]
+) -> None:
+    """Report imports whose subjects can not become each other."""
+    if not any(account.imports for account in accounts.values()):
+        return
+    # Compiled code that a node without imports need not load to read its configuration.
+    from headwater.edge.broker.imports_subjects import check_subjects
+    from headwater.edge.subjects.transform import TransformError
+
+    for account in accounts.values():
+        for entry in account.imports:
+            try:
+                check_subjects(entry)
+            except TransformError as error:
+                reader.error(
+                    value, f'Error adding {entry.kind} import "{entry.subject}": {error}'
                 )
 
 

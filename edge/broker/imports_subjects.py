@@ -1,0 +1,92 @@
+"""Subjects of an import on both sides, and how one becomes the other."""
+
+from headwater.edge.conf.options import ImportOptions
+from headwater.edge.subjects.transform import (
+    Transform,
+    TransformError,
+    reversed_transform,
+    transform,
+)
+
+
+def local_subject(entry: ImportOptions) -> str:
+    """The subject of an import in the importing account, as configured."""
+    if entry.kind == "stream" and entry.prefix:
+        return f"{entry.prefix.removesuffix('.')}.{entry.subject}"
+    return entry.to or entry.subject
+
+
+def pattern_of(subject: str) -> str:
+    """A subject with placeholders (`$1`, `{{wildcard(1)}}`) as the pattern of what it becomes."""
+    tokens = [
+        "*" if (t.startswith("$") and t[1:].isdigit()) or t.startswith("{{") else t
+        for t in subject.split(".")
+    ]
+    return ".".join(tokens)
+
+
+def tokenized(subject: str) -> str:
+    """A pattern as a destination: its wildcards become `$1`, `$2`, ... in order."""
+    tokens = []
+    stars = 0
+    for token in subject.split("."):
+        if token == "*":
+            stars += 1
+        tokens.append(f"${stars}" if token == "*" else token)
+    return ".".join(tokens)
+
+
+def check_subjects(entry: ImportOptions) -> None:
+    """Refuse an import whose subjects do not fit together. Raises TransformError."""
+    if entry.kind == "service":
+        service_subjects(entry)
+        return
+    if any(token in ("*", ">") for token in entry.prefix.split(".")):
+        raise TransformError("stream import prefix can not contain wildcard tokens")
+    stream_subjects(entry)
+
+
+def service_subjects(entry: ImportOptions) -> tuple[str, bytes | None, Transform | None]:
+    """Local pattern of a service import, and how to come from it to the remote subject.
+
+    A remote subject without wildcards is fixed; with the same subject on both sides, neither a
+    fixed subject nor a transform is needed. Raises TransformError.
+    """
+    local = local_subject(entry)
+    remote = entry.subject
+    if local == remote:
+        return local, None, None
+    if _is_literal(remote):
+        return pattern_of(local), remote.encode(), None
+    _, back = _both_ways(entry, local)
+    return pattern_of(local), None, back
+
+
+def stream_subjects(entry: ImportOptions) -> tuple[str, Transform | None, Transform | None]:
+    """Local pattern of a stream import, and the transforms from and to the remote subject.
+
+    Raises TransformError.
+    """
+    local = local_subject(entry)
+    if local == entry.subject or _is_literal(entry.subject):
+        return pattern_of(local), None, None
+    forward, back = _both_ways(entry, local)
+    return pattern_of(local), forward, back
+
+
+def _is_literal(subject: str) -> bool:
+    return not any(token in ("*", ">") for token in subject.split("."))
+
+
+def _both_ways(entry: ImportOptions, local: str) -> tuple[Transform, Transform]:
+    """Remote to local, and back."""
+    destination = tokenized(local)
+    try:
+        forward = transform(entry.subject, destination, strict=True)
+        return forward, reversed_transform(entry.subject, destination)
+    except TransformError as error:
+        pair = (entry.subject, local) if entry.kind == "stream" else (local, entry.subject)
+        raise TransformError(
+            f"failed to create mapping transform for {entry.kind} import subject "
+            f'from "{pair[0]}" to "{pair[1]}": {error}'
+        ) from error
