@@ -5,7 +5,6 @@ a whole token, and `>` only as the last one (NATS protocol, "Subject names").
 """
 
 import cython
-from cython.cimports.libc.string import memchr, memcmp  # noqa: F401
 
 DOT = cython.declare(cython.uchar, 46)
 STAR = cython.declare(cython.uchar, 42)
