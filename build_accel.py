@@ -43,6 +43,7 @@ COMPILED = (
     "edge/jetstream/republish.py",
     "edge/jetstream/stream.py",
     "edge/jetstream/expiry.py",
+    "edge/jetstream/fast_batch.py",
     "edge/jetstream/ingest.py",
     "edge/jetstream/api_sinks.py",
     "edge/jetstream/pending.py",

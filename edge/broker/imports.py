@@ -52,7 +52,8 @@ INNER = (b"$JS.", b"$SYS.", b"_R_.")
 @cython.exceptval(check=False)
 def is_ack(m: cython.pointer(Msg)) -> cython.bint:
     """JetStream's ack subjects stay what they are: they name the consumer."""
-    return m.reply_len > 8 and memcmp(m.reply, cython.cast(cython.p_const_char, b"$JS.ACK."), 8) == 0
+    prefix: cython.p_const_char = b"$JS.ACK."
+    return m.reply_len > 8 and memcmp(m.reply, prefix, 8) == 0
 
 
 @cython.cfunc

@@ -85,7 +85,7 @@ def build(source: str, destinations: list, cluster: str) -> Mapping:
     """The mapping that holds in `cluster`: its own destinations, or else those for every one."""
     local: list = [item for item in destinations if item.cluster and item.cluster == cluster]
     chosen: list = local or [item for item in destinations if not item.cluster]
-    named: bool = any([item.subject == source for item in destinations])
+    named: bool = source in [item.subject for item in destinations]
     left: int = FULL_WEIGHT - sum([item.weight for item in chosen])
     transforms: list = []
     limits: list = []

@@ -7,6 +7,7 @@ in memory only, bounded by BATCHES_MAX and MESSAGES_MAX per stream.
 from typing import Any
 
 from headwater.edge.jetstream import errors, headers, ttl
+from headwater.edge.jetstream.fast_batch import FastBatches
 
 BATCHES_MAX = 50
 MESSAGES_MAX = 1000
@@ -32,6 +33,17 @@ class Batches:
         self.most = limits.max_inflight_per_stream or BATCHES_MAX
         self.messages_max = limits.max_messages or MESSAGES_MAX
         self.timeout_s = limits.timeout or TIMEOUT_S
+        self.limits = limits
+        self.fast: FastBatches | None = None
+        """The other kind of batches; None where it is not allowed."""
+
+    def permit_fast(self, allowed: bool) -> None:
+        """Take fast batches from now on, or no longer."""
+        if allowed and self.fast is None:
+            self.fast = FastBatches(self.stream, self.limits)
+        elif not allowed and self.fast is not None:
+            self.fast.stop()
+            self.fast = None
 
     def take(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, found: dict[bytes, bytes]
@@ -195,7 +207,8 @@ class Batches:
                 raise errors.ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH.error(header="Nats-Rollup")
 
     def stop(self) -> None:
-        """Forget all open batches."""
+        """Forget all open batches, of both kinds."""
+        self.permit_fast(False)
         for batch_id in list(self.open):
             self.close(batch_id)
 

@@ -6,7 +6,12 @@ from headwater.edge.jetstream.stream cimport Stream
 cdef class IngestSink(Sink):
     cdef public Stream stream
     cdef long long now_ns
+    cdef bint quiet                     # note a refusal in `refusal` instead of answering
+    cdef object refusal
     cdef int take(self, Msg* m) except -1
+    cdef int take_step(self, Msg* m) except -1
+    cdef int store_quietly(self, Msg* m) except -1
+    cdef int accept(self, Msg* m) except -1
     cdef int store_plain(self, Msg* m) except -1
     cdef int store_special(self, Msg* m) except -1
     cdef int store_checked(self, Msg* m, PublishHeaders* h, bytes extra) except -1

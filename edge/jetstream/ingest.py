@@ -13,6 +13,13 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.jetstream.fast_batch import (
+    FastBatch,
+    FastBatches,
+    Step,
+    is_step,
+    read_step,
+)
 from cython.cimports.headwater.edge.jetstream.headers import PublishHeaders, Slice, scan_publish
 from cython.cimports.headwater.edge.jetstream.puback import DUPLICATE, STORED
 from cython.cimports.headwater.edge.jetstream.stream import Stream
@@ -91,10 +98,18 @@ class IngestSink(Sink):
     @cython.exceptval(-1, check=False)
     def take(self, m: cython.pointer(Msg)) -> cython.int:
         """Store or refuse a message whose subject is final."""
-        h: PublishHeaders
         self.now_ns = clock()
         if self.stream.sealed:
             return self.refuse(m, errors.STREAM_SEALED)
+        if is_step(m.reply, m.reply_len):
+            return self.take_step(m)
+        return self.accept(m)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def accept(self, m: cython.pointer(Msg)) -> cython.int:
+        """Store or refuse a message on its own."""
+        h: PublishHeaders
         try:
             if m.header_len == 0:
                 if self.stream.counter:
@@ -106,6 +121,47 @@ class IngestSink(Sink):
             return self.store_checked(m, cython.address(h), None)
         except StoreError as failure:
             return self.refuse_with(m, stream_wire.append_error(failure))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def take_step(self, m: cython.pointer(Msg)) -> cython.int:
+        """Take a message of a fast batch."""
+        stream: Stream = self.stream
+        step: Step
+        batches: FastBatches = None if stream.batches is None else stream.batches.fast
+        if stream.max_msg_size >= 0 and m.size > stream.max_msg_size:
+            return self.refuse(m, errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
+        if batches is None:
+            return self.refuse(m, errors.BATCH_PUBLISH_DISABLED)
+        if not read_step(m.reply, m.reply_len, cython.address(step)):
+            return self.refuse(m, errors.BATCH_PUBLISH_INVALID_PATTERN)
+        try:
+            batch: FastBatch = batches.find(cython.address(step))
+        except errors.JetStreamError as error:
+            return self.refuse_with(m, error)
+        if not batches.expects(m, cython.address(step), batch):
+            return 0
+        before: cython.ulonglong = stream.store.last_seq
+        self.store_quietly(m)
+        if self.refusal is not None:
+            return batches.refused(m, cython.address(step), batch, self.refusal)
+        if stream.store.last_seq == before:
+            return batches.repeated(m, cython.address(step), batch)
+        return batches.accepted(m, cython.address(step), batch, stream.store.last_seq)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def store_quietly(self, m: cython.pointer(Msg)) -> cython.int:
+        """Store a message without an answer; `refusal` is the error that refused it, or None."""
+        copy: Msg = m[0]
+        copy.reply_len = 0
+        self.refusal = None
+        self.quiet = True
+        try:
+            self.accept(cython.address(copy))
+        finally:
+            self.quiet = False
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -373,7 +429,7 @@ class IngestSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def refuse_full(self, m: cython.pointer(Msg), text: str) -> cython.bint:
-        if m.reply_len:
+        if m.reply_len or self.quiet:
             self.refuse_with(m, errors.STREAM_STORE_FAILED.error(err=text))
         return True
 
@@ -381,7 +437,9 @@ class IngestSink(Sink):
     @cython.exceptval(-1, check=False)
     def refuse(self, m: cython.pointer(Msg), kind: object) -> cython.int:
         """Answer with an error whose text is always the same."""
-        if m.reply_len:
+        if self.quiet:
+            self.refusal = kind.error()
+        elif m.reply_len:
             self.stream.answer(m, self.stream.refusal(kind))
         return 0
 
@@ -389,6 +447,8 @@ class IngestSink(Sink):
     @cython.exceptval(-1, check=False)
     def refuse_with(self, m: cython.pointer(Msg), error: object) -> cython.int:
         """Answer with an error."""
-        if m.reply_len:
+        if self.quiet:
+            self.refusal = error
+        elif m.reply_len:
             self.stream.answer(m, self.stream.error_payload(error))
         return 0

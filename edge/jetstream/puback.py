@@ -123,7 +123,7 @@ class AckQueue:
         reply: cython.p_const_uchar,
         instead: bytes,
     ) -> cython.int:
-        """Publish one answer; `instead` replaces a PubAck."""
+        """Publish one answer; `instead` replaces one that promises something durable."""
         m: Msg
         n: cython.Py_ssize_t = PyBytes_GET_SIZE(self.head)
         tail: cython.p_const_char
@@ -132,12 +132,12 @@ class AckQueue:
         m.subject_len = entry.reply_len
         m.reply = m.shown = cython.NULL
         m.reply_len = m.shown_len = m.header_len = 0
-        if entry.payload_len:
-            m.body = reply + entry.reply_len
-            m.size = entry.payload_len
-        elif instead is not None:
+        if instead is not None and entry.wait:
             m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(instead))
             m.size = PyBytes_GET_SIZE(instead)
+        elif entry.payload_len:
+            m.body = reply + entry.reply_len
+            m.size = entry.payload_len
         elif entry.kind == EMPTY:
             m.body = reply
             m.size = 0
@@ -164,7 +164,7 @@ class AckQueue:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def fail(self, account: Account, payload: bytes) -> cython.int:
-        """Send `payload` for every PubAck that still waits, and the other answers as they are."""
+        """Send `payload` for all that waits to be durable, and the other answers as they are."""
         return self.drain(account, cython.cast(cython.ulonglong, -1), payload)
 
     @cython.cfunc

@@ -30,7 +30,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public Usage usage             # the account's tier that this stream draws on
     cdef public object timers           # expiry.Expiry: age, per-message TTL, delete markers
     cdef public object schedules        # schedules.Schedules, None unless allow_msg_schedules
-    cdef public object batches          # batch.Batches, None unless allow_atomic
+    cdef public object batches          # batch.Batches, None unless batches are allowed
     cdef list active                    # consumers.values(), as a list
     cdef tuple interests                # bytes patterns that some consumer wants; b">" for all
     cdef dict error_texts               # err_code -> PubAck payload of a constant error

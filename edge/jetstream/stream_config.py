@@ -161,8 +161,6 @@ def check_features(new: StreamConfig, scope: Scope) -> None:
             raise invalid_config("async persist mode is not supported on replicated streams")
         if new.allow_atomic:
             raise invalid_config("async persist mode is not supported with atomic batch publish")
-    if new.allow_batched:
-        raise invalid_config("fast batch publish is not supported by this server")
 
 
 def check_counter(new: StreamConfig) -> None:

@@ -95,8 +95,10 @@ def revive(js: "AccountJetStream", stream: Stream) -> None:
 def set_parts(js: "AccountJetStream", stream: Stream) -> None:
     """Make what a stream's features need, and let federation drive mirrors and sources."""
     config = stream.config
-    if config.allow_atomic and stream.batches is None:
+    if (config.allow_atomic or config.allow_batched) and stream.batches is None:
         stream.batches = Batches(stream, js.node.batch_limits)
+    if stream.batches is not None:
+        stream.batches.permit_fast(config.allow_batched)
     if config.allow_msg_schedules and stream.schedules is None:
         stream.schedules = Schedules(stream)
     factory = js.node.upstream_factory

@@ -65,6 +65,18 @@ def empty(node: Node) -> cython.bint:
     )
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def is_whole(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether no token of a subject is empty."""
+    i: cython.Py_ssize_t
+    for i in range(n):
+        if subject[i] == DOT and (i == 0 or subject[i - 1] == DOT):
+            return False
+    return n > 0 and subject[n - 1] != DOT
+
+
 @cython.cclass
 class Walk:
     """One search: what it has found so far.
@@ -142,10 +154,10 @@ class Trie:
 
     @cython.cfunc
     def match(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
-        """The sinks that want a literal subject of `n` bytes."""
+        """The sinks that want a literal subject of `n` bytes: none when a token is empty."""
         walk: Walk = Walk()
         walk.fixed = subject + n
-        if n > 0:
+        if is_whole(subject, n):
             walk.step(self.root, subject, n)
         return walk.result()
 
@@ -156,7 +168,10 @@ class Trie:
         """`match` that also tells whether only the first `fixed` bytes mattered."""
         walk: Walk = Walk()
         walk.fixed = subject + fixed
-        walk.step(self.root, subject, n)
+        if is_whole(subject, n):
+            walk.step(self.root, subject, n)
+        else:
+            walk.varied = True
         return walk
 
     def find(self, subject: bytes) -> tuple:

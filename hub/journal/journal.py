@@ -171,7 +171,6 @@ class Journal:
         if restored.hard_state is not None:
             self.slots.write(group, restored.hard_state)
             self.dirty.add(HARD_NAME)
-        self._footer()
         self.sync()
 
     def write(self, groups: list[tuple[int, Ready]]) -> None:
@@ -187,11 +186,11 @@ class Journal:
             if ready.hard_state is not None:
                 self.slots.write(group, ready.hard_state)
                 self.dirty.add(HARD_NAME)
-        if self.offset > self.batch_start:
-            self._footer()
 
     def sync(self) -> None:
-        """Make everything written so far durable. Raises OSError."""
+        """Make everything written so far durable, as one batch. Raises OSError."""
+        if self.offset > self.batch_start:
+            self._footer()
         for name in sorted(self.dirty):
             self.disk.sync(name)
         self.dirty.clear()

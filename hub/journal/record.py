@@ -48,9 +48,7 @@ def encode_record(
     kind: RecordKind, segment: int, offset: int, group: int, a: int, b: int, body: bytes
 ) -> bytes:
     """A record for one place, padded so that the next one is aligned."""
-    head = HEADER.pack(
-        MAGIC, kind, len(body), segment, offset, group, a, b, int(checksum(body))
-    )
+    head = HEADER.pack(MAGIC, kind, len(body), segment, offset, group, a, b, int(checksum(body)))
     whole = head + CRC.pack(int(checksum(head))) + body
     return whole + bytes(-len(whole) % ALIGN)
 

@@ -1,7 +1,7 @@
 """What a start finds in the files of the log.
 
-A tail is torn only behind the last footer of the newest file. Anything else that does not verify
-is damage: the rest is kept, and the node knows that something may be missing.
+Only the last batch of the newest file can be torn. Anything else that does not verify is damage:
+the rest is kept, and the node knows that something may be missing.
 """
 
 from dataclasses import dataclass, field
@@ -103,6 +103,7 @@ def _read(data: bytes, number: int, end: int | None, newest: bool, result: Scan)
         result.problems.append(f"segment {number} ends before {limit}")
         limit = len(data)
     batch: list[Record] = []
+    doubtful: list[Record] | None = None
     good_end = at = 0
     skipped = False
     while at < limit:
@@ -115,17 +116,27 @@ def _read(data: bytes, number: int, end: int | None, newest: bool, result: Scan)
         if record.kind != RecordKind.FOOTER:
             batch.append(record)
             continue
-        if skipped or record.a != (batch[0].offset if batch else record.offset):
-            result.problems.append(f"segment {number}: damage before {record.offset}")
+        if doubtful is not None:
+            _damaged(doubtful, number, record.offset, result)
+            doubtful = None
+        bad = any(each.body is None for each in batch)
+        if skipped or bad or record.a != (batch[0].offset if batch else record.offset):
+            doubtful = batch
+        else:
+            _apply(batch, number, result)
+            good_end = at
         skipped = False
-        _apply(batch, number, result)
         batch = []
-        good_end = at
-    if not newest and (batch or skipped):
-        result.problems.append(f"segment {number}: damage at its end")
-        _apply(batch, number, result)
+    if not newest and (doubtful is not None or batch or skipped):
+        _damaged((doubtful or []) + batch, number, limit, result)
     result.last = number
     result.end = good_end
+
+
+def _damaged(batch: list[Record], number: int, before: int, result: Scan) -> None:
+    """A batch that was synced is not whole: keep what verifies."""
+    result.problems.append(f"segment {number}: damage before {before}")
+    _apply(batch, number, result)
 
 
 def _apply(batch: list[Record], number: int, result: Scan) -> None:
@@ -135,8 +146,8 @@ def _apply(batch: list[Record], number: int, result: Scan) -> None:
             continue
         group = result.groups.setdefault(record.group, GroupScan())
         if record.body is None:
-            result.problems.append(f"segment {number}: record at {record.offset} is damaged")
-        elif record.kind == RecordKind.BASE:
+            continue
+        if record.kind == RecordKind.BASE:
             group.rebase(record.a, record.b)
         elif record.kind == RecordKind.ENTRIES:
             try:

@@ -34,8 +34,11 @@ def tick(r: "Raft") -> None:
 
 
 def eligible(r: "Raft") -> bool:
-    """Whether this node may be a candidate: a voter that has forgotten nothing."""
-    return r.is_voter and not r.recovering and not r.removed and not r.below_barrier
+    """Whether this node may be a candidate: a voter that has forgotten nothing. One that is to
+    be removed may be needed as long as that is not committed (thesis §4.2.2)."""
+    certain = r.log.config_at(r.log.committed)
+    voter = r.is_voter or certain.voters.get(r.node) == r.incarnation
+    return voter and not r.recovering and not r.removed and not r.below_barrier
 
 
 def next_term(r: "Raft") -> int:

@@ -33,8 +33,7 @@ def is_quiet(r: "Raft") -> bool:
     if r.transfer.target or log.config.returning:
         return False
     return all(
-        each.match == log.last and each.state is State.REPLICATE
-        for each in r.progress.values()
+        each.match == log.last and each.state is State.REPLICATE for each in r.progress.values()
     )
 
 

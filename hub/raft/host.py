@@ -125,9 +125,7 @@ class Host:
         if packet.known_boot > self.boot:
             self.stale_boot = max(self.stale_boot, packet.known_boot)
         if packet.boot < known:
-            self._pings.append(
-                Packet(self.node, packet.sender, self.boot, known_boot=known)
-            )
+            self._pings.append(Packet(self.node, packet.sender, self.boot, known_boot=known))
             return
         self._heard[packet.sender] = self._ticks
         if packet.boot > known:

@@ -10,7 +10,7 @@ from headwater.hub.raft import recovery, replication, transfer
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.errors import ChangeRefused, NotLeader
-from headwater.hub.raft.message import OUT_OF_TERM, REPLIES, Kind, Message
+from headwater.hub.raft.message import REPLIES, Kind, Message
 from headwater.hub.raft.progress import Progress
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def committed(r: "Raft") -> None:
     config = log.config
     if log.config_index > log.committed:
         return
+    recovery.config_changed(r)
     if r.is_leader and r.node not in config.voters:
         replication.broadcast(r)
         r.become_follower(r.term, 0)
@@ -108,24 +109,30 @@ def caught_up(r: "Raft", node: int) -> bool:
 
 
 def fenced(r: "Raft", m: Message) -> bool:
-    """Whether a life of the sender speaks that is over. One that was taken back under the number
-    of its present start may not have heard of it."""
-    config = r.log.config
+    """Whether a life of the sender speaks that is over. Only what is committed counts: a node
+    that is to be removed may be the only one that can lead. One that was taken back under the
+    number of its present start may not have heard of it yet."""
+    config = r.log.config_at(r.log.committed)
     current = config.incarnation(m.sender)
     return config.fenced(m.sender, m.incarnation) and (current is None or current != m.boot)
 
 
 def tell_gone(r: "Raft", m: Message) -> None:
-    """A removed member still campaigns: tell it, once that is certain."""
-    config = r.log.config
-    if m.kind in REPLIES or m.kind in OUT_OF_TERM or config.incarnation(m.sender) is not None:
-        return
-    if r.log.config_index <= r.log.committed:
+    """A member that was removed, or that speaks for a life that is over, is told so."""
+    config = r.log.config_at(r.log.committed)
+    current = config.incarnation(m.sender)
+    if current is not None:
+        r.reply(m, Kind.GONE, context=current, force=True)
+    elif m.kind not in REPLIES:
         r.reply(m, Kind.GONE, context=config.removed[m.sender])
 
 
 def on_gone(r: "Raft", m: Message) -> None:
-    """This life of this node was removed."""
-    if r.incarnation <= m.context and not r.is_leader:
+    """This life of this node is over: removed for good, or to be taken back under another."""
+    if r.incarnation > m.context or r.is_leader:
+        return
+    if not m.force:
         r.removed = True
         r.hard_changed()
+    elif r.incarnation < m.context:
+        recovery.begin_again(r, m.context)

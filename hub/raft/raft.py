@@ -380,7 +380,6 @@ class Raft:
         replication.append_own(self, EntryKind.EMPTY, b"")
 
 
-
 HANDLERS: dict[Kind, Callable[[Raft, Message], None]] = {
     Kind.PRE_VOTE: lambda r, m: election.on_vote(r, m),
     Kind.VOTE: lambda r, m: election.on_vote(r, m),

@@ -134,17 +134,26 @@ def on_hello_reply(r: "Raft", m: Message) -> None:
 
 def prove(r: "Raft") -> None:
     """Be the member of before, when all other voters of all configurations told of answered."""
-    former = r.log.config.voters.get(r.node)
     answers = r.recovery.answers
+    former = former_life(r)
     if former is None or not voters_to_hear(r) <= answers.keys():
-        return
-    if any(answer.config.incarnation(r.node) != former for answer in newer_answers(r)):
         return
     r.incarnation = former
     r.vote_floor = 1 + max([r.term, r.vote_floor - 1, *(each.term for each in answers.values())])
     ends = [(each.log_term, each.last) for each in answers.values()]
     r.barrier = max([r.barrier, (r.log.last_term, r.log.last), *ends])
     finish(r)
+
+
+def former_life(r: "Raft") -> int | None:
+    """As which voter the group knows this node, in the newest configuration that is known here,
+    or in one before it while that is not known to be committed."""
+    newer = newer_answers(r)
+    if newer:
+        lives = {each.config.voters.get(r.node) for each in newer}
+        return lives.pop() if len(lives) == 1 else None
+    certain = r.log.config_at(r.log.committed)
+    return r.log.config.voters.get(r.node) or certain.voters.get(r.node)
 
 
 def finish(r: "Raft") -> None:
@@ -165,6 +174,11 @@ def config_changed(r: "Raft") -> None:
             r.incarnation = listed
             finish(r)
         return
-    r.incarnation = max(r.boot, listed + 1)
+    begin_again(r, listed)
+
+
+def begin_again(r: "Raft", known: int) -> None:
+    """The group knows this node under the life `known`, which is not this one."""
+    r.incarnation = max(r.boot, known + 1)
     r.recovering = True
     r.hard_changed()

@@ -60,9 +60,7 @@ def heartbeat(r: "Raft", sleep: bool = False) -> None:
     number = reads.begin_round(r)
     for node, progress in r.progress.items():
         commit = min(progress.match, r.log.committed)
-        r.send(
-            Message(Kind.HEARTBEAT, r.node, node, commit=commit, context=number, force=sleep)
-        )
+        r.send(Message(Kind.HEARTBEAT, r.node, node, commit=commit, context=number, force=sleep))
 
 
 def broadcast(r: "Raft") -> None:
@@ -86,8 +84,8 @@ def send_append(r: "Raft", node: int, progress: Progress, empty: bool = False) -
         if term is None:
             send_snapshot(r, node, progress)
             return
-        entries = [] if nothing else r.log.slice(
-            progress.next, r.log.last, options.append_bytes_max
+        entries = (
+            [] if nothing else r.log.slice(progress.next, r.log.last, options.append_bytes_max)
         )
         empty = False
         progress.commit_sent = r.log.committed
@@ -265,9 +263,7 @@ def on_append(r: "Raft", m: Message) -> None:
     if not r.log.matches(m.index, m.log_term):
         hint = r.log.agree_before(m.index, m.log_term)
         term = r.log.term(hint) or 0
-        r.reply(
-            m, Kind.APPEND_REPLY, index=m.index, reject=True, hint=hint, log_term=term
-        )
+        r.reply(m, Kind.APPEND_REPLY, index=m.index, reject=True, hint=hint, log_term=term)
         return
     last = r.log.merge(m.entries) if m.entries else m.index
     r.check_config()

@@ -23,6 +23,9 @@ class Checker:
         self.digests: dict[tuple[int, int], int] = {}
         self.results: dict[tuple[int, int], int] = {}
         self.terms: dict[tuple[int, int], int] = {}
+        self.commits: dict[tuple[int, int], tuple[int, int]] = {}
+        self.durable: dict[tuple[int, int], int] = {}
+        self.cast: dict[tuple[int, int], tuple[int, int]] = {}
         self.checks = 0
 
     def require(self, good: bool, text: str) -> None:
@@ -44,6 +47,44 @@ class Checker:
             if self.terms.get((raft.group, raft.node)) != raft.term:
                 self.terms[raft.group, raft.node] = raft.term
                 self.complete(raft)
+                self.commits[raft.group, raft.node] = (raft.term, log.committed)
+            self.led(raft)
+
+    def led(self, raft: Raft) -> None:
+        """What a leader commits is of its term and durable at a majority; one change at a time."""
+        log = raft.log
+        key = (raft.group, raft.node)
+        if log.committed > self.commits[key][1]:
+            self.commits[key] = (raft.term, log.committed)
+            self.require(
+                log.term(log.committed) == raft.term, f"node {raft.node} commits an older term"
+            )
+            voters = log.config.voters
+            have = sum(self.durable.get((raft.group, n), 0) >= log.committed for n in voters)
+            self.require(
+                2 * have > len(voters), f"{log.committed} is committed, but durable on {have}"
+            )
+        open_changes = [pair for pair in log.configs if pair[0] > self.top.get(raft.group, 0)]
+        self.require(len(open_changes) <= 1, "two changes of members at once")
+        if open_changes and len(log.configs) > 1:
+            before, now = log.configs[-2][1].voters.items(), log.configs[-1][1].voters.items()
+            self.require(len(before ^ now) <= 1, "two voters change in one step")
+
+    def restored(self, group: int, node: int, hard: Any) -> None:
+        """A node whose disk is honest knows its last vote."""
+        term, vote = self.cast.get((group, node), (0, 0))
+        now = (hard.term, hard.vote) if hard is not None else (0, 0)
+        self.require(
+            now[0] > term or now == (term, vote) or not term, f"node {node} forgot a vote in {term}"
+        )
+
+    def agreed(self, m: Message, sender: Raft, leader: Raft | None) -> None:
+        """An ack speaks of entries that the leader has, too."""
+        if leader is not None and leader.is_leader and leader.term == m.term:
+            mine, its = sender.log.term(m.index), leader.log.term(m.index)
+            self.require(
+                None in (mine, its) or mine == its, f"node {m.sender} acks another {m.index}"
+            )
 
     def complete(self, raft: Raft) -> None:
         """Leader completeness, when somebody became leader."""
@@ -85,6 +126,7 @@ class Checker:
             key = (m.group, m.term, m.sender, m.incarnation)
             known = self.votes.setdefault(key, m.to)
             self.require(known == m.to, f"node {m.sender} voted twice in {m.term}")
+            self.cast[m.group, m.sender] = (m.term, m.to)
             self.require(
                 durable.term.get(m.group, 0) >= m.term, f"vote of {m.sender} is not on disk"
             )

@@ -64,7 +64,9 @@ class Cluster:
         )
         self.first = {
             1: Config({1: 1, 2: 1, 3: 1}),
-            2: Config({1: 1, 2: 1, 3: 1, 4: 1, 5: 1}) if shape.below(2) else Config({3: 1, 4: 1, 5: 1}),
+            2: Config({1: 1, 2: 1, 3: 1, 4: 1, 5: 1})
+            if shape.below(2)
+            else Config({3: 1, 4: 1, 5: 1}),
         }
         self.groups = list(self.first)
         self.net = TwinNet(root.fork("net"), self._deliver_later)
@@ -142,6 +144,9 @@ class Cluster:
         """One call, and when the next one is due."""
         chance = self.clients
         busy = self.now_us // 2_000_000 % 4 != 3
+        if self.rivals(group):
+            self.after(2000 + chance.below(3000), self.client, group)
+            return
         self.after(2000 + chance.below(20_000) * (1 if busy else 40), self.client, group)
         node = self.nodes[1 + chance.below(len(self.nodes))]
         key = KEYS[chance.below(len(KEYS))]
@@ -153,6 +158,23 @@ class Cluster:
             self.write(node, raft, key, dice)
         else:
             self.read(node, raft, key)
+
+    def rivals(self, group: int) -> bool:
+        """Several nodes think that they lead: write through the newest, and read from all."""
+        believers = [
+            node
+            for node in self.nodes.values()
+            if node.up and not node.paused and node.host.groups[group].is_leader
+        ]
+        newest = self.leader(group)
+        if len(believers) < 2 or newest is None:
+            return False
+        self.write(self.nodes[newest.node], newest, "a", 9)
+        for node in believers:
+            raft = node.host.groups[group]
+            if raft.is_leader:
+                self.read(node, raft, "a")
+        return True
 
     def _ask_leader(self, group: int, node: SimNode) -> SimNode | None:
         raft = node.host.groups[group]

@@ -138,7 +138,10 @@ def loss(cluster: "Cluster", fault: Fault) -> None:
 
 def storm(cluster: "Cluster", fault: Fault) -> None:
     weather = Weather(
-        loss=fault.b % 50, duplicate=fault.a % 200, delay_spread_us=fault.a % 30_000, late=fault.b % 200
+        loss=fault.b % 50,
+        duplicate=fault.a % 200,
+        delay_spread_us=fault.a % 30_000,
+        late=fault.b % 200,
     )
     _weather(cluster, weather, fault.ms)
 

@@ -9,6 +9,7 @@ from headwater.hub.journal.journal import Journal
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.host import Batch, Host, Packet
+from headwater.hub.raft.message import Kind
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
@@ -40,6 +41,7 @@ class SimNode:
         self.clock = ManualClock()
         self.life = 0
         self.up = False
+        self.orderly = True
         self.paused = False
         self.waiting: list[Packet] = []
         self.sync_us = 300
@@ -88,15 +90,23 @@ class SimNode:
             restored = Restored(Snapshot(0, 0, Config()))
         restored = replace(restored, seeds=tuple(self.cluster.nodes))
         hard = restored.hard_state
+        checker = self.cluster.checker
+        if self.number != self.cluster.victim:
+            checker.restored(group, self.number, hard)
         self.durable.term[group] = hard.term if hard else 0
         self.durable.last[group] = restored.snapshot.index + len(restored.entries)
         self.machines[group] = StreamMachine()
         self.machines[group].restore(restored.snapshot.index, restored.snapshot.data)
-        self.host.add(group, restored)
+        raft = self.host.add(group, restored)
+        checker.require(
+            self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
+        )
+        checker.require(restored.clean or raft.recovering, "an unclean start is not recovering")
 
     def crash(self, power_cut: bool = True) -> None:
         self.up = False
         self.life += 1
+        self.orderly = False
         for _, _, call in self.calls.values():
             call.end = NEVER
         if power_cut:
@@ -106,7 +116,9 @@ class SimNode:
         """An orderly stop."""
         if all(raft.whole for raft in self.host.groups.values()):
             self.journal.mark_clean()
+        whole = all(raft.whole for raft in self.host.groups.values())
         self.crash(power_cut=False)
+        self.orderly = whole
         self.disk.power_cut(self.cluster.chance)
 
     # -- events ---------------------------------------------------------------
@@ -139,6 +151,9 @@ class SimNode:
         self.paused = False
         waiting, self.waiting = self.waiting, []
         if self.up:
+            for raft in self.host.groups.values():
+                if raft.is_leader:
+                    self.cluster.read(self, raft, "a")
             for packet in waiting:
                 self.host.receive(packet)
             self.pump()
@@ -149,6 +164,7 @@ class SimNode:
             if raft.removed and not self.syncing and not self.written:
                 self.host.drop(group)
                 self.journal.erase(group)
+                self.cluster.checker.cast.pop((group, self.number), None)
                 self.journal.sync()
                 self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
                 self.add_group(group)
@@ -198,11 +214,18 @@ class SimNode:
             self.durable.last[group] = ready.entries[-1].index
         if ready.hard_state is not None:
             self.durable.term[group] = ready.hard_state.term
+        key = (group, self.number)
+        ever = self.cluster.checker.durable
+        ever[key] = max(ever.get(key, 0), self.durable.last.get(group, 0))
 
     def send(self, packets: list[Packet]) -> None:
         for packet in packets:
             for m in packet.messages:
                 self.cluster.checker.sent(m, self.durable)
+                if m.kind is Kind.APPEND_REPLY and not m.reject:
+                    other = self.cluster.nodes[m.to]
+                    leader = other.host.groups.get(m.group) if other.up else None
+                    self.cluster.checker.agreed(m, self.host.groups[m.group], leader)
             self.cluster.send(packet)
 
     # -- the state machine ----------------------------------------------------
@@ -215,6 +238,9 @@ class SimNode:
             if entry.kind == EntryKind.NORMAL:
                 result = machine.apply(entry.index, entry.data)
             machine.applied = entry.index
+            checker.require(
+                self.durable.last[raft.group] >= entry.index, f"{entry.index} applied too early"
+            )
             checker.applied(raft.group, self.number, entry, result, machine.digest)
             waiting = self.calls.pop((raft.group, entry.index), None)
             if waiting is not None and waiting[:2] == (entry.term, entry.data):

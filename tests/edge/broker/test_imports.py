@@ -12,6 +12,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import ConsumerConfig
+from nats.js.errors import NotFoundError
 
 from bench.servers import Recipe, Server, program
 
@@ -60,6 +61,12 @@ accounts {
                {service: {account: A, subject: "svc.one"}, to: "chained"} ]
   }
   D { users: [{user: d, password: d}], exports: [{service: "svc.both"}] }
+  E {
+    jetstream: enabled
+    users: [{user: e, password: e}]
+    imports: [ {stream: {account: B, subject: "events.>"}, prefix: "kept"}
+               {service: {account: B, subject: "$JS.API.>"}, to: "JS.B.API.>"} ]
+  }
 }
 """
 
@@ -99,6 +106,18 @@ class Accounts:
             await client.close()
 
 
+async def settled(client: Client) -> None:
+    """Wait until the server has acted on everything that the client has sent.
+
+    An own message says so; a PONG may be that of an earlier PING.
+    """
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    await client.publish(inbox, b"")
+    await subscription.next_msg(timeout=3)
+    await subscription.unsubscribe()
+
+
 async def serve(client: Client, subject: str, queue: str = "") -> list[Msg]:
     seen: list[Msg] = []
 
@@ -107,17 +126,18 @@ async def serve(client: Client, subject: str, queue: str = "") -> list[Msg]:
         await client.publish(message.reply, b"ok " + message.subject.encode())
 
     await client.subscribe(subject, queue=queue, cb=answer)
-    await client.flush()
+    await settled(client)
     return seen
 
 
 async def drained(subscription: Subscription, clients: list[Client]) -> list[tuple[str, bytes]]:
     for client in clients:
-        await client.flush()
+        await settled(client)
     found = []
     while subscription.pending_msgs:
         message = await subscription.next_msg()
-        found.append((message.subject, message.data))
+        if not message.subject.startswith("_INBOX."):
+            found.append((message.subject, message.data))
     return found
 
 
@@ -188,7 +208,7 @@ async def test_a_queue_serves_once_and_two_accounts_both(url: str) -> None:
         lists = [await serve(b, "svc.both"), await serve(d, "svc.both")]
         assert (await a.request("svc.both", b"?", timeout=2)).data == b"ok svc.both"
         for client in (b, d):
-            await client.flush()
+            await settled(client)
         assert [len(seen) for seen in lists] == [1, 1]
 
 
@@ -199,14 +219,15 @@ async def test_kinds_of_responses(url: str) -> None:
         async def answer(message: Msg) -> None:
             for data in (b"1", b"2", b"", b"late"):
                 await b.publish(message.reply, data)
-            await b.flush()
+            await settled(b)
 
         await b.subscribe("many", cb=answer)
         await b.subscribe("svc.many", cb=answer)
-        await b.flush()
+        await settled(b)
         inbox = await a.subscribe("answers.*")
         await a.publish("many", reply="answers.many")
         await a.publish("svc.many", reply="answers.one")
+        await settled(a)
         await asyncio.wait_for(_until(inbox, 4), 2)
         got = await drained(inbox, [a, b, a])
         assert sorted(got) == [
@@ -224,17 +245,19 @@ async def test_an_answer_may_come_too_late(url: str) -> None:
     async with Accounts(url) as accounts:
         a, b = await accounts("a"), await accounts("b")
         requests = await b.subscribe("brief")
-        await b.flush()
+        await settled(b)
         inbox = await a.subscribe("brief.answers")
         await a.publish("brief", reply="brief.answers")
+        await settled(a)
         first = await requests.next_msg(timeout=2)
         with pytest.raises(NatsTimeout):
             await inbox.next_msg(timeout=0.7)
         await b.publish(first.reply, b"late")
         await a.publish("brief", reply="brief.answers")
+        await settled(a)
         second = await requests.next_msg(timeout=2)
         await b.publish(second.reply, b"in time")
-        await b.flush()
+        await settled(b)
         assert (await inbox.next_msg(timeout=2)).data == b"in time"
 
 
@@ -243,22 +266,35 @@ async def test_an_answer_to_an_answer(url: str) -> None:
         a, b = await accounts("a"), await accounts("b")
         requests = await b.subscribe("svc.talk")
         back = await b.subscribe("talk.back")
-        await b.flush()
+        await settled(b)
         inbox = await a.subscribe("talk.inbox")
         await a.publish("svc.talk", b"1", reply="talk.inbox")
+        await settled(a)
         request = await requests.next_msg(timeout=2)
         await b.publish(request.reply, b"2", reply="talk.back")
+        await settled(b)
         answer = await inbox.next_msg(timeout=2)
         assert answer.reply.startswith("_R_.")
         await a.publish(answer.reply, b"3")
+        await settled(a)
         assert (await back.next_msg(timeout=2)).data == b"3"
 
 
 async def test_a_service_that_may_only_respond(url: str) -> None:
     async with Accounts(url) as accounts:
         a, shy = await accounts("a"), await accounts("shy")
-        await serve(shy, "svc.shy")
-        assert (await a.request("svc.shy", timeout=2)).data == b"ok svc.shy"
+
+        async def answer(message: Msg) -> None:
+            await shy.publish(message.reply, b"yes")
+
+        await shy.subscribe("svc.shy", cb=answer)
+        async with asyncio.timeout(3):
+            while True:
+                try:
+                    assert (await a.request("svc.shy", timeout=2)).data == b"yes"
+                    break
+                except NoRespondersError:
+                    await asyncio.sleep(0.02)
 
 
 async def test_streams_bring_what_is_wanted(url: str) -> None:
@@ -279,7 +315,7 @@ async def test_streams_bring_what_is_wanted(url: str) -> None:
         subscriptions = {pattern: await a.subscribe(pattern) for pattern in patterns}
         chained = await c.subscribe("from.b.>")
         for client in (a, b, c):
-            await client.flush()
+            await settled(client)
         for subject in ("events.k.z", "events.other", "pub.foo.x", "pub.bar.x", "lit", "none"):
             await b.publish(subject, subject.encode(), reply="re.ply")
         for pattern, expected in patterns.items():
@@ -294,7 +330,7 @@ async def test_queue_groups_span_accounts(url: str) -> None:
         members = [
             await a.subscribe("got.foo", queue="q"), await b.subscribe("pub.foo.x", queue="q")
         ]
-        await a.flush()
+        await settled(a)
         for _ in range(50):
             await b.publish("pub.foo.x", b"")
         counts = [len(await drained(member, [b, a])) for member in members]
@@ -310,7 +346,7 @@ async def test_interest_in_streams_ends(url: str) -> None:
         some = await a.subscribe("got.*")
         limited = await a.subscribe("got.y")
         await limited.unsubscribe(limit=2)
-        await a.flush()
+        await settled(a)
         with pytest.raises(NatsTimeout):
             await b.request("pub.y.x", timeout=0.1)
         for _ in range(3):
@@ -318,7 +354,7 @@ async def test_interest_in_streams_ends(url: str) -> None:
         assert len(await drained(some, [b, a])) == 4
         assert len(await drained(limited, [])) == 2
         await some.unsubscribe()
-        await a.flush()
+        await settled(a)
         with pytest.raises(NoRespondersError):
             await b.request("pub.z.x", timeout=2)
 
@@ -327,10 +363,10 @@ async def test_what_a_service_took_away_no_stream_brings_back(url: str) -> None:
     async with Accounts(url) as accounts:
         a, b = await accounts("a"), await accounts("b")
         near, far = await a.subscribe("orders.x"), await b.subscribe("orders.x")
-        await b.flush()
-        await a.flush()
+        await settled(b)
+        await settled(a)
         await a.publish("orders.x", b"1")
-        await a.flush()
+        await settled(a)
         await b.publish("orders.x", b"2")
         assert sorted(await drained(near, [b, a])) == [("orders.x", b"1"), ("orders.x", b"2")]
         assert sorted(await drained(far, [b])) == [("orders.x", b"1"), ("orders.x", b"2")]
@@ -384,16 +420,47 @@ async def test_pushed_deliveries_of_another_account(url: str) -> None:
                 done.set()
 
         subscription = await a.subscribe("deliver.me", cb=take)
-        await a.flush()
+        await settled(a)
         for number in range(count):
             await b.publish("pushed", b"%d" % number)
         await asyncio.wait_for(done.wait(), 5)
         assert got == [b"%d" % number for number in range(count)]
-        await a.flush()
-        info = await there.consumer_info("P", "push")
-        assert (info.ack_floor.stream_seq, info.num_ack_pending) == (count, 0)
+        await settled(a)
+        async with asyncio.timeout(3):
+            while (info := await there.consumer_info("P", "push")).num_ack_pending:
+                await asyncio.sleep(0.02)
+        assert info.ack_floor.stream_seq == count
         assert info.push_bound
         await subscription.unsubscribe()
-        await a.flush()
+        await settled(a)
         assert not (await there.consumer_info("P", "push")).push_bound
         await there.delete_stream("P")
+
+
+async def test_both_an_own_jetstream_and_that_of_another_account(url: str) -> None:
+    async with Accounts(url) as accounts:
+        b, e = await accounts("b"), await accounts("e")
+        there, own = b.jetstream(timeout=3), e.jetstream(timeout=3)
+        far = e.jetstream(timeout=3, prefix="JS.B.API")
+        await there.add_stream(name="T", subjects=["elsewhere"])
+        await own.add_stream(name="K", subjects=["kept.>"])
+        assert (await far.stream_info("T")).config.name == "T"
+        assert (await own.stream_info("K")).config.name == "K"
+        with pytest.raises(NotFoundError):
+            await own.stream_info("T")
+        for number in range(5):
+            await b.publish(f"events.{number}", b"%d" % number)
+        await settled(b)
+        await settled(e)
+        async with asyncio.timeout(3):
+            while (await own.stream_info("K")).state.last_seq < 5:
+                await asyncio.sleep(0.02)
+        stored = await own.get_msg("K", 3)
+        assert (stored.subject, stored.data) == ("kept.events.2", b"2")
+        assert (await own.publish("kept.x", b"")).seq == 6
+        # The stream answers in its own account, where the publisher's inbox is nobody's.
+        with pytest.raises(NatsTimeout):
+            await b.request("events.ack", b"7", timeout=0.3)
+        assert (await own.stream_info("K")).state.messages == 7
+        await there.delete_stream("T")
+        await own.delete_stream("K")

@@ -175,7 +175,16 @@ async def test_required_level(compare: Callable[[Steps], Awaitable[None]]) -> No
     await compare([("STREAM.INFO.q", b"", {"Nats-Required-Api-Level": "99"})])
 
 
-async def test_features_that_are_refused(client: Any) -> None:
-    answer = await client.api("STREAM.CREATE.q", {"name": "q", "allow_batched": True})
-    assert answer["error"]["err_code"] == 10052
-    assert "not supported by this server" in answer["error"]["description"]
+async def test_batches_are_allowed(compare: Callable[[Steps], Awaitable[None]]) -> None:
+    config = {"name": "q", "subjects": ["q"], "allow_batched": True}
+    mirror = {"name": "m", "mirror": {"name": "q"}, "allow_batched": True}
+    await compare(
+        [
+            ("STREAM.CREATE.q", config),
+            ("STREAM.UPDATE.q", {**config, "allow_batched": False}),
+            ("STREAM.UPDATE.q", {**config, "allow_atomic": True}),
+            ("STREAM.INFO.q",),
+            ("STREAM.CREATE.m", mirror),
+            ("STREAM.DELETE.q",),
+        ]
+    )

@@ -1,0 +1,140 @@
+"""Imports by themselves: what bounds them, and that nothing goes in circles."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headwater.edge.broker import imports
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.broker.imports import (
+    Crossing,
+    ServiceExport,
+    ServiceImport,
+    StreamImport,
+    StreamImports,
+    intersection,
+)
+
+INFO = b"NATS/1.0\r\nNats-Request-Info: {}\r\n\r\n"
+
+
+class World:
+    """Two accounts of one kernel; `got` has what sinks received."""
+
+    def __init__(self) -> None:
+        self.kernel = Kernel(asyncio.get_running_loop())
+        self.a, self.b = Account("A", self.kernel), Account("B", self.kernel)
+        self.crossing = Crossing(self.kernel, lambda *told: b"{}")
+        self.got: list[tuple[bytes, ...]] = []
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, _: Any) -> None:
+        self.got.append((subject, reply, headers, payload))
+
+    def listen(self, account: Account, subject: bytes, queue: bytes | None = None) -> CallbackSink:
+        sink = CallbackSink(subject, self.take, queue)
+        account.insert(sink)
+        return sink
+
+    def service(self, importer: Account, exporter: Account, kind: str = "single",
+                seconds: float = 60.0) -> None:
+        export = ServiceExport(kind, round(seconds * 1e9))
+        importer.insert(
+            ServiceImport(self.crossing, b"svc", importer, exporter, export, None, None, False)
+        )
+
+
+async def test_a_request_crosses_and_its_answer_comes_back() -> None:
+    world = World()
+    world.service(world.a, world.b)
+    assert world.a.send(b"svc", b"?", b"inbox") == 0
+    assert len(world.crossing.waiting[world.b]) == 0
+    world.listen(world.b, b"svc")
+    world.listen(world.a, b"inbox")
+    assert world.a.send(b"svc", b"?", b"inbox", b"NATS/1.0\r\nk: v\r\n\r\n") == 1
+    subject, reply, headers, payload = world.got.pop()
+    assert (subject, payload) == (b"svc", b"?")
+    assert headers == b"NATS/1.0\r\nk: v\r\nNats-Request-Info: {}\r\n\r\n"
+    assert world.b.send(reply, b"!") == 1
+    assert world.got.pop() == (b"inbox", b"", b"", b"!")
+    assert world.b.send(reply, b"again") == 0
+    world.crossing.stop()
+
+
+async def test_answers_that_never_come_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "RESPONSES_MAX", 3)
+    world = World()
+    world.listen(world.b, b"svc")
+    world.listen(world.a, b"inbox.*")
+    world.service(world.a, world.b, seconds=0.05)
+    for number in range(4):
+        world.a.send(b"svc", b"", b"inbox.%d" % number)
+    waiting = world.crossing.waiting[world.b]
+    assert len(waiting) == 3
+    replies = [reply for _, reply, _, _ in world.got]
+    assert world.b.send(replies[0], b"") == 0
+    assert world.b.send(replies[1], b"") == 1
+    async with asyncio.timeout(2):
+        while len(waiting):
+            await asyncio.sleep(0.01)
+    assert world.b.send(replies[2], b"") == 0
+    world.crossing.stop()
+
+
+async def test_services_in_a_circle_end() -> None:
+    world = World()
+    world.service(world.a, world.b)
+    world.service(world.b, world.a)
+    assert world.a.send(b"svc", b"", b"inbox") == 0
+    world.listen(world.b, b"svc")
+    assert world.a.send(b"svc", b"") == 1
+    assert world.got == [(b"svc", b"", INFO, b"")]
+    world.crossing.stop()
+
+
+async def test_publishing_services_in_a_circle_end() -> None:
+    world = World()
+    calls = []
+
+    def again(subject: bytes, *rest: object) -> None:
+        calls.append(subject)
+        world.a.send(b"svc", b"")
+
+    world.service(world.a, world.b)
+    world.b.insert(CallbackSink(b"svc", again))
+    world.a.send(b"svc", b"")
+    assert 1 < len(calls) <= 16
+
+
+async def test_streams_do_not_chain_and_follow_interest() -> None:
+    world = World()
+    to_a = StreamImport(world.b, b"x.>", b"b.x.>", None, None)
+    streams = StreamImports(world.crossing, world.a, [to_a])
+    back = StreamImports(
+        world.crossing, world.b, [StreamImport(world.a, b"x.>", b"x.>", None, None)]
+    )
+    assert not world.b.has_interest(b"x.1")
+    sink = world.listen(world.a, b">")
+    assert world.b.has_interest(b"x.1")
+    assert not world.b.has_interest(b"y")
+    world.a.remove(sink)
+    assert not world.b.has_interest(b"x.1")
+    sink = world.listen(world.b, b"x.*", b"q")
+    assert [[s.queue for s in group] for group in world.a.trie.find(b"x.1")[1]] == [[b"q"]]
+    streams.stop()
+    back.stop()
+    assert not world.a.has_interest(b"x.1")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "both"),
+    [
+        (b"a.b", b"a.b", b"a.b"), (b"a.*", b"*.b", b"a.b"), (b">", b"a.*", b"a.*"),
+        (b"a.>", b"*.b.c", b"a.b.c"), (b"a.>", b"a", None), (b"a.b", b"a.c", None),
+        (b"a.*.>", b"*.b.>", b"a.b.>"), (b"*", b"a.b", None), (b"a.*.c", b"a.>", b"a.*.c"),
+    ],
+)
+def test_intersections(first: bytes, second: bytes, both: bytes | None) -> None:
+    assert intersection(first, second) == both
+    assert intersection(second, first) == both

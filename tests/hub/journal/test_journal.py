@@ -1,0 +1,132 @@
+"""The disk of the groups: what survives a power cut, rot and a clean stop."""
+
+from pathlib import Path
+
+import pytest
+
+from headwater.edge.ports import Disk, SystemDisk
+from headwater.edge.twins.chance import SeededRandom
+from headwater.edge.twins.disk import TwinDisk
+from headwater.hub.journal import journal as journal_module
+from headwater.hub.journal.journal import Journal
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.hard_state import HardState
+from headwater.hub.raft.ready import Ready, bootstrap
+from headwater.hub.raft.snapshot import Snapshot
+
+CONFIG = Config({1: 1, 2: 1, 3: 1})
+
+
+def entries(first: int, last: int, term: int = 2) -> list[Entry]:
+    return [Entry(term, index, 0, b"%d/%d" % (term, index)) for index in range(first, last + 1)]
+
+
+def begin(disk: Disk) -> Journal:
+    journal = Journal(disk, 0)
+    journal.create(1, bootstrap(CONFIG, 1))
+    return journal
+
+
+def append(journal: Journal, batch: list[Entry], hard: HardState | None = None) -> None:
+    journal.write([(1, Ready(1, hard_state=hard, entries=batch))])
+    journal.sync()
+
+
+@pytest.mark.parametrize("kind", ["twin", "system"])
+def test_everything_is_there_after_a_clean_stop(kind: str, tmp_path: Path) -> None:
+    disk: Disk = TwinDisk() if kind == "twin" else SystemDisk(tmp_path)
+    journal = begin(disk)
+    append(journal, entries(2, 9), HardState(2, 3, 1, 1))
+    append(journal, entries(8, 10, term=3))
+    journal.mark_clean()
+    found = Journal(disk, 0).start
+    assert found.clean and not found.problems
+    assert found.groups[1].clean
+    assert found.groups[1].hard_state == HardState(2, 3, 1, 1)
+    assert found.groups[1].entries == entries(2, 7) + entries(8, 10, term=3)
+    assert not Journal(disk, 0).start.clean, "the mark counts once"
+    if isinstance(disk, SystemDisk):
+        disk.close()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_cut_loses_nothing_that_was_synced(seed: int) -> None:
+    disk, chance = TwinDisk(), SeededRandom(seed)
+    journal = begin(disk)
+    append(journal, entries(2, 5), HardState(2, 3, 1, 1))
+    journal.write([(1, Ready(2, hard_state=HardState(3, 1, 1, 1), entries=entries(4, 40, term=3)))])
+    disk.power_cut(chance)
+    found = Journal(disk, 0).start
+    assert not found.clean and not found.groups[1].clean
+    assert found.groups[1].hard_state in (HardState(2, 3, 1, 1), HardState(3, 1, 1, 1))
+    kept = found.groups[1].entries
+    assert kept in (entries(2, 5), entries(2, 3) + entries(4, 40, term=3))
+    assert not found.problems, "a torn tail is no damage"
+
+
+def test_every_flipped_bit_is_noticed_and_nothing_wrong_is_given_out() -> None:
+    template = TwinDisk()
+    journal = begin(template)
+    for index in range(2, 8):
+        append(journal, entries(index, index), HardState(2, index % 3, 1, 1))
+    journal.mark_clean()
+    right = entries(2, 7)
+    for name in template.names():
+        data = template.read(name)
+        for offset in range(len(data)):
+            disk = TwinDisk()
+            for other in template.names():
+                disk.write(other, 0, template.read(other))
+                disk.sync(other)
+            disk.flip(name, offset, offset % 8)
+            found = Journal(disk, 0).start
+            harmless = not data[max(0, offset - 8) : offset + 9].strip(b"\0")
+            restored = found.groups.get(1)
+            if restored is not None and restored.clean and not harmless:
+                assert restored.entries == right, (name, offset)
+                assert restored.hard_state == HardState(2, 7 % 3, 1, 1), (name, offset)
+            if restored is not None:
+                assert restored.entries == right[: len(restored.entries)], (name, offset)
+
+
+def test_segments_go_when_a_snapshot_covers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    disk = TwinDisk()
+    journal = begin(disk)
+    for index in range(2, 60):
+        append(journal, entries(index, index))
+    segments = len([name for name in disk.names() if name.endswith(".log")])
+    assert segments > 3
+    assert journal.reclaim() == 0
+    journal.save_snapshot(1, Snapshot(50, 2, CONFIG, b"state"))
+    assert journal.reclaim() > 0
+    disk.power_cut(SeededRandom(1))
+    found = Journal(disk, 0).start.groups[1]
+    assert found.snapshot == Snapshot(50, 2, CONFIG, b"state")
+    assert found.entries == entries(51, 59)
+
+
+def test_entries_of_another_log_are_not_put_behind_a_snapshot() -> None:
+    disk = TwinDisk()
+    journal = begin(disk)
+    append(journal, entries(2, 20))
+    journal.save_snapshot(1, Snapshot(10, 7, CONFIG, b"of another leader"))
+    assert Journal(disk, 0).start.groups[1].entries == []
+
+
+def test_a_group_can_be_erased() -> None:
+    disk = TwinDisk()
+    journal = begin(disk)
+    append(journal, entries(2, 5), HardState(2, 3, 1, 1))
+    journal.erase(1)
+    journal.mark_clean()
+    assert Journal(disk, 0).start.groups == {}
+
+
+def test_a_full_disk_is_an_error() -> None:
+    disk = TwinDisk()
+    journal = begin(disk)
+    disk.full = True
+    with pytest.raises(OSError, match="no room"):
+        append(journal, entries(2, 3))

@@ -1,0 +1,184 @@
+"""Parts of the group: quorum, configuration, codec, progress, and refusals."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.hub.raft import membership, transfer
+from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.config import Config, decode_config
+from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.errors import (
+    ChangeRefused,
+    InvariantBroken,
+    NotLeader,
+    ProposalsFull,
+    ReadsFull,
+)
+from headwater.hub.raft.hard_state import HardState, decode_hard_state
+from headwater.hub.raft.host import Host, Packet
+from headwater.hub.raft.log import RaftLog
+from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.options import Options
+from headwater.hub.raft.quorum import majority_value, quorum_size, vote_result
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Restored, bootstrap
+from headwater.hub.raft.snapshot import Assembly, Snapshot
+
+numbers = st.integers(0, 2**63)
+maps = st.dictionaries(st.integers(1, 100), numbers, max_size=5)
+
+
+def alone(options: Options | None = None) -> Raft:
+    """A leader that is its own majority."""
+    raft = Raft(1, 1, 1, bootstrap(Config({1: 1}), 1), Random(1).randrange, options)
+    while not raft.is_leader or raft.has_ready():
+        raft.tick()
+        raft.synced(raft.ready().number)
+    return raft
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=9))
+def test_majority_value_is_what_a_naive_count_says(values: list[int]) -> None:
+    need = quorum_size(len(values))
+    naive = max(v for v in values if sum(other >= v for other in values) >= need)
+    assert majority_value(values) == naive
+
+
+@pytest.mark.parametrize(
+    ("votes", "result"),
+    [
+        ({1: True}, None),
+        ({1: True, 2: True}, True),
+        ({1: True, 2: False}, None),
+        ({2: False, 3: False}, False),
+        ({1: True, 9: True}, None),
+    ],
+)
+def test_votes(votes: dict[int, bool], result: bool | None) -> None:
+    assert vote_result({1: 1, 2: 1, 3: 1}, votes) is result
+
+
+@given(maps, maps, maps, st.frozensets(st.integers(1, 9), max_size=4))
+def test_configurations_survive_encoding(voters, learners, removed, returning) -> None:
+    config = Config(voters, learners, returning, removed)
+    assert decode_config(config.encode()) == config
+    with pytest.raises(ValueError, match="no configuration"):
+        decode_config(config.encode() + b"x")
+
+
+def test_removed_lives_never_come_back() -> None:
+    config = Config({1: 1, 2: 1, 3: 1}).without(2)
+    assert config.fenced(2, 1)
+    assert not config.fenced(2, 2)
+    with pytest.raises(ChangeRefused, match="removed"):
+        config.with_learner(2, 1, returning=True)
+    again = config.with_learner(2, 2, returning=True).with_voter(2)
+    assert again.voters[2] == 2
+    with pytest.raises(ChangeRefused, match="last voter"):
+        Config({1: 1}).without(1)
+
+
+@given(st.lists(numbers, min_size=7, max_size=7), st.booleans())
+def test_hard_state_survives_encoding(fields: list[int], removed: bool) -> None:
+    hard = HardState(*fields, removed)
+    assert decode_hard_state(hard.encode()) == hard
+    with pytest.raises(ValueError, match="no hard state"):
+        decode_hard_state(hard.encode()[:-1])
+
+
+@given(
+    st.sampled_from(list(Kind)),
+    st.lists(st.binary(max_size=40), max_size=5),
+    numbers,
+    st.booleans(),
+    st.one_of(st.none(), st.builds(Config, maps)),
+    st.binary(max_size=30),
+)
+def test_packets_survive_the_wire(kind, datas, number, flag, config, part) -> None:
+    entries = [Entry(3, 7 + i, i % 3, data) for i, data in enumerate(datas)]
+    m = Message(kind, 1, 2, 3, number, index=number, reject=flag, force=not flag, part=part)
+    m.entries, m.config = entries, config
+    packet = Packet(1, 2, 99, [m, Message(Kind.GONE, 1, 2)], known_boot=5)
+    assert decode_packet(encode_packet(packet)) == packet
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=300))
+def test_garbage_is_no_packet(data: bytes) -> None:
+    try:
+        decode_packet(data)
+    except ValueError:
+        return
+    assert len(data) >= 37
+
+
+def test_parts_of_a_snapshot_come_in_order() -> None:
+    snapshot = Snapshot(5, 2, Config({1: 1}), b"abcdef")
+    whole = Assembly(5, 2, snapshot.config, 6, snapshot.digest())
+    assert whole.add(3, b"def") == 0
+    assert whole.add(0, b"abc") == 3
+    assert whole.add(0, b"abc") == 3
+    assert whole.add(3, b"def") == 6
+    assert whole.finish() == snapshot
+    wrong = Assembly(5, 2, snapshot.config, 6, snapshot.digest() ^ 1)
+    wrong.add(0, b"abcdef")
+    assert wrong.finish() is None
+
+
+def test_committed_entries_are_never_cut() -> None:
+    log = RaftLog(Snapshot(1, 1, Config({1: 1})), [Entry(1, 2, 0, b"a"), Entry(1, 3, 0, b"b")])
+    log.commit_to(2)
+    log.cut(3)
+    assert log.last == 2
+    with pytest.raises(InvariantBroken):
+        log.cut(2)
+
+
+def test_a_single_voter_commits_alone() -> None:
+    raft = alone()
+    assert raft.propose([b"x", b"y"]) == (raft.term, 3)
+    raft.synced(raft.ready().number)
+    assert [entry.data for entry in raft.ready().committed] == [b"x", b"y"]
+    raft.read(7)
+    assert [(each.context, each.index) for each in raft.ready().reads] == [(7, 4)]
+
+
+def test_what_is_refused() -> None:
+    raft = alone(Options(uncommitted_bytes_max=100))
+    raft.propose([b"x" * 200])
+    with pytest.raises(ProposalsFull):
+        raft.propose([b"y"])
+    with pytest.raises(ChangeRefused):
+        transfer.begin(raft, 2)
+    raft.become_follower(raft.term, 0)
+    with pytest.raises(NotLeader):
+        raft.propose([b"z"])
+    with pytest.raises(NotLeader):
+        membership.add_learner(raft, 5, 9)
+    raft.leader = 2
+    with pytest.raises(ReadsFull):
+        for context in range(5000):
+            raft.read(context)
+
+
+def test_a_node_without_hard_state_is_recovering_and_silent() -> None:
+    config = Config({1: 1, 2: 1, 3: 1})
+    raft = Raft(1, 1, 9, Restored(Snapshot(1, 1, config)), Random(1).randrange)
+    assert raft.recovering and not raft.whole
+    for _ in range(100):
+        raft.tick()
+    kinds = {m.kind for m in raft.ready().messages} | {m.kind for m in raft.synced(1)}
+    assert kinds <= {Kind.HELLO}
+
+
+def test_an_old_boot_is_told() -> None:
+    host = Host(1, 5, Random(1).randrange)
+    other = Host(2, 7, Random(1).randrange)
+    host.receive(Packet(2, 1, 9))
+    host.receive(Packet(2, 1, 7))
+    (answer,) = host.ready().packets
+    other.receive(answer)
+    assert other.stale_boot == 9

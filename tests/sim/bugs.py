@@ -1,0 +1,660 @@
+"""Planted bugs: each is a way in which consensus was broken somewhere, behind a switch.
+
+A bug replaces one function or method while it is planted; the product has no code for it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headwater.hub.journal import journal, scan, slots
+from headwater.hub.journal.journal import Journal
+from headwater.hub.raft import (
+    election,
+    membership,
+    quorum,
+    raft,
+    reads,
+    recovery,
+    replication,
+)
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.log import RaftLog
+from headwater.hub.raft.message import Kind
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.snapshot import Assembly
+from tests.sim.machine import StreamMachine
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`patches`: (owner, name, make), where make(original) gives what takes its place."""
+
+    name: str
+    what: str
+    patches: tuple[tuple[Any, str, Callable[[Any], Any]], ...]
+    seeds: int = 60
+    """It is found within this many seeds of `STEPS` steps."""
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def bug(name: str, what: str, *patches: tuple[Any, str, Callable[[Any], Any]], seeds: int = 60):
+    BUGS[name] = Bug(name, what, patches, seeds)
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The product with one bug."""
+    saved = [
+        (owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in BUGS[name].patches
+    ]
+    try:
+        for (owner, attribute, original), patch in zip(saved, BUGS[name].patches, strict=True):
+            setattr(owner, attribute, patch[2](original))
+        yield
+    finally:
+        for owner, attribute, original in saved:
+            setattr(owner, attribute, original)
+
+
+# -- promises before the disk -------------------------------------------------
+
+
+def _without(kind: Kind):
+    return lambda kinds: kinds - {kind}
+
+
+def _forget_vote(original):
+    return lambda self: replace(original(self), vote=0)
+
+
+def _forget_term(original):
+    return lambda self: replace(original(self), term=0, vote=0)
+
+
+def _handed_is_durable(original):
+    def synced_to(self, index, term):
+        self.durable = self.last
+
+    return synced_to
+
+
+def _own_log_counts_at_once(original):
+    return lambda r, node: r.log.last if node == r.node else original(r, node)
+
+
+bug(
+    "ack-before-sync",
+    "an append is acknowledged before it is on disk",
+    (raft, "AFTER_SYNC", _without(Kind.APPEND_REPLY)),
+)
+bug(
+    "vote-before-sync",
+    "a vote is sent before it is on disk",
+    (raft, "AFTER_SYNC", _without(Kind.VOTE_REPLY)),
+    (
+        Raft,
+        "hard_changed",
+        lambda original: (
+            lambda self: (
+                setattr(self, "_hard_version", self._hard_version + 1)
+                or setattr(self, "_hard_synced", self._hard_version)
+            )
+        ),
+    ),
+)
+bug(
+    "vote-not-kept",
+    "the vote is not part of the hard state",
+    (Raft, "hard_state", _forget_vote),
+    seeds=200,
+)
+bug("term-not-kept", "the term is not part of the hard state", (Raft, "hard_state", _forget_term))
+bug(
+    "any-sync-covers-all",
+    "a sync is taken to cover what was written after it",
+    (RaftLog, "synced_to", _handed_is_durable),
+    seeds=200,
+)
+bug(
+    "leader-counts-unsynced",
+    "the leader counts its own log before its own sync",
+    (replication, "durable_at", _own_log_counts_at_once),
+)
+bug(
+    "no-log-sync",
+    "the log's file is not synced",
+    (
+        Journal,
+        "sync",
+        lambda original: (
+            lambda self: (self.dirty.discard(scan.segment_name(self.number)), original(self))[1]
+        ),
+    ),
+)
+bug(
+    "no-hard-sync",
+    "the slots of hard state are not synced",
+    (
+        Journal,
+        "sync",
+        lambda original: lambda self: (self.dirty.discard(slots.NAME), original(self))[1],
+    ),
+    seeds=200,
+)
+
+# -- elections -----------------------------------------------------------------
+
+
+def _vote_twice(original):
+    def set_term(self, term, vote=0):
+        self.term, self.vote = term, vote
+        self.hard_changed()
+
+    return set_term
+
+
+def _any_candidate(original):
+    def may_vote(r, m):
+        if m.kind is Kind.VOTE and r.vote not in (0, m.sender) and m.term == r.term:
+            return False
+        return recovery.may_vote(r, m)
+
+    return may_vote
+
+
+def _second_vote(original):
+    def may_vote(r, m):
+        return recovery.may_vote(r, m) and not r.log.newer_than(m.log_term, m.index)
+
+    return may_vote
+
+
+bug(
+    "two-votes",
+    "a second vote in the same term",
+    (election, "may_vote", _second_vote),
+    (Raft, "set_term", _vote_twice),
+)
+bug(
+    "vote-for-short-log",
+    "the candidate's log is not compared",
+    (election, "may_vote", _any_candidate),
+)
+bug(
+    "length-only",
+    "logs are compared by length, not by term first",
+    (RaftLog, "newer_than", lambda original: lambda self, term, index: self.last > index),
+    seeds=200,
+)
+bug(
+    "minority-wins",
+    "half of the votes are enough",
+    (quorum, "quorum_size", lambda original: lambda voters: max(1, voters // 2)),
+    (replication, "quorum_size", lambda original: lambda voters: max(1, voters // 2)),
+)
+bug(
+    "stale-term-accepted",
+    "a leader of an earlier term is still obeyed",
+    (
+        Raft,
+        "_settle_term",
+        lambda original: (
+            lambda self, m: (
+                True
+                if m.term < self.term and m.kind is Kind.APPEND and not self.is_leader
+                else original(self, m)
+            )
+        ),
+    ),
+)
+
+# -- replication ---------------------------------------------------------------
+
+
+def _commit_any_term(original):
+    def maybe_commit(r):
+        index = replication.quorum_index(r)
+        if index <= r.log.committed:
+            return False
+        r.commit_to(index)
+        return True
+
+    return maybe_commit
+
+
+def _no_check(original):
+    def on_append(r, m):
+        if m.index > r.log.last or m.index < r.log.base_index:
+            return original(r, m)
+        return original(r, replace(m, log_term=r.log.term(m.index) or 0))
+
+    return on_append
+
+
+def _keep_conflicts(original):
+    def merge(self, entries):
+        if entries and entries[0].index <= self.last:
+            entries = [entry for entry in entries if entry.index > self.last]
+            if not entries:
+                return self.last
+        return original(self, entries)
+
+    return merge
+
+
+def _always_cut(original):
+    def merge(self, entries):
+        if entries and self.committed < entries[0].index <= self.last:
+            self.cut(entries[0].index)
+        return original(self, entries)
+
+    return merge
+
+
+bug(
+    "commit-older-term",
+    "entries of earlier terms are committed by counting (figure 8)",
+    (replication, "maybe_commit", _commit_any_term),
+    seeds=200,
+)
+bug(
+    "no-consistency-check",
+    "the entry before is not compared",
+    (replication, "on_append", _no_check),
+)
+bug(
+    "conflicts-kept",
+    "entries that differ from the leader's stay",
+    (RaftLog, "merge", _keep_conflicts),
+)
+bug(
+    "always-cut",
+    "an old append cuts off what came after it",
+    (RaftLog, "merge", _always_cut),
+    seeds=200,
+)
+bug(
+    "commit-beyond-match",
+    "a commit is taken from a heartbeat without a check",
+    (
+        replication,
+        "on_heartbeat",
+        lambda original: lambda r, m: (r.commit_to(min(m.commit, r.log.last)), original(r, m))[1],
+    ),
+    (replication, "heartbeat", lambda original: lambda r, sleep=False: _loud_heartbeat(r, sleep)),
+)
+bug(
+    "learners-count",
+    "learners are counted for commits",
+    (
+        replication,
+        "quorum_index",
+        lambda original: (
+            lambda r: quorum.majority_value(
+                [replication.durable_at(r, n) for n in r.log.config.voters]
+                + [r.log.last for n in r.log.config.learners if n != r.node]
+            )
+        ),
+    ),
+    seeds=200,
+)
+bug(
+    "quorum-off-by-one",
+    "one node less than a majority commits",
+    (replication, "majority_value", lambda original: lambda values: _short_majority(list(values))),
+)
+
+
+def _loud_heartbeat(r, sleep):
+    number = reads.begin_round(r)
+    for node in r.progress:
+        r.send(
+            raft.Message(
+                Kind.HEARTBEAT, r.node, node, commit=r.log.committed, context=number, force=sleep
+            )
+        )
+
+
+def _short_majority(values):
+    ranked = sorted(values, reverse=True)
+    return ranked[max(0, len(ranked) // 2 - 1)] if ranked else 0
+
+
+# -- snapshots -----------------------------------------------------------------
+
+
+def _lost_boundary(original):
+    def compact(self, snapshot):
+        original(self, snapshot)
+        self.base_term = 0
+
+    return compact
+
+
+def _skip_one(original):
+    def restore(self, index, data):
+        original(self, index, data)
+        if data and self.store.messages:
+            self.store.delete(self.store.last_seq)
+
+    return restore
+
+
+def _reuse(original):
+    def restore(self, index, data):
+        original(self, index, data)
+        if data:
+            rows = self.content()[:-1]
+            digest, applied = self.digest, self.applied
+            StreamMachine.__init__(self)
+            for sequence, subject, payload, timestamp in rows:
+                self.store.skip(sequence - 1)
+                self.store.add_message(subject.encode(), payload.encode(), b"", timestamp)
+            self.digest, self.applied = digest, applied
+
+    return restore
+
+
+bug(
+    "snapshot-boundary",
+    "a compacted log forgets the term of its boundary",
+    (RaftLog, "compact", _lost_boundary),
+    seeds=200,
+)
+bug(
+    "snapshot-misses-one",
+    "a snapshot lacks its newest message",
+    (StreamMachine, "restore", _skip_one),
+    seeds=200,
+)
+bug(
+    "sequence-reused",
+    "a restored stream gives its last sequence out again",
+    (StreamMachine, "restore", _reuse),
+    seeds=200,
+)
+bug(
+    "snapshot-parts-unordered",
+    "parts of a snapshot are put together as they come",
+    (
+        Assembly,
+        "add",
+        lambda original: lambda self, offset, part: (self.data.extend(part), len(self.data))[1],
+    ),
+    (
+        Assembly,
+        "finish",
+        lambda original: (
+            lambda self: raft.Snapshot(self.index, self.term, self.config, bytes(self.data))
+        ),
+    ),
+    seeds=200,
+)
+bug(
+    "snapshot-over-newer",
+    "an old snapshot replaces a log that is further",
+    (replication, "on_snapshot", lambda original: lambda r, m: _any_snapshot(original, r, m)),
+    seeds=200,
+)
+bug(
+    "snapshot-config-lost",
+    "a snapshot does not bring the members along",
+    (
+        Raft,
+        "snapshot_installed",
+        lambda original: lambda self, snapshot: original(self, replace(snapshot, config=Config())),
+    ),
+    seeds=200,
+)
+
+
+def _any_snapshot(original, r, m):
+    if m.index <= r.log.committed and m.config is not None and m.size == len(m.part):
+        r.snapshot_installed(raft.Snapshot(m.index, m.log_term, m.config, m.part))
+        return None
+    return original(r, m)
+
+
+# -- the disk ------------------------------------------------------------------
+
+
+def _behind_any(original):
+    def behind(self, index, term):
+        found = []
+        for at in sorted(self.entries):
+            if at > index:
+                found.append(self.entries[at]._replace(index=index + 1 + len(found)))
+        return found
+
+    return behind
+
+
+bug(
+    "unclean-is-clean",
+    "an unclean start is taken for a clean one",
+    (
+        recovery,
+        "start",
+        lambda original: (
+            lambda r, restored: original(
+                r,
+                replace(
+                    restored,
+                    clean=restored.hard_state is not None
+                    and r.log.config.incarnation(r.node) is not None,
+                ),
+            )
+        ),
+    ),
+    seeds=200,
+)
+bug(
+    "truncate-on-damage",
+    "damage inside the log is taken for its end, and the start for clean",
+    (scan.GroupScan, "behind", _behind_any),
+    seeds=200,
+)
+bug(
+    "clean-mark-stays",
+    "the mark of a clean stop is not taken away at the start",
+    (
+        Journal,
+        "_consume_clean",
+        lambda original: (
+            lambda self, found: journal.CLEAN in self.disk.names() or original(self, found)
+        ),
+    ),
+    seeds=200,
+)
+bug(
+    "one-slot-is-enough",
+    "a bad slot of hard state is no reason for doubt, nor is the stop",
+    (slots.SlotFile, "sync", lambda original: lambda self: None),
+    (
+        Journal,
+        "write",
+        lambda original: (
+            lambda self, groups: original(
+                self, [(g, replace(r, hard_state=None)) for g, r in groups]
+            )
+        ),
+    ),
+    seeds=200,
+)
+
+# -- recovery and membership ---------------------------------------------------
+
+
+def _trust(original):
+    def start(r, restored):
+        original(r, restored)
+        former = r.log.config.voters.get(r.node)
+        if r.recovering and former is not None:
+            r.incarnation = former
+            recovery.finish(r)
+
+    return start
+
+
+def _no_floor(original):
+    def prove(r):
+        original(r)
+        if not r.recovering:
+            r.vote_floor, r.barrier = 0, (0, 0)
+
+    return prove
+
+
+bug(
+    "recovered-at-once",
+    "an unclean start votes without proof",
+    (recovery, "start", _trust),
+    seeds=200,
+)
+bug(
+    "no-barrier",
+    "what may have been forgotten is not fenced",
+    (recovery, "prove", _no_floor),
+    seeds=200,
+)
+bug(
+    "two-changes-at-once",
+    "a change is made while another is under way",
+    (membership, "ready_for_change", lambda original: lambda r: True),
+    seeds=200,
+)
+bug(
+    "change-two-voters",
+    "a voter is replaced in one step",
+    (
+        membership,
+        "add_voter",
+        lambda original: (
+            lambda r, node, incarnation: membership.change(
+                r,
+                replace(
+                    r.log.config,
+                    voters={**dict(list(r.log.config.voters.items())[1:]), node: incarnation},
+                ),
+            )
+        ),
+    ),
+    seeds=200,
+)
+bug(
+    "removed-campaigns",
+    "removed members are not fenced and take part in elections",
+    (Config, "fenced", lambda original: lambda self, node, incarnation: False),
+    (election, "leader_is_alive", lambda original: lambda r: False),
+    (election, "eligible", lambda original: lambda r: not r.removed),
+    (membership, "on_gone", lambda original: lambda r, m: None),
+    seeds=200,
+)
+bug(
+    "learner-votes-count",
+    "a learner is promoted without being caught up, and counted for all",
+    (membership, "caught_up", lambda original: lambda r, node: True),
+    (replication, "durable_at", lambda original: lambda r, node: original(r, node) or r.log.last),
+    seeds=200,
+)
+
+# -- reads ---------------------------------------------------------------------
+
+bug(
+    "read-without-quorum",
+    "the leader answers reads without asking anybody",
+    (reads, "lease_holds", lambda original: lambda r, now_ns: True),
+    seeds=200,
+)
+bug(
+    "read-before-own-term",
+    "a new leader serves reads before it has committed",
+    (
+        reads,
+        "lead_read",
+        lambda original: (
+            lambda r, context, origin, now_ns: (
+                reads.finish(r, context, origin, r.log.committed)
+                if r.log.term(r.log.committed) != r.term
+                else original(r, context, origin, now_ns)
+            )
+        ),
+    ),
+    seeds=200,
+)
+bug(
+    "lease-too-long",
+    "a lease outlasts the election timeout",
+    (
+        reads,
+        "lease_holds",
+        lambda original: (
+            lambda r, now_ns: (
+                r.reading.confirmed is not None
+                and r.ticks - r.reading.confirmed.ticks < 12 * r.options.election_ticks
+            )
+        ),
+    ),
+    seeds=200,
+)
+bug(
+    "old-round-counts",
+    "an answer to any round confirms all",
+    (reads, "quorum_round", lambda original: lambda r: r.reading.number),
+    seeds=200,
+)
+bug(
+    "read-at-applied",
+    "a read does not wait for its index",
+    (
+        Raft,
+        "read_done",
+        lambda original: (
+            lambda self, context, index: original(self, context, None if index is None else 0)
+        ),
+    ),
+    seeds=200,
+)
+
+# -- liveness ------------------------------------------------------------------
+
+bug(
+    "probe-stays-paused",
+    "a lost probe is never sent again",
+    (
+        replication,
+        "on_heartbeat_reply",
+        lambda original: lambda r, m: _paused_reply(original, r, m),
+    ),
+    seeds=200,
+)
+bug(
+    "same-timeout",
+    "everybody waits for the same time",
+    (
+        election,
+        "reset_timeout",
+        lambda original: lambda r: (setattr(r, "elapsed", 0), setattr(r, "timeout", 10**6)),
+    ),
+    seeds=200,
+)
+bug(
+    "returning-stays",
+    "a learner that is caught up is never made a voter",
+    (membership, "tick", lambda original: lambda r: None),
+    seeds=200,
+)
+
+
+def _paused_reply(original, r, m):
+    progress = r.progress.get(m.sender) if r.is_leader else None
+    if progress is not None and progress.paused:
+        progress.round = max(progress.round, m.context)
+        progress.active = True
+        reads.round_answered(r)
+        return None
+    return original(r, m)

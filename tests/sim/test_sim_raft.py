@@ -1,0 +1,80 @@
+"""A small share of the simulation in every test run, with seeds never seen before."""
+
+import secrets
+
+import pytest
+
+from tests.sim.bugs import BUGS
+from tests.sim.checker import Violation
+from tests.sim.cluster import Cluster
+from tests.sim.history import Call, History
+from tests.sim.runner import STEPS, attempt, explain, hunt, run_seeds
+
+KNOWN_SEEDS = (1, 2, 50, 54, 1003, 1012, 1038, 1120, 1476, 1479, 1691)
+"""These found bugs when the product was young."""
+SAMPLE = ("ack-before-sync", "two-votes", "minority-wins", "snapshot-misses-one", "no-log-sync")
+
+
+def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = secrets.randbelow(1 << 40)
+    with capsys.disabled():
+        print(f"\nsimulation: seed={seed} steps={STEPS}")
+        print(run_seeds(range(seed, seed + 1000), STEPS, seconds=12))
+
+
+@pytest.mark.parametrize("seed", KNOWN_SEEDS)
+def test_seeds_that_found_bugs(seed: int) -> None:
+    outcome = attempt(seed, STEPS)
+    assert not isinstance(outcome, str), explain(seed, STEPS, outcome)
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    first, second = Cluster(7, 3000).run(), Cluster(7, 3000).run()
+    assert first == second
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_planted_bugs_are_found(name: str) -> None:
+    assert hunt(name, 1, BUGS[name].seeds) is not None
+
+
+def test_there_are_enough_planted_bugs() -> None:
+    assert len(BUGS) >= 30
+
+
+def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strike(cluster: Cluster, fault: object) -> None:
+        if getattr(fault, "kind", "") == "crash":
+            raise Violation("it crashed")
+
+    monkeypatch.setattr("tests.sim.faults.strike", strike)
+    seed = next(s for s in range(1, 50) if isinstance(attempt(s, 1000), str))
+    text = explain(seed, 1000, "it crashed")
+    assert f"make sim SEED={seed} STEPS=1000" in text
+    assert "1 of" in text and "kind='crash'" in text
+
+
+def write(number: int, begin: int, end: int, sequence: int) -> Call:
+    return Call(number, 1, "a", "write", begin, end, sequence)
+
+
+def read(number: int, begin: int, end: int, sequence: int, seen: int) -> Call:
+    return Call(number, 1, "a", "read", begin, end, sequence, seen)
+
+
+def test_a_stale_read_is_not_linearizable() -> None:
+    history = History([write(1, 1, 2, 5), write(2, 3, 4, 6), read(3, 5, 6, 5, 1)])
+    with pytest.raises(Violation, match="stale"):
+        history.check()
+
+
+def test_a_read_beside_a_write_may_see_either() -> None:
+    for sequence, seen in ((5, 1), (6, 2)):
+        calls = [write(1, 1, 2, 5), write(2, 3, 9, 6), read(3, 4, 6, sequence, seen)]
+        assert History(calls).check() == 3
+
+
+def test_reads_do_not_go_back() -> None:
+    calls = [write(1, 1, 2, 5), write(2, 3, 20, 6), read(3, 4, 6, 6, 2), read(4, 7, 8, 5, 1)]
+    with pytest.raises(Violation, match="stale"):
+        History(calls).check()
