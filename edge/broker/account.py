@@ -146,7 +146,8 @@ class Account:
         found = self.prefixes.get(key)
         if found is not None:
             return found
-        walk = self.trie.walk(subject, n, fixed)
+        # Of an inbox one token is left, of an acknowledgement several.
+        walk = self.trie.walk(subject, n, fixed, subject[0] == 36)
         result = walk.result()
         if not walk.varied:
             if len(self.prefixes) >= CACHE_MAX:

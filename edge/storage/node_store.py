@@ -163,9 +163,15 @@ class NodeStore:
                 store.skip(store.last_seq + skip)
         if self.problems:
             lsn = self.log.hand_over()
-            self.log.when_durable(lsn, self.log.files.accept)
+            self.log.when_durable(lsn, self._accept_slots)
         else:
+            self._accept_slots()
+
+    def _accept_slots(self) -> None:
+        try:
             self.log.files.accept()
+        except OSError as error:
+            log.warning("the list of log slots cannot be written: %s", error)
 
     def _find_streams(self) -> list[RecoveredStream]:
         found = []

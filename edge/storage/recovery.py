@@ -18,7 +18,16 @@ from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
-from headwater.edge.storage.replay import LogReplay, SegmentScan, Survey, load_index, survey
+from headwater.edge.storage.replay import (
+    LOST_BEFORE,
+    LOST_MAX,
+    LogReplay,
+    SegmentScan,
+    Survey,
+    cut_off,
+    load_index,
+    survey,
+)
 from headwater.edge.storage.segment_files import (
     DATA_START as SEGMENT_START,
 )
@@ -107,7 +116,7 @@ class StreamRecovery:
             for first, last in segment.lost:
                 self.store.drop_recovered(first, last)
                 for sequence in range(first, last + 1):
-                    self.store.lost[sequence] = "it was found damaged before the start"
+                    self.store.lost[sequence] = LOST_BEFORE
         heads = self.heads
         self.store.settle_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
         self.store.note_position(heads.last_seq, heads.last_ts)

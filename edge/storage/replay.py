@@ -49,6 +49,8 @@ RUN = struct.Struct("<QQ")
 HEAD = struct.Struct("<Qq")
 # Lost sequences that are named one by one; more than this are only counted.
 LOST_MAX = 100_000
+# Why a message is lost that an earlier start found damaged.
+LOST_BEFORE = "it was found damaged before the start"
 
 
 @cython.cfunc
@@ -236,7 +238,6 @@ class LogReplay:
             store.note_lost(sequence, reason)
         if sequence > store.last_seq:
             store.last_seq = sequence
-        self.problems.append(f"stream {store.stream_id:x}: message {sequence} is lost: {reason}")
         return 0
 
     @cython.cfunc
@@ -303,7 +304,7 @@ class LogReplay:
                 self.dropped.append((header.stream, first, last))
                 if kind == KIND_LOST:
                     for sequence in range(first, last + 1):
-                        store.lost[sequence] = "it was found damaged before the start"
+                        store.lost[sequence] = LOST_BEFORE
         return 0
 
     @cython.cfunc
@@ -528,7 +529,6 @@ class SegmentScan:
         """Mark a sequence as lost."""
         if sequence not in self.store.lost and len(self.store.lost) < LOST_MAX:
             self.store.note_lost(sequence, reason)
-            self.problems.append(f"{self.segment.path}: message {sequence} is lost: {reason}")
         self.store.last_seq = max(self.store.last_seq, sequence)
 
     @cython.cfunc

@@ -21,6 +21,7 @@ cdef class Walk:
     cdef dict queues
     cdef const unsigned char* fixed
     cdef bint varied
+    cdef bint open_ended
     cdef collect(self, Node node)
     cdef step(self, Node node, const unsigned char* subject, Py_ssize_t n)
     cdef Match result(self)
@@ -29,7 +30,7 @@ cdef class Walk:
 cdef class Trie:
     cdef Node root
     cdef public Py_ssize_t size
-    cdef Walk walk(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)
+    cdef Walk walk(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed, bint open_ended)
     cdef Match match(self, const unsigned char* subject, Py_ssize_t n)
     cpdef insert(self, Sink sink)
     cpdef bint remove(self, Sink sink)

@@ -82,7 +82,8 @@ class Walk:
     """One search: what it has found so far.
 
     `fixed` is where the part of the subject ends that a remembered match would share; `varied` is
-    set when interest depends on what stands after it.
+    set when interest depends on what stands after it. That is one token, or any number of them
+    when the subject is `open_ended`.
     """
 
     def __cinit__(self):
@@ -115,7 +116,9 @@ class Walk:
                 self.collect(node.tail)
             at = cython.cast(cython.p_const_uchar, memchr(subject, DOT, n))
             length = n if at == cython.NULL else at - subject
-            if subject > self.fixed and (node.children or (length < n and node.star is not None)):
+            if subject > self.fixed and (
+                node.children or (node.star is not None and (self.open_ended or length < n))
+            ):
                 self.varied = True
             if node.star is not None and length > 0:
                 if length == n:
@@ -163,11 +166,16 @@ class Trie:
 
     @cython.cfunc
     def walk(
-        self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, fixed: cython.Py_ssize_t
+        self,
+        subject: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        fixed: cython.Py_ssize_t,
+        open_ended: cython.bint,
     ) -> Walk:
         """`match` that also tells whether only the first `fixed` bytes mattered."""
         walk: Walk = Walk()
         walk.fixed = subject + fixed
+        walk.open_ended = open_ended
         if is_whole(subject, n):
             walk.step(self.root, subject, n)
         else:

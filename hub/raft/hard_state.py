@@ -42,7 +42,7 @@ class HardState:
 def decode_hard_state(data: bytes) -> HardState:
     """What `encode` made. Raises ValueError when it is something else."""
     try:
-        *numbers, removed = FIELDS.unpack(data)
+        term, vote, commit, incarnation, floor, end_term, end, removed = FIELDS.unpack(data)
     except struct.error as error:
         raise ValueError(f"no hard state: {error}") from error
-    return HardState(*numbers[:7], bool(removed))
+    return HardState(term, vote, commit, incarnation, floor, end_term, end, bool(removed))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headwater.edge.twins.disk import TwinDisk
 from headwater.hub.journal import journal, scan, slots
 from headwater.hub.journal.journal import Journal
 from headwater.hub.raft import (
@@ -128,10 +129,14 @@ bug(
     "no-log-sync",
     "the log's file is not synced",
     (
-        Journal,
+        TwinDisk,
         "sync",
         lambda original: (
-            lambda self: (self.dirty.discard(scan.segment_name(self.number)), original(self))[1]
+            lambda self, name: (
+                None
+                if name.startswith(scan.PREFIX) and name.endswith(scan.SUFFIX)
+                else original(self, name)
+            )
         ),
     ),
 )
@@ -195,21 +200,6 @@ bug(
     "half of the votes are enough",
     (quorum, "quorum_size", lambda original: lambda voters: max(1, voters // 2)),
     (replication, "quorum_size", lambda original: lambda voters: max(1, voters // 2)),
-)
-bug(
-    "stale-term-accepted",
-    "a leader of an earlier term is still obeyed",
-    (
-        Raft,
-        "_settle_term",
-        lambda original: (
-            lambda self, m: (
-                True
-                if m.term < self.term and m.kind is Kind.APPEND and not self.is_leader
-                else original(self, m)
-            )
-        ),
-    ),
 )
 
 # -- replication ---------------------------------------------------------------

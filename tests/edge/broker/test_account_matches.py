@@ -60,3 +60,14 @@ class AccountMachine(RuleBasedStateMachine):
 
 
 TestAccount = AccountMachine.TestCase
+
+
+def test_acknowledgements_of_other_lengths_are_not_mixed_up() -> None:
+    loop = asyncio.new_event_loop()
+    account = Account("A", Kernel(loop))
+    sink = Sink(b"$JS.ACK.a.b.*.*", None)
+    account.insert(sink)
+    for _ in range(2):
+        assert account.sinks(b"$JS.ACK.a.b.1") == []
+        assert account.sinks(b"$JS.ACK.a.b.1.2") == [sink]
+    loop.close()
