@@ -4,7 +4,6 @@
     <store_dir>/jetstream/lock         held while a node runs; tells its process id
     <store_dir>/jetstream/clean        where the log ended at a clean stop
     <store_dir>/jetstream/log/         slots of the commit log
-    <store_dir>/jetstream/slots        which slots there are, and their sizes
     <store_dir>/jetstream/streams/     one directory per stream, by incarnation
     <store_dir>/jetstream/quarantine/  what could not be used, each with a reason
     <store_dir>/jetstream/trash/       streams that are being removed
@@ -22,8 +21,7 @@ from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
 from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
 
 FORMAT = 1
-OWN_NAMES = {"HEADWATER", "lock", "clean", "slots", "log", "streams", "quarantine", "trash"}
-UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp"}
+OWN_NAMES = {"HEADWATER", "lock", "clean", "log", "streams", "quarantine", "trash"}
 
 
 class StoreDirectory:
@@ -65,7 +63,7 @@ class StoreDirectory:
 
     def _refuse_others(self) -> None:
         names = {entry.name for entry in os.scandir(self.root)}
-        if "HEADWATER" in names or not names - OWN_NAMES - UNFINISHED:
+        if "HEADWATER" in names or not names - OWN_NAMES - {"HEADWATER.tmp"}:
             return
         foreign = any((self.root / name / "streams").is_dir() for name in names)
         if foreign or any(name.startswith("$") or name == "_js_" for name in names):

@@ -9,7 +9,6 @@ import logging
 import secrets
 import shutil
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +63,6 @@ class StoreOptions:
     sync_interval: float = 0.0
     max_store: int = 0
     max_memory: int = 0
-    numbered_elsewhere: Callable[[bytes], bool] = lambda meta: False
-    """Whether the stream with this meta takes its sequences from another one (a mirror): it does
-    not leave any out after damage, since it gets the messages again."""
 
 
 class NodeStore:
@@ -112,7 +108,7 @@ class NodeStore:
     def _open(self) -> list[RecoveredStream]:
         self.directory.empty_trash()
         clean = self.directory.take_clean_mark()
-        fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
+        fresh = not any(self.directory.log.iterdir())
         self.clean_start = clean is not None or fresh
         self.background = Background(self.kernel.loop)
         files = LogFiles(self.directory.log, self.options.segment_bytes)
@@ -126,10 +122,9 @@ class NodeStore:
         self.retirer = Retirer(self.log, self.background)
         self.compactor = Compactor(self.log, self.background)
         self.log.on_retire = self.retirer.wake
-        recovery = LogRecovery(self.log, self.directory)
-        recovery.find(clean, not fresh)
         found = self._find_streams()
-        recovery.replay()
+        recovery = LogRecovery(self.log, self.directory)
+        recovery.run(clean)
         self.problems += recovery.problems
         self._settle(found, recovery)
         self.log.start(
@@ -137,7 +132,6 @@ class NodeStore:
         )
         for stream in found:
             stream.store.log_lost()
-        self._go_on(found, recovery.skip)
         try:
             files.top_up()
         except OSError as error:
@@ -147,31 +141,6 @@ class NodeStore:
             log.warning("%s", problem)
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
         return [stream for stream in found if not stream.store.closed]
-
-    def _go_on(self, found: list[RecoveredStream], skip: int) -> None:
-        """Leave out `skip` sequences in every stream that gives them out: they may have been
-        acknowledged for messages that are gone. What is missing is expected no more once that is
-        durable."""
-        for stream in found:
-            store = stream.store
-            if skip and not store.closed and not self.options.numbered_elsewhere(stream.meta):
-                self.problems.append(
-                    f"stream '{stream.account} > {stream.name}' was found up to sequence "
-                    f"{store.last_seq}; it goes on at {store.last_seq + skip + 1}, so that none "
-                    "is given out twice"
-                )
-                store.skip(store.last_seq + skip)
-        if self.problems:
-            lsn = self.log.hand_over()
-            self.log.when_durable(lsn, self._accept_slots)
-        else:
-            self._accept_slots()
-
-    def _accept_slots(self) -> None:
-        try:
-            self.log.files.accept()
-        except OSError as error:
-            log.warning("the list of log slots cannot be written: %s", error)
 
     def _find_streams(self) -> list[RecoveredStream]:
         found = []

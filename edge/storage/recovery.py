@@ -7,7 +7,6 @@ what was found wrong is told in `problems`.
 
 import json
 import logging
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,16 +17,7 @@ from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
-from headwater.edge.storage.replay import (
-    LOST_BEFORE,
-    LOST_MAX,
-    LogReplay,
-    SegmentScan,
-    Survey,
-    cut_off,
-    load_index,
-    survey,
-)
+from headwater.edge.storage.replay import LogReplay, SegmentScan, Survey, load_index, survey
 from headwater.edge.storage.segment_files import (
     DATA_START as SEGMENT_START,
 )
@@ -43,10 +33,6 @@ from headwater.edge.storage.stream_segment import StreamSegment
 log = logging.getLogger("headwater.storage")
 
 META_SEPARATOR = b"\n"
-# The least that a message takes in the log: a header, and a subject of one byte.
-MESSAGE_BYTES_MIN = 72
-# Segments that the log has at most (see CommitLog), for when nothing of it is left.
-LOG_SEGMENTS_MAX = 12
 
 
 @dataclass
@@ -116,7 +102,7 @@ class StreamRecovery:
             for first, last in segment.lost:
                 self.store.drop_recovered(first, last)
                 for sequence in range(first, last + 1):
-                    self.store.lost[sequence] = LOST_BEFORE
+                    self.store.lost[sequence] = "it was found damaged before the start"
         heads = self.heads
         self.store.settle_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
         self.store.note_position(heads.last_seq, heads.last_ts)
@@ -177,11 +163,7 @@ class StreamRecovery:
 
 
 class LogRecovery:
-    """Finds the segments of the log that count, and replays them.
-
-    `find` looks at the log, `replay` applies it once the stores are there. `skip` is how many
-    messages may have stood in bytes of the log that are missing: streams go on that far ahead.
-    """
+    """Finds the segments of the log that count, and replays them."""
 
     def __init__(self, commit_log: CommitLog, directory: StoreDirectory) -> None:
         self.log = commit_log
@@ -189,29 +171,18 @@ class LogRecovery:
         self.problems: list[str] = []
         self.firsts: dict[int, int] = {}
         self.last_times: dict[int, int] = {}
-        self.notes: dict[bytes, bytes] = {}
-        self.skip = 0
         self._slots: dict[int, tuple[LogHeader, Slot]] = {}
         self._unnumbered: list[Slot] = []
-        self._missing_slots = 0
 
-    def find(self, clean: dict[str, int] | None, expected: bool) -> None:
-        """Look at all slots; leaves the position the log goes on from (see `batch`, `chain`,
-        `number`, `end`) and notes about streams. `expected`: a log must have been there."""
-        self.problems += self.log.files.load_list()
-        if expected and not self.log.files.listed:
-            self.problems.append(f"{self.log.files.directory}: the log and its list are missing")
-            self._miss(LOG_SEGMENTS_MAX * self.log.segment_bytes)
+    def run(self, clean: dict[str, int] | None) -> None:
+        """Replay; leaves the log ready to be started (see `batch`, `chain`, `number`, `end`)."""
         self._find_slots()
         path, surveys = self._follow()
         self.batch, self.chain, self.number, self.end, self.next_number = 1, 0, 0, 0, 1
-        for item in surveys:
-            self.notes.update(item.notes)
         if path:
             self.batch = max(item.batch for item in surveys) + 1
-            self.next_number = path[-1].number + 1 + self._missing_slots
-            if not self.skip:
-                self._cut_part(path, surveys)
+            self.next_number = path[-1].number + 1
+            self._cut_part(path, surveys)
         if path:
             last = surveys[-1]
             self.chain, self.number, self.end = last.chain, path[-1].number, last.end
@@ -220,13 +191,6 @@ class LogRecovery:
                 f"the log ends at {self.number}:{self.end}, but was closed at "
                 f"{clean['segment']}:{clean['end']}"
             )
-        elif clean is not None:
-            self.skip = 0
-        self._path, self._surveys = path, surveys
-
-    def replay(self) -> None:
-        """Apply the log to the stores."""
-        path, surveys = self._path, self._surveys
         replay = LogReplay(self.log)
         for item in surveys:
             replay.deleted.update(item.deleted)
@@ -239,87 +203,27 @@ class LogRecovery:
             if replay.orphans:
                 self._keep_orphans(segment, replay.orphans)
                 replay.orphans = {}
-        self._miss(replay.unknown_bytes)
         self.problems += replay.problems
         self.firsts, self.last_times = replay.firsts, replay.last_times
         self.log.live = path
         for slot in self._unnumbered:
             self.log.files.give_back(slot)
 
-    def _miss(self, bytes_: int) -> None:
-        """So many bytes of the log are gone, and nothing tells what stood there."""
-        if bytes_ > 0:
-            self.skip += bytes_ // MESSAGE_BYTES_MIN + 1
-
     def _find_slots(self) -> None:
-        files = self.log.files
-        missing = dict(files.listed)
-        for path in files.existing():
-            missing.pop(path.name, None)
-            slot = files.open(path)
+        for path in self.log.files.existing():
+            slot = self.log.files.open(path)
             with path.open("rb") as file:
-                head = file.read(2 * DATA_START)
+                head = file.read(DATA_START)
             header = decode_header(head, self.log.seed)
-            if header is not None and head[:256] != head[256:DATA_START]:
+            if header is not None and head[:256] != head[256:]:
                 self.problems.append(f"{path}: a copy of the header is damaged")
             if header is None:
-                self._without_header(slot, head)
+                self._unnumbered.append(slot)
             elif header.number in self._slots:
                 self.problems.append(f"{path}: log segment {header.number} is there twice")
                 self._unnumbered.append(slot)
             else:
                 self._slots[header.number] = (header, slot)
-        for name, capacity in missing.items():
-            self.problems.append(
-                f"{files.directory / name} ({capacity} bytes) is missing; messages that stood "
-                "only there are gone, everything else is kept"
-            )
-            self._missing_slots += 1
-            self._miss(capacity)
-
-    def _without_header(self, slot: Slot, head: bytes) -> None:
-        """A slot that was never used, or of which the beginning is gone."""
-        expected = self.log.files.listed.get(slot.path.name, slot.capacity)
-        if slot.capacity >= expected and not any(head):
-            self._unnumbered.append(slot)
-            return
-        what = (
-            f"has {slot.capacity} of {expected} bytes and no header"
-            if slot.capacity < expected
-            else "has a damaged header, in both copies"
-        )
-        os.close(slot.fd)
-        kept = self.directory.put_aside(slot.path, f"log slot {what}")
-        self.problems.append(f"{slot.path} {what}; it was moved to {kept}")
-        self._missing_slots += 1
-        self._miss(max(expected, slot.capacity))
-
-    def _expected(self, header: LogHeader, slot: Slot) -> int:
-        """Bytes that a slot was made with."""
-        return self.log.files.listed.get(slot.path.name, header.capacity)
-
-    def _survey(self, segment: LogSegment, expected: int, limit: int) -> Survey:
-        """Look at one segment, and tell what is wrong with its file; `limit` is where it ended,
-        0 when it is the newest and nothing tells."""
-        found = segment.capacity
-        short = found < (limit or expected)
-        item = survey(
-            segment, self.log.seed, min(limit, segment.capacity), short and not limit
-        )
-        if found < expected:
-            kept = min(item.end, found)
-            missing = "messages behind are gone" if short else "nothing of it is missing"
-            self.problems.append(
-                f"{segment.slot.path} has {found} of {expected} bytes: log segment "
-                f"{segment.number} is kept up to byte {kept}, {missing}"
-            )
-        elif limit and (item.damaged or short):
-            self.problems.append(
-                f"{segment.slot.path}: log segment {segment.number} is damaged at its end"
-            )
-        if short:
-            self._miss((limit or expected) - found)
-        return item
 
     def _follow(self) -> tuple[list[LogSegment], list[Survey]]:
         """From the newest segment back to the oldest one that is needed."""
@@ -341,9 +245,11 @@ class LogRecovery:
             segment.previous_end = header.previous_end
             segment.previous_chain = header.previous_chain
             segment.read_file()
-            found = self._survey(segment, self._expected(header, slot), limit)
-            if path and limit > segment.capacity:
-                self._after_gap.add(path[0].number)
+            found = survey(segment, self.log.seed, min(limit, segment.capacity))
+            if limit and (found.damaged or limit > segment.capacity):
+                self.problems.append(f"{slot.path}: log segment {number} is damaged at its end")
+                if path and limit > segment.capacity:
+                    self._after_gap.add(path[0].number)
             oldest = max(oldest, header.oldest, found.oldest)
             path.insert(0, segment)
             surveys.insert(0, found)
