@@ -1,12 +1,13 @@
 """The directory of a node's store: its identity, its lock, and what it must not be.
 
-    <store_dir>/jetstream/HEADWATER    identity and format, two slots
-    <store_dir>/jetstream/lock         held while a node runs; tells its process id
-    <store_dir>/jetstream/clean        where the log ended at a clean stop
-    <store_dir>/jetstream/log/         slots of the commit log
-    <store_dir>/jetstream/streams/     one directory per stream, by incarnation
-    <store_dir>/jetstream/quarantine/  what could not be used, each with a reason
-    <store_dir>/jetstream/trash/       streams that are being removed
+<store_dir>/jetstream/HEADWATER    identity and format, two slots
+<store_dir>/jetstream/lock         held while a node runs; tells its process id
+<store_dir>/jetstream/clean        where the log ended at a clean stop
+<store_dir>/jetstream/log/         slots of the commit log
+<store_dir>/jetstream/slots        which slots there are, and their sizes
+<store_dir>/jetstream/streams/     one directory per stream, by incarnation
+<store_dir>/jetstream/quarantine/  what could not be used, each with a reason
+<store_dir>/jetstream/trash/       streams that are being removed
 """
 
 import fcntl
@@ -21,7 +22,8 @@ from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
 from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
 
 FORMAT = 1
-OWN_NAMES = {"HEADWATER", "lock", "clean", "log", "streams", "quarantine", "trash"}
+OWN_NAMES = {"HEADWATER", "lock", "clean", "slots", "log", "streams", "quarantine", "trash"}
+UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp"}
 
 
 class StoreDirectory:
@@ -34,6 +36,7 @@ class StoreDirectory:
         self.quarantine = self.root / "quarantine"
         self.trash = self.root / "trash"
         self.node_id = b""
+        self.problems: list[str] = []
         self._lock_fd = -1
 
     def open(self) -> None:
@@ -45,9 +48,7 @@ class StoreDirectory:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise StoreError(
-                f"could not create storage directory {self.root}: {reason}"
-            ) from error
+            raise StoreError(f"could not create storage directory {self.root}: {reason}") from error
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise StoreError(f"cannot use {self.root}: no permission to write")
         self._refuse_others()
@@ -63,7 +64,7 @@ class StoreDirectory:
 
     def _refuse_others(self) -> None:
         names = {entry.name for entry in os.scandir(self.root)}
-        if "HEADWATER" in names or not names - OWN_NAMES - {"HEADWATER.tmp"}:
+        if "HEADWATER" in names or not names - OWN_NAMES - UNFINISHED:
             return
         foreign = any((self.root / name / "streams").is_dir() for name in names)
         if foreign or any(name.startswith("$") or name == "_js_" for name in names):
@@ -75,7 +76,10 @@ class StoreDirectory:
 
     def _take_lock(self) -> None:
         path = self.root / "lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot lock {path}: {error.strerror}") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -108,16 +112,20 @@ class StoreDirectory:
             )
         self.node_id = bytes.fromhex(identity["node_id"])
         if file.damaged:
+            self.problems.append(f"{file.path}: a copy was damaged; it was written again")
             file.write(content)
 
     def take_clean_mark(self) -> dict[str, int] | None:
         """Where the log ended when the node stopped cleanly; the mark is gone afterwards."""
         file = TwoSlotFile(self.root / "clean")
         content = file.read()
-        if content is None:
+        if content is None and not file.damaged:
             return None
         file.path.unlink()
         sync_directory(self.root)
+        if content is None:
+            self.problems.append(f"{file.path} was damaged; this start is like one after a crash")
+            return None
         mark: dict[str, int] = json.loads(content)
         return mark
 

@@ -5,19 +5,24 @@ header is there twice, and also tells where the segment before ended, so that a 
 every segment but the last must hold, and which is the oldest one still needed.
 """
 
+import json
+import logging
 import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.edge.storage.crc import checksum
-from headwater.edge.storage.durable_file import sync_directory
+from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
 
 HEADER = struct.Struct("<4sIIIIIIIqQ16s")
 HEADER_MAGIC = b"HWLG"
 FORMAT = 1
 HEADER_COPIES = (0, 256)
 DATA_START = 512
+UNFINISHED = ".new"
+
+log = logging.getLogger("headwater.storage")
 
 
 @dataclass
@@ -80,7 +85,12 @@ class Slot:
 
 class LogFiles:
     """Makes, keeps and removes slots. One spare stays for records that are not messages, so that
-    deletes and consumer progress have room when the device is full."""
+    deletes and consumer progress have room when the device is full.
+
+    A list beside the directory names every slot and its size. A slot is made under another name,
+    listed last and taken from the list first, so a listed slot that is missing or shorter than
+    listed was damaged from outside: no crash leaves that behind.
+    """
 
     SPARES_MAX = 2
 
@@ -88,24 +98,67 @@ class LogFiles:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.spares: list[Slot] = []
+        self.listed: dict[str, int] = {}
+        self._list = TwoSlotFile(directory.parent / "slots")
         self._next = 0
+
+    def load_list(self) -> list[str]:
+        """Read which slots there should be; returns what is wrong with the list itself."""
+        content = self._list.read()
+        found = self.existing()
+        for path in self.directory.glob(f"*{UNFINISHED}"):
+            path.unlink()
+        if content is not None:
+            self.listed = json.loads(content)
+            if self._list.damaged:
+                self._save()
+                return [f"{self._list.path}: a copy was damaged; it was written again"]
+            return []
+        self.listed = {path.name: path.stat().st_size for path in found}
+        if self._list.damaged:
+            return [f"{self._list.path} is damaged in both copies; it was made again"]
+        return [f"{self._list.path} is missing; it was made again"] if found else []
+
+    def accept(self) -> None:
+        """What recovery found is all there is: list that. Raises OSError."""
+        sizes = {path.name: path.stat().st_size for path in self.existing()}
+        if sizes != self.listed:
+            self.listed = sizes
+            self._save()
+
+    def _save(self) -> None:
+        self._list.write(json.dumps(self.listed).encode())
 
     def create(self, capacity: int) -> Slot:
         """A new file of `capacity` bytes. Raises OSError (ENOSPC) and leaves nothing then."""
+        slot = self._allocate(capacity)
+        try:
+            self._save()
+        except OSError:
+            self._remove(slot)
+            raise
+        return slot
+
+    def _allocate(self, capacity: int) -> Slot:
+        """A new file, not yet listed durably."""
         while True:
             path = self.directory / f"slot-{self._next:04d}.log"
             self._next += 1
-            if not path.exists():
+            if path.name not in self.listed and not path.exists():
                 break
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        new = path.with_name(path.name + UNFINISHED)
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, capacity)
             os.fsync(fd)
+            new.rename(path)
             sync_directory(self.directory)
         except OSError:
             os.close(fd)
-            path.unlink()
+            new.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
+        self.listed[path.name] = capacity
         return Slot(path, fd, capacity)
 
     def open(self, path: Path) -> Slot:
@@ -118,8 +171,14 @@ class LogFiles:
 
     def top_up(self) -> None:
         """Make the spare that is kept for bad times, and one to go on with."""
-        while len(self.spares) < self.SPARES_MAX:
-            self.spares.append(self.create(self.segment_bytes))
+        made: list[Slot] = []
+        try:
+            while len(self.spares) + len(made) < self.SPARES_MAX:
+                made.append(self._allocate(self.segment_bytes))
+        finally:
+            if made:
+                self.spares += made
+                self._save()
 
     def take(self, need: int, emergency: bool) -> Slot:
         """A slot for `need` bytes; the last spare only in an emergency. Raises OSError."""
@@ -142,6 +201,20 @@ class LogFiles:
             self.discard(slot)
 
     def discard(self, slot: Slot) -> None:
+        """Remove a slot; its file stays when the list cannot be written."""
+        capacity = self.listed.pop(slot.path.name, None)
+        try:
+            if capacity is not None:
+                self._save()
+        except OSError as error:
+            log.warning("%s is left behind: %s", slot.path, error)
+            self.listed[slot.path.name] = capacity or 0
+            os.close(slot.fd)
+            return
+        self._remove(slot)
+
+    def _remove(self, slot: Slot) -> None:
+        self.listed.pop(slot.path.name, None)
         os.close(slot.fd)
         slot.path.unlink(missing_ok=True)
 

@@ -9,6 +9,7 @@ import logging
 import secrets
 import shutil
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from headwater.edge.storage.errors import StoreClosed, StoreError
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import LogFiles
 from headwater.edge.storage.memory import MemoryStore
+from headwater.edge.storage.notes import NOTES_OWNER, SegmentNote, decode_note, runs_text
 from headwater.edge.storage.record import STREAM_DELETE
 from headwater.edge.storage.recovery import (
     LogRecovery,
@@ -32,7 +34,7 @@ from headwater.edge.storage.recovery import (
     read_meta,
     seed_of,
 )
-from headwater.edge.storage.replay import index_of
+from headwater.edge.storage.replay import LOST_BEFORE, index_of
 from headwater.edge.storage.retire import Retirer
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments, write_index
@@ -63,6 +65,9 @@ class StoreOptions:
     sync_interval: float = 0.0
     max_store: int = 0
     max_memory: int = 0
+    numbered_elsewhere: Callable[[bytes], bool] = lambda meta: False
+    """Whether the stream with this meta takes its sequences from another one (a mirror): it does
+    not leave any out after damage, since it gets the messages again."""
 
 
 class NodeStore:
@@ -87,6 +92,7 @@ class NodeStore:
         self._identities: dict[str, dict[str, object]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._notes: dict[bytes, bytes] = {}
 
     # Start and stop.
 
@@ -108,7 +114,7 @@ class NodeStore:
     def _open(self) -> list[RecoveredStream]:
         self.directory.empty_trash()
         clean = self.directory.take_clean_mark()
-        fresh = not any(self.directory.log.iterdir())
+        fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
         self.clean_start = clean is not None or fresh
         self.background = Background(self.kernel.loop)
         files = LogFiles(self.directory.log, self.options.segment_bytes)
@@ -120,18 +126,23 @@ class NodeStore:
             self.options.sync_interval,
         )
         self.retirer = Retirer(self.log, self.background)
+        self.retirer.on_settle = self._note_segments
         self.compactor = Compactor(self.log, self.background)
         self.log.on_retire = self.retirer.wake
-        found = self._find_streams()
         recovery = LogRecovery(self.log, self.directory)
-        recovery.run(clean)
-        self.problems += recovery.problems
+        recovery.find(clean, not fresh)
+        self._notes = recovery.notes
+        found = self._find_streams()
+        recovery.replay()
+        self.problems += self.directory.problems + recovery.problems
         self._settle(found, recovery)
         self.log.start(
             recovery.batch, recovery.chain, recovery.next_number, recovery.number, recovery.end
         )
         for stream in found:
             stream.store.log_lost()
+        self._tell_vanished()
+        self._go_on(found, recovery.skip)
         try:
             files.top_up()
         except OSError as error:
@@ -141,6 +152,31 @@ class NodeStore:
             log.warning("%s", problem)
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
         return [stream for stream in found if not stream.store.closed]
+
+    def _go_on(self, found: list[RecoveredStream], skip: int) -> None:
+        """Leave out `skip` sequences in every stream that gives them out: they may have been
+        acknowledged for messages that are gone. What is missing is expected no more once that is
+        durable."""
+        for stream in found:
+            store = stream.store
+            if skip and not store.closed and not self.options.numbered_elsewhere(stream.meta):
+                self.problems.append(
+                    f"stream '{stream.account} > {stream.name}' was found up to sequence "
+                    f"{store.last_seq}; it goes on at {store.last_seq + skip + 1}, so that none "
+                    "is given out twice"
+                )
+                store.skip(store.last_seq + skip)
+        if self.problems:
+            lsn = self.log.hand_over()
+            self.log.when_durable(lsn, self._accept_slots)
+        else:
+            self._accept_slots()
+
+    def _accept_slots(self) -> None:
+        try:
+            self.log.files.accept()
+        except OSError as error:
+            log.warning("the list of log slots cannot be written: %s", error)
 
     def _find_streams(self) -> list[RecoveredStream]:
         found = []
@@ -153,26 +189,33 @@ class NodeStore:
                 self.problems.append(f"{path}: {error!r}; the stream is in quarantine")
                 self.directory.put_aside(path, f"it could not be opened: {error!r}")
             if stream is not None:
-                self.problems += stream.problems
                 found.append(stream)
         return found
 
     def _open_stream(self, path: Path) -> RecoveredStream | None:
-        meta = read_meta(path)
+        meta = read_meta(path, self.problems)
+        note = self._notes.get(path.name.encode())
         if meta is None:
-            if not any(path.glob("*.seg")) and not (path / "meta").exists():
+            there = (path / "meta").exists()
+            if not any(path.glob("*.seg")) and not there and note is None:
                 shutil.rmtree(path)
                 return None
-            self.problems.append(f"{path}: the stream's meta file is damaged in both copies")
-            self.directory.put_aside(path, "both copies of its meta file are damaged")
+            reason = "is damaged in both copies" if there else "is missing"
+            kept = self.directory.put_aside(path, f"its meta file {reason}")
+            self.problems.append(
+                f"{path}: the stream's meta file {reason}; the directory was moved to {kept}"
+            )
             return None
         identity, own = meta
         for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
             leftover.unlink()
         store = self._make_file_store(int(identity["id"], 16), identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
+        stream.recovery = StreamRecovery(
+            store, stream.problems, decode_note(note) if note is not None else None
+        )
         try:
-            StreamRecovery(store, stream.problems).run()
+            stream.recovery.run()
         except BaseException:
             self._forget(store)
             raise
@@ -184,12 +227,54 @@ class NodeStore:
         for stream in found:
             store = stream.store
             number = store.stream_id
-            store.settle_recovered(
-                recovery.firsts.get(number, 0), store.last_seq, recovery.last_times.get(number, 0)
-            )
             if number in recovery.deleted:
                 self._forget(store)
                 self._trash(store)
+                continue
+            first = recovery.firsts.get(number, 0)
+            if stream.recovery is not None:
+                stream.recovery.finish(first)
+                stream.recovery = None
+            store.settle_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
+            self.problems += stream.problems
+            told = [at for at, reason in store.lost.items() if reason != LOST_BEFORE]
+            if told:
+                self.problems.append(
+                    f"stream '{stream.account} > {stream.name}': {len(told)} messages are lost: "
+                    f"{runs_text(told)} ({store.lost[told[0]]})"
+                )
+
+    def _note_segments(self, stores: list[FileStore]) -> None:
+        """Segments of these streams were written: note in the log how far they are."""
+        for store in stores:
+            identity = self._identities.get(store.incarnation)
+            if store.closed or identity is None or not store.segments:
+                continue
+            oldest, newest = store.segments[0], store.segments[-1]
+            note = SegmentNote(
+                str(identity["account"]),
+                str(identity["name"]),
+                newest.number,
+                newest.generation,
+                newest.end,
+                store.settled_last,
+                oldest.number,
+                oldest.last,
+            )
+            self.log.put_state(NOTES_OWNER, store.incarnation.encode(), note.encode())
+
+    def _tell_vanished(self) -> None:
+        """Streams that the log knows and nobody removed, but that cannot be served."""
+        for key in self.log.table.keys(NOTES_OWNER):
+            if key.decode() in self._stores:
+                continue
+            value = self.log.states(NOTES_OWNER)[key][0]
+            note = decode_note(value or SegmentNote("", "").encode())
+            self.problems.append(
+                f"stream '{note.account} > {note.name}' is not served: its directory "
+                f"{self.directory.streams / key.decode()} is missing or was put aside"
+            )
+            self.log.delete_state(NOTES_OWNER, key)
 
     def _make_file_store(self, stream_id: int, incarnation: str, path: Path) -> FileStore:
         if stream_id in self.log.stores:
@@ -321,6 +406,11 @@ class NodeStore:
         self._identities[incarnation] = identity
         if first_seq > 1:
             store.purge(None, first_seq)
+        note = SegmentNote(account, name).encode()
+        try:
+            self.log.put_state(NOTES_OWNER, incarnation.encode(), note)
+        except StoreError as error:
+            log.warning("the log has no note of stream '%s > %s': %s", account, name, error)
         return store
 
     def update_meta(self, store: MessageStore, meta: bytes) -> None:
@@ -347,6 +437,7 @@ class NodeStore:
         owner = store.incarnation.encode()
         for key in self.log.table.keys(owner):
             self.log.delete_state(owner, key)
+        self.log.delete_state(NOTES_OWNER, owner)
         lsn = self.log.write_record(STREAM_DELETE, store.stream_id, 0, owner, b"", b"")
         self._forget(store)
         self.log.when_durable(lsn, lambda: self._trash(store))

@@ -7,6 +7,7 @@ what was found wrong is told in `problems`.
 
 import json
 import logging
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +18,28 @@ from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
-from headwater.edge.storage.replay import LogReplay, SegmentScan, Survey, load_index, survey
+from headwater.edge.storage.notes import SegmentNote
+from headwater.edge.storage.replay import (
+    LOST_BEFORE,
+    LOST_MAX,
+    LogReplay,
+    SegmentScan,
+    Survey,
+    cut_off,
+    first_alive,
+    load_index,
+    survey,
+)
 from headwater.edge.storage.segment_files import (
     DATA_START as SEGMENT_START,
 )
 from headwater.edge.storage.segment_files import (
     RUN,
+    IndexFile,
     decode_index,
     decode_segment_header,
     segment_number,
+    segment_path,
 )
 from headwater.edge.storage.segment_jobs import index_path
 from headwater.edge.storage.stream_segment import StreamSegment
@@ -33,6 +47,10 @@ from headwater.edge.storage.stream_segment import StreamSegment
 log = logging.getLogger("headwater.storage")
 
 META_SEPARATOR = b"\n"
+# The least that a message takes in the log: a header, and a subject of one byte.
+MESSAGE_BYTES_MIN = 72
+# Segments that the log has at most (see CommitLog), for when nothing of it is left.
+LOG_SEGMENTS_MAX = 12
 
 
 @dataclass
@@ -44,6 +62,8 @@ class RecoveredStream:
     name: str
     meta: bytes
     problems: list[str] = field(default_factory=list)
+    recovery: "StreamRecovery | None" = None
+    """What is to be finished once the log was read; None afterwards."""
 
     @property
     def incarnation(self) -> str:
@@ -79,45 +99,129 @@ def decode_meta(content: bytes) -> tuple[dict[str, str], bytes]:
 class StreamRecovery:
     """Reads the segments of one stream into its store."""
 
-    def __init__(self, store: FileStore, problems: list[str]) -> None:
+    def __init__(
+        self, store: FileStore, problems: list[str], note: SegmentNote | None = None
+    ) -> None:
         self.store = store
         self.problems = problems
+        self.note = note or SegmentNote("", "")
         self.heads = Heads()
+        # Segments of which an index lists more than their file holds, and what there is of it.
+        self._short: list[tuple[StreamSegment, int]] = []
+        # Last sequence before each part of which nothing tells what stood there; and the first
+        # one behind it, once that is known.
+        self._gaps: list[list[int]] = []
 
     def run(self) -> Heads:
         """Enter everything; returns how far the stream had come."""
-        paths = sorted(
-            (path for path in self.store.directory.glob("*.seg") if segment_number(path)),
-            key=lambda path: segment_number(path) or 0,
-        )
-        numbers = [segment_number(path) or 0 for path in paths]
-        for before, after in zip(numbers, numbers[1:], strict=False):
-            if after != before + 1:
-                self.problems.append(f"segments {before + 1} to {after - 1} are missing")
-        for path in paths:
-            self._load(path, path is paths[-1])
+        there = {segment_number(path) or 0 for path in self.store.directory.glob("*.seg")} - {0}
+        listed = {
+            int(path.stem)
+            for path in self.store.directory.glob("*.idx")
+            if path.stem.isdigit() and int(path.stem) not in there
+        }
+        numbers = there | listed
+        newest = max([*numbers, self.note.segment])
+        for number in range(min(numbers, default=newest) or 1, newest + 1):
+            path = segment_path(self.store.directory, number)
+            before = int(self.store.last_seq)
+            open_gaps = [gap for gap in self._gaps if not gap[1]]
+            if number in there:
+                self._load(path, number == newest)
+            else:
+                self._load_missing(path)
+            for gap in open_gaps:
+                gap[1] = first_alive(self.store, before + 1)
         for segment in self.store.segments:
             for first, last in RUN.iter_unpack(segment.deletes):
                 self.store.drop_recovered(first, last)
             for first, last in segment.lost:
                 self.store.drop_recovered(first, last)
                 for sequence in range(first, last + 1):
-                    self.store.lost[sequence] = "it was found damaged before the start"
+                    self.store.lost[sequence] = LOST_BEFORE
         heads = self.heads
         self.store.settle_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
         self.store.note_position(heads.last_seq, heads.last_ts)
         self.store.settle_position()
         return heads
 
+    def finish(self, first: int) -> None:
+        """After the log was read: name what stood in missing bytes. `first` is the first sequence
+        that the stream still had."""
+        store, note = self.store, self.note
+        first = max(first, self.heads.first_seq)
+        for segment, size in self._short:
+            for sequence in cut_off(store, segment, size):
+                store.drop_recovered(sequence, sequence)
+                store.note_lost(sequence, f"{segment.path.name} has only {size} bytes")
+        oldest = min((segment.number for segment in store.segments), default=0)
+        if note.oldest < oldest and first <= note.oldest_last:
+            self.problems.append(
+                f"{segment_path(store.directory, note.oldest)} is missing, with messages up to "
+                f"{note.oldest_last}; everything else of the stream is kept"
+            )
+            self._gaps.append([first - 1, note.oldest_last + 1])
+        for before, following in self._gaps:
+            self._name_lost(max(before + 1, first), following - 1 if following else note.last)
+        if note.last > store.settled_last:
+            store.note_position(note.last, 0)
+            store.settle_position()
+        store.settle_recovered(0, note.last, 0)
+
+    def _name_lost(self, first: int, last: int) -> None:
+        """What is not there of a run of sequences, and was not removed as far as is known."""
+        store = self.store
+        rows = set(range(max(first, 1), min(last, first + LOST_MAX) + 1))
+        for segment in store.segments:
+            for begin, end in RUN.iter_unpack(segment.deletes):
+                rows.difference_update(range(max(begin, first), min(end, last) + 1))
+        for sequence in sorted(rows):
+            if store.subject_at(sequence) is None and len(store.lost) < LOST_MAX:
+                store.note_lost(sequence, "its part of the stream's segments is missing")
+
+    def _load_missing(self, path: Path) -> None:
+        """A segment whose file is not there: its index may tell what stood in it."""
+        segment = StreamSegment(segment_number(path) or 0, 0, path)
+        segment.end = SEGMENT_START
+        segment.sealed = segment.indexed = segment.avoided = True
+        known = index_path(path)
+        index = decode_index(known.read_bytes(), self.store.seed) if known.exists() else None
+        fits = index is not None and (index.number, index.stream) == (
+            segment.number,
+            self.store.stream_id,
+        )
+        what = f"{path} is missing"
+        self.store.adopt(segment)
+        if index is not None and fits:
+            segment.generation, segment.created = index.generation, index.created
+            self._enter_index(segment, index)
+            segment.indexed = True
+            self._short.append((segment, 0))
+        else:
+            self._gaps.append([int(self.store.last_seq), 0])
+        if segment.number == self.note.segment:
+            what += f"; {self.note.end} bytes of it were there"
+        self.problems.append(f"{what}; everything else of the stream is kept")
+
+    def _is_short(self, segment: StreamSegment, size: int) -> bool:
+        """Whether a file has less than the log knows of it."""
+        note = self.note
+        return (
+            segment.number == note.segment
+            and (not segment.created or segment.generation == note.generation)
+            and size < note.end
+        )
+
     def _load(self, path: Path, is_last: bool) -> None:
         seed = self.store.seed
         with path.open("rb") as file:
             head = file.read(SEGMENT_START)
+            size = file.seek(0, 2)
             header = decode_segment_header(head, seed)
             number = segment_number(path) or 0
             if header is None or header.number != number:
                 torn = is_last and len(head) < SEGMENT_START
-                if not torn:
+                if not torn and size:
                     self.problems.append(f"{path}: the file's header is damaged")
                 segment = StreamSegment(number, 0, path)
             else:
@@ -125,17 +229,46 @@ class StreamRecovery:
                 segment.created = header.created
                 if head[:256] != head[256:]:
                     self.problems.append(f"{path}: a copy of the file's header is damaged")
-            segment.sealed = not is_last
+            short = self._is_short(segment, size)
+            segment.sealed = not is_last or short
             self.store.adopt(segment)
-            start = self._load_index(segment) if segment.created else SEGMENT_START
-            size = file.seek(0, 2)
+            start = self._load_index(segment, size) if segment.created else SEGMENT_START
             if size > start:
                 file.seek(0)
-                self._scan(segment, file.read(), start, is_last)
-        if is_last and (not segment.created or segment.end <= SEGMENT_START):
-            segment.sealed = True
+                content = file.read()
+                sound = self._scan(segment, content, start, is_last and not short)
+                if not short and self._is_short(segment, int(segment.end)):
+                    short = True
+                    self._scan(segment, content, start, False)
+                if not is_last and not sound and not segment.indexed:
+                    self._gaps.append([int(self.store.last_seq), 0])
+        if size < start > SEGMENT_START or short or (not is_last and size <= SEGMENT_START):
+            self._tell_short(segment, size, max(start, self.note.end if short else 0))
+        elif is_last and segment.end <= SEGMENT_START:
+            self._unfinished(segment, size)
 
-    def _load_index(self, segment: StreamSegment) -> int:
+    def _unfinished(self, segment: StreamSegment, size: int) -> None:
+        """A newest segment of which nothing counts: a crash came before its first batch was
+        written, which the log still has. Its number is used again."""
+        segment.sealed = True
+        if size < SEGMENT_START or segment.created:
+            segment.path.unlink()
+            self.store.segments.remove(segment)
+
+    def _tell_short(self, segment: StreamSegment, size: int, expected: int) -> None:
+        """A file has less than was durable."""
+        kept = int(self.store.last_seq)
+        if segment.indexed or size < segment.end:
+            self._short.append((segment, size))
+        if not segment.indexed or self._is_short(segment, int(segment.end)):
+            self._gaps.append([kept, 0])
+        segment.sealed = True
+        self.problems.append(
+            f"{segment.path} has {size} of at least {expected} bytes; what can be read of it and "
+            "everything else of the stream is kept"
+        )
+
+    def _load_index(self, segment: StreamSegment, size: int) -> int:
         path = index_path(segment.path)
         if not path.exists():
             return SEGMENT_START
@@ -150,20 +283,29 @@ class StreamRecovery:
             segment.created,
         ):
             return SEGMENT_START
-        load_index(self.store, segment, index)
-        segment.indexed = segment.sealed
-        self.heads.raise_to(index.first_seq, index.last_seq, index.last_ts, index.log_segment)
+        self._enter_index(segment, index)
+        segment.indexed = segment.sealed or size < index.data_end
         return index.data_end
 
-    def _scan(self, segment: StreamSegment, content: bytes, start: int, is_last: bool) -> None:
+    def _enter_index(self, segment: StreamSegment, index: IndexFile) -> None:
+        load_index(self.store, segment, index)
+        self.heads.raise_to(index.first_seq, index.last_seq, index.last_ts, index.log_segment)
+
+    def _scan(self, segment: StreamSegment, content: bytes, start: int, is_last: bool) -> bool:
+        """Enter what no index covers; whether nothing was wrong."""
         scan = SegmentScan(self.store, segment)
         scan.run(content, start, is_last)
         self.problems += scan.problems
         self.heads.raise_to(scan.first_seq, scan.last_seq, scan.last_ts, scan.log_segment)
+        return not scan.problems
 
 
 class LogRecovery:
-    """Finds the segments of the log that count, and replays them."""
+    """Finds the segments of the log that count, and replays them.
+
+    `find` looks at the log, `replay` applies it once the stores are there. `skip` is how many
+    messages may have stood in bytes of the log that are missing: streams go on that far ahead.
+    """
 
     def __init__(self, commit_log: CommitLog, directory: StoreDirectory) -> None:
         self.log = commit_log
@@ -171,18 +313,29 @@ class LogRecovery:
         self.problems: list[str] = []
         self.firsts: dict[int, int] = {}
         self.last_times: dict[int, int] = {}
+        self.notes: dict[bytes, bytes] = {}
+        self.skip = 0
         self._slots: dict[int, tuple[LogHeader, Slot]] = {}
         self._unnumbered: list[Slot] = []
+        self._missing_slots = 0
 
-    def run(self, clean: dict[str, int] | None) -> None:
-        """Replay; leaves the log ready to be started (see `batch`, `chain`, `number`, `end`)."""
+    def find(self, clean: dict[str, int] | None, expected: bool) -> None:
+        """Look at all slots; leaves the position the log goes on from (see `batch`, `chain`,
+        `number`, `end`) and notes about streams. `expected`: a log must have been there."""
+        self.problems += self.log.files.load_list()
+        if expected and not self.log.files.listed:
+            self.problems.append(f"{self.log.files.directory}: the log and its list are missing")
+            self._miss(LOG_SEGMENTS_MAX * self.log.segment_bytes)
         self._find_slots()
         path, surveys = self._follow()
         self.batch, self.chain, self.number, self.end, self.next_number = 1, 0, 0, 0, 1
+        for item in surveys:
+            self.notes.update(item.notes)
         if path:
             self.batch = max(item.batch for item in surveys) + 1
-            self.next_number = path[-1].number + 1
-            self._cut_part(path, surveys)
+            self.next_number = path[-1].number + 1 + self._missing_slots
+            if not self.skip:
+                self._cut_part(path, surveys)
         if path:
             last = surveys[-1]
             self.chain, self.number, self.end = last.chain, path[-1].number, last.end
@@ -191,6 +344,13 @@ class LogRecovery:
                 f"the log ends at {self.number}:{self.end}, but was closed at "
                 f"{clean['segment']}:{clean['end']}"
             )
+        elif clean is not None:
+            self.skip = 0
+        self._path, self._surveys = path, surveys
+
+    def replay(self) -> None:
+        """Apply the log to the stores."""
+        path, surveys = self._path, self._surveys
         replay = LogReplay(self.log)
         for item in surveys:
             replay.deleted.update(item.deleted)
@@ -203,27 +363,87 @@ class LogRecovery:
             if replay.orphans:
                 self._keep_orphans(segment, replay.orphans)
                 replay.orphans = {}
+        self._miss(replay.unknown_bytes)
         self.problems += replay.problems
         self.firsts, self.last_times = replay.firsts, replay.last_times
         self.log.live = path
         for slot in self._unnumbered:
             self.log.files.give_back(slot)
 
+    def _miss(self, bytes_: int) -> None:
+        """So many bytes of the log are gone, and nothing tells what stood there."""
+        if bytes_ > 0:
+            self.skip += bytes_ // MESSAGE_BYTES_MIN + 1
+
     def _find_slots(self) -> None:
-        for path in self.log.files.existing():
-            slot = self.log.files.open(path)
+        files = self.log.files
+        missing = dict(files.listed)
+        for path in files.existing():
+            missing.pop(path.name, None)
+            slot = files.open(path)
             with path.open("rb") as file:
-                head = file.read(DATA_START)
+                head = file.read(2 * DATA_START)
             header = decode_header(head, self.log.seed)
-            if header is not None and head[:256] != head[256:]:
+            copies_differ = head[:256] != head[256:DATA_START]
+            if header is not None and copies_differ and any(head[DATA_START:]):
                 self.problems.append(f"{path}: a copy of the header is damaged")
             if header is None:
-                self._unnumbered.append(slot)
+                self._without_header(slot, head)
             elif header.number in self._slots:
                 self.problems.append(f"{path}: log segment {header.number} is there twice")
                 self._unnumbered.append(slot)
             else:
                 self._slots[header.number] = (header, slot)
+        for name, capacity in missing.items():
+            self.problems.append(
+                f"{files.directory / name} ({capacity} bytes) is missing; messages that stood "
+                "only there are gone, everything else is kept"
+            )
+            self._missing_slots += 1
+            self._miss(capacity)
+
+    def _without_header(self, slot: Slot, head: bytes) -> None:
+        """A slot that was never used, or of which the beginning is gone. A crash during the very
+        first write leaves a part of the first copy and nothing behind it."""
+        expected = self.log.files.listed.get(slot.path.name, slot.capacity)
+        if slot.capacity >= expected and not any(head[256:]):
+            self._unnumbered.append(slot)
+            return
+        what = (
+            f"has {slot.capacity} of {expected} bytes and no header"
+            if slot.capacity < expected
+            else "has a damaged header, in both copies"
+        )
+        os.close(slot.fd)
+        kept = self.directory.put_aside(slot.path, f"log slot {what}")
+        self.problems.append(f"{slot.path} {what}; it was moved to {kept}")
+        self._missing_slots += 1
+        self._miss(max(expected, slot.capacity))
+
+    def _expected(self, header: LogHeader, slot: Slot) -> int:
+        """Bytes that a slot was made with."""
+        return int(self.log.files.listed.get(slot.path.name, header.capacity))
+
+    def _survey(self, segment: LogSegment, expected: int, limit: int) -> Survey:
+        """Look at one segment, and tell what is wrong with its file; `limit` is where it ended,
+        0 when it is the newest and nothing tells."""
+        found = segment.capacity
+        short = max(found, DATA_START) < (limit or expected)
+        item = survey(segment, self.log.seed, min(limit, segment.capacity), short and not limit)
+        if found < expected:
+            kept = min(item.end, found)
+            missing = "messages behind are gone" if short else "nothing of it is missing"
+            self.problems.append(
+                f"{segment.slot.path} has {found} of {expected} bytes: log segment "
+                f"{segment.number} is kept up to byte {kept}, {missing}"
+            )
+        elif limit and (item.damaged or short):
+            self.problems.append(
+                f"{segment.slot.path}: log segment {segment.number} is damaged at its end"
+            )
+        if short:
+            self._miss((limit or expected) - found)
+        return item
 
     def _follow(self) -> tuple[list[LogSegment], list[Survey]]:
         """From the newest segment back to the oldest one that is needed."""
@@ -245,11 +465,9 @@ class LogRecovery:
             segment.previous_end = header.previous_end
             segment.previous_chain = header.previous_chain
             segment.read_file()
-            found = survey(segment, self.log.seed, min(limit, segment.capacity))
-            if limit and (found.damaged or limit > segment.capacity):
-                self.problems.append(f"{slot.path}: log segment {number} is damaged at its end")
-                if path and limit > segment.capacity:
-                    self._after_gap.add(path[0].number)
+            found = self._survey(segment, self._expected(header, slot), limit)
+            if path and limit > max(segment.capacity, DATA_START):
+                self._after_gap.add(path[0].number)
             oldest = max(oldest, header.oldest, found.oldest)
             path.insert(0, segment)
             surveys.insert(0, found)
@@ -281,16 +499,19 @@ class LogRecovery:
         names = ", ".join(f"{stream:x} ({count} records)" for stream, count in orphans.items())
         reason = f"log segment {segment.number} holds records of unknown streams: {names}"
         self.problems.append(reason)
-        self.directory.keep_copy(
-            segment.slot.path, f"log-{segment.number}.log", reason
-        )
+        self.directory.keep_copy(segment.slot.path, f"log-{segment.number}.log", reason)
 
 
-def read_meta(path: Path) -> tuple[dict[str, str], bytes] | None:
-    """Identity and meta of a stream's directory; None when both copies are bad."""
-    content = TwoSlotFile(path / "meta").read()
+def read_meta(path: Path, problems: list[str]) -> tuple[dict[str, str], bytes] | None:
+    """Identity and meta of a stream's directory; None when both copies are bad. A single bad copy
+    is written again."""
+    file = TwoSlotFile(path / "meta")
+    content = file.read()
     if content is None:
         return None
+    if file.damaged:
+        problems.append(f"{file.path}: a copy was damaged; it was written again")
+        file.write(content)
     try:
         identity, meta = decode_meta(content)
     except ValueError:

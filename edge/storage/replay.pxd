@@ -20,6 +20,7 @@ cdef class Survey:
     cdef public unsigned int oldest
     cdef public list deleted            # ids of streams with a tombstone
     cdef public bint damaged
+    cdef public dict notes              # incarnation -> value of its newest segment note
     cdef public Py_ssize_t part_start   # begin of a last batch that goes on elsewhere; 0: none does
     cdef public unsigned int part_chain # checksum of the record before it
 
@@ -30,6 +31,8 @@ cdef class LogReplay:
     cdef public dict last_times         # stream id -> last_ts
     cdef public dict orphans            # id of an unknown stream -> records
     cdef public set deleted
+    cdef public Py_ssize_t unknown_bytes    # damaged bytes of batches whose account is lost, too
+    cdef unsigned long long last_batch
     cdef list dropped                   # (stream id, first, last) taken out by the batch being read
     cdef public bint gap_is_lost        # a whole segment is missing
     cdef unsigned long long store_id

@@ -39,6 +39,7 @@ from cython.cimports.headwater.edge.storage.record import (
 )
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 
+from headwater.edge.storage.notes import NOTES_OWNER
 from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
 from headwater.edge.storage.segment_files import IndexFile
 
@@ -48,6 +49,8 @@ RUN = struct.Struct("<QQ")
 HEAD = struct.Struct("<Qq")
 # Lost sequences that are named one by one; more than this are only counted.
 LOST_MAX = 100_000
+# Why a message is lost that an earlier start found damaged.
+LOST_BEFORE = "it was found damaged before the start"
 
 
 @cython.cfunc
@@ -65,13 +68,36 @@ def records_in(footer: cython.p_const_uchar) -> cython.uint:
     return LOG_FOOTER.unpack_from(body_of(footer))[2]
 
 
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def note_of(record: cython.p_const_uchar, notes: dict) -> cython.int:
+    """Keep what a state says when it is a note about a stream's segments."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    a: cython.Py_ssize_t = header.subject_len
+    b: cython.Py_ssize_t = a + header.header_len
+    if body_ok(record):
+        body: bytes = body_of(record)
+        if body[:a] == NOTES_OWNER:
+            notes[body[a:b]] = body[b:]
+    return 0
+
+
 @cython.cclass
 class Survey:
     """Where the records of a log segment end that count, and what decides about other segments."""
 
 
-def survey(segment: LogSegment, seed: cython.uint, limit: cython.Py_ssize_t) -> Survey:
-    """Look at all records of a log segment up to `limit` (0: up to the last valid footer)."""
+def survey(
+    segment: LogSegment,
+    seed: cython.uint,
+    limit: cython.Py_ssize_t,
+    shortened: cython.bint = False,
+) -> Survey:
+    """Look at all records of a log segment up to `limit` (0: up to the last valid footer).
+
+    A newest segment whose file was `shortened` ends after its last valid record: the footer that
+    made it count may have stood in what is missing.
+    """
     found: Survey = Survey()
     at: cython.Py_ssize_t = FILE_HEADER_BYTES
     end: cython.Py_ssize_t = limit if limit else segment.capacity
@@ -80,6 +106,7 @@ def survey(segment: LogSegment, seed: cython.uint, limit: cython.Py_ssize_t) -> 
     record: cython.p_const_uchar
     broken: cython.bint = False
     found.deleted = []
+    found.notes = {}
     found.end = FILE_HEADER_BYTES
     found.chain = segment.previous_chain
     while at < end:
@@ -110,6 +137,12 @@ def survey(segment: LogSegment, seed: cython.uint, limit: cython.Py_ssize_t) -> 
             found.oldest = cython.cast(cython.uint, header.sequence)
         elif header.kind == KIND_STREAM_DELETE:
             found.deleted.append(header.stream)
+        elif header.kind == KIND_STATE_PUT and header.subject_len == len(NOTES_OWNER):
+            note_of(record, found.notes)
+        if shortened:
+            found.end = at
+            found.chain = header.header_crc
+            found.part_start = 0
     if limit:
         found.damaged = found.damaged or found.end != limit
         found.end = limit
@@ -138,7 +171,7 @@ class LogReplay:
         records: cython.uint = 0
         batch: cython.ulonglong = 0
         chain: cython.uint = segment.previous_chain
-        damaged: cython.bint = False
+        damaged: cython.Py_ssize_t = 0
         while at < segment.end:
             record = segment.image + at
             if not header_ok(
@@ -154,7 +187,7 @@ class LogReplay:
                 self.problems.append(
                     f"log segment {segment.number}: bytes {at} to {following} are damaged"
                 )
-                damaged = True
+                damaged += following - at
                 at = following
                 chain = 0
                 continue
@@ -174,12 +207,16 @@ class LogReplay:
                     batch = header.sequence
                     if records_in(record) != records or damaged:
                         self.check_runs(record)
+                    if damaged and batch != self.last_batch + 1:
+                        self.unknown_bytes += damaged
+                    self.last_batch = batch
                     records = 0
-                    damaged = False
+                    damaged = 0
                     self.dropped = []
                 continue
             records += 1
             self.apply(record, segment)
+        self.unknown_bytes += damaged
 
     @cython.cfunc
     def store_of(self, stream: cython.ulonglong) -> FileStore:
@@ -201,7 +238,6 @@ class LogReplay:
             store.note_lost(sequence, reason)
         if sequence > store.last_seq:
             store.last_seq = sequence
-        self.problems.append(f"stream {store.stream_id:x}: message {sequence} is lost: {reason}")
         return 0
 
     @cython.cfunc
@@ -268,7 +304,7 @@ class LogReplay:
                 self.dropped.append((header.stream, first, last))
                 if kind == KIND_LOST:
                     for sequence in range(first, last + 1):
-                        store.lost[sequence] = "it was found damaged before the start"
+                        store.lost[sequence] = LOST_BEFORE
         return 0
 
     @cython.cfunc
@@ -392,6 +428,31 @@ def load_index(store: FileStore, segment: StreamSegment, index: IndexFile) -> No
     segment.indexed = True
 
 
+def first_alive(store: FileStore, sequence: cython.ulonglong) -> int:
+    """The first message that is stored at or after `sequence`; 0 when there is none."""
+    return store.next_alive(sequence)
+
+
+def cut_off(store: FileStore, segment: StreamSegment, size: cython.ulonglong) -> list[int]:
+    """Messages served from a segment of whose file there are only `size` bytes, that end behind
+    them."""
+    entry: cython.pointer(Entry)
+    found: list = []
+    length: cython.ulonglong
+    sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
+    while sequence and sequence <= segment.last:
+        entry = store.slot(sequence)
+        length = record_size(entry.size + store.names.items[entry.subject].size)
+        if (
+            not entry.flags & IN_LOG
+            and entry.place >> 32 == segment.number
+            and (entry.place & 0xFFFFFFFF) + length > size
+        ):
+            found.append(sequence)
+        sequence = store.next_alive(sequence + 1)
+    return found
+
+
 @cython.cclass
 class SegmentScan:
     """Reads records of a stream's segment that no index file covers."""
@@ -473,7 +534,6 @@ class SegmentScan:
         """Mark a sequence as lost."""
         if sequence not in self.store.lost and len(self.store.lost) < LOST_MAX:
             self.store.note_lost(sequence, reason)
-            self.problems.append(f"{self.segment.path}: message {sequence} is lost: {reason}")
         self.store.last_seq = max(self.store.last_seq, sequence)
 
     @cython.cfunc

@@ -9,6 +9,7 @@ cdef class Retirer(Task):
     cdef LogSegment segment             # being retired; None
     cdef public str step                # "idle", "copy", "write", "publish", "settle"
     cdef Py_ssize_t at
+    cdef public object on_settle        # called with the stores that wrote to segments; None
     cdef list stores                    # touched by this segment
     cdef set noted
     cdef list jobs                      # (store, [(segment, offset, bytes)])

@@ -211,6 +211,8 @@ class Retirer(Task):
         following: LogSegment = self.log.live[1]
         self.step = "settle"
         try:
+            if self.on_settle is not None:
+                self.on_settle(self.stores)
             self.log.put_again(self.segment.number)
             lsn = self.log.write_record(KIND_RETIRED, 0, following.number, b"", b"", b"")
         except Exception as error:

@@ -18,6 +18,11 @@ class ManualClock:
         true = self.true_ns if self._frozen_at is None else self._frozen_at
         return max(0, true * self.rate_percent // 100 + self.jump_ns)
 
+    @property
+    def frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._frozen_at is not None
+
     def freeze(self, frozen: bool) -> None:
         """Stand still, or go on where true time is by now."""
         self._frozen_at = self.true_ns if frozen else None

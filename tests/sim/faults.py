@@ -152,31 +152,37 @@ def slow_disk(cluster: "Cluster", fault: Fault) -> None:
     cluster.after(fault.ms * 1000, setattr, node, "sync_us", 300)
 
 
-def pause(cluster: "Cluster", fault: Fault) -> None:
-    node = _node(cluster, fault)
-    if node.up and not node.paused:
+def _stop_ticks(cluster: "Cluster", node, ms: int) -> None:
+    """Ticks stop; the clock must go on then, see the assumptions in docs/RAFT.md."""
+    if node.up and not node.paused and not node.clock.frozen:
         node.paused = True
-        cluster.after(fault.ms * 1000, node.resume)
+        cluster.after(ms * 1000, node.resume)
+
+
+def pause(cluster: "Cluster", fault: Fault) -> None:
+    _stop_ticks(cluster, _node(cluster, fault), fault.ms)
 
 
 def pause_leader(cluster: "Cluster", fault: Fault) -> None:
     found = cluster.leader(1 + fault.a % len(cluster.groups))
-    if found is not None and not cluster.nodes[found.node].paused:
-        cluster.nodes[found.node].paused = True
-        cluster.after(fault.ms * 1000, cluster.nodes[found.node].resume)
+    if found is not None:
+        _stop_ticks(cluster, cluster.nodes[found.node], fault.ms)
 
 
 def clock_jump(cluster: "Cluster", fault: Fault) -> None:
-    clock = _node(cluster, fault).clock
+    node = _node(cluster, fault)
     far = (fault.b % 2000 - 1000) * 1_000_000
-    clock.wall_offset_ns = max(10**15, clock.wall_offset_ns + far * 1000)
-    clock.jump_ns += far
+    node.clock.wall_offset_ns = max(10**15, node.clock.wall_offset_ns + far * 1000)
+    if not node.paused:
+        node.clock.jump_ns += far
+        node.read_clock()
 
 
 def clock_freeze(cluster: "Cluster", fault: Fault) -> None:
-    clock = _node(cluster, fault).clock
-    clock.freeze(True)
-    cluster.after(fault.ms * 1000, clock.freeze, False)
+    node = _node(cluster, fault)
+    if not node.paused:
+        node.clock.freeze(True)
+        cluster.after(fault.ms * 1000, node.clock.freeze, False)
 
 
 def hand_over(cluster: "Cluster", fault: Fault) -> None:

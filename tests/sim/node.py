@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from headwater.edge.twins.clock import ManualClock
 from headwater.edge.twins.disk import TwinDisk
 from headwater.hub.journal.journal import Journal
+from headwater.hub.raft import reads
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.host import Batch, Host, Packet
@@ -136,6 +137,11 @@ class SimNode:
                 self.boot_floor = self.host.stale_boot
                 self.crash()
                 self.start()
+
+    def read_clock(self) -> None:
+        """The clock jumped: whoever reads it notices."""
+        for raft in self.host.groups.values() if self.up else ():
+            reads.clock(raft, self.clock.monotonic_ns())
 
     def receive(self, packet: Packet) -> None:
         if not self.up:

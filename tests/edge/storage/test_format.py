@@ -71,7 +71,8 @@ def test_decoder_reads_what_the_store_holds(harness: Harness, clean: bool) -> No
     assert {n: row["parts"] for n, row in rows.items()} == want
     assert decoder.streams[other.stream_id] == {}
     assert decoder.names == {store.stream_id: "ONE", other.stream_id: "TWO"}
-    assert decoder.states == {(b"c", b"k"): [b"whole", b"more"]}
+    states = {key: rows for key, rows in decoder.states.items() if key[0] != b"\0segments"}
+    assert states == {(b"c", b"k"): [b"whole", b"more"]}
     for stream, (_, last) in ends.items():
         assert decoder.last[stream] == last
     assert decoder.first[other.stream_id] == ends[other.stream_id][0]

@@ -56,10 +56,12 @@ def small_store(path: Path) -> tuple[Path, list[tuple[int, int]]]:
 
 
 def reopen(source: Path, target: Path, slot: Path, data: bytes) -> Harness:
-    """Open a copy of a store in which the log file has another content."""
+    """Open a copy of a store in which a file has another content; a log slot keeps its size."""
     if target.exists():
         shutil.rmtree(target)
     shutil.copytree(source, target)
+    if slot.suffix == ".log":
+        data = data.ljust(slot.stat().st_size, b"\0")
     (target / slot.relative_to(source)).write_bytes(data)
     return Harness(target)
 
@@ -75,6 +77,7 @@ def test_truncation_at_every_byte_of_the_log(fast: Path) -> None:
         assert store.last_seq >= acked, length
         assert store.last_seq in committed
         assert store.lost == {}
+        assert harness.node.problems == [], length
         want = {n: message(n) for n in range(1, store.last_seq + 1)}
         assert contents(store) == want, length
         append(store, store.last_seq + 1)
@@ -201,7 +204,7 @@ def test_missing_log_segment_is_told(fast: Path) -> None:
     (store,) = harness.open()
     assert any("missing" in problem for problem in harness.node.problems)
     got = contents_or_lost(store)
-    assert store.last_seq == 1499
+    assert store.last_seq > 1499
     assert all(got[n] == message(n) for n in got)
     assert set(range(1, 1500)) - got.keys() == store.lost.keys()
     harness.end()

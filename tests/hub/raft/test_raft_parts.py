@@ -1,5 +1,7 @@
 """Parts of the group: quorum, configuration, codec, progress, and refusals."""
 
+import ast
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -182,3 +184,13 @@ def test_an_old_boot_is_told() -> None:
     (answer,) = host.ready().packets
     other.receive(answer)
     assert other.stale_boot == 9
+
+
+def test_the_core_touches_nothing_outside() -> None:
+    folder = Path(__file__).resolve().parents[3] / "hub" / "raft"
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            banned = {"asyncio", "os", "random", "secrets", "socket", "threading", "time"}
+            assert not banned & {name.split(".")[0] for name in names}, path

@@ -1,0 +1,50 @@
+"""What the log knows of a stream's segments, so that a missing or shortened file shows.
+
+A note is a state of the commit log, one per stream: written when the stream is made and with every
+retirement that wrote to it, after its segments were synced. So a note is never ahead of the files,
+and files that are behind their note were damaged from outside.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+
+# Owner of the states; their keys are incarnations.
+NOTES_OWNER = b"\0segments"
+
+
+@dataclass
+class SegmentNote:
+    """How far the segments of a stream had come."""
+
+    account: str
+    name: str
+    segment: int = 0
+    """Number of the newest segment; 0 when there was none."""
+    generation: int = 0
+    end: int = 0
+    """Bytes of the newest segment that count."""
+    last: int = 0
+    """Sequence up to which segments and their footers know everything."""
+    oldest: int = 0
+    """Number of the oldest segment."""
+    oldest_last: int = 0
+    """The last sequence in it."""
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def decode_note(value: bytes) -> SegmentNote:
+    return SegmentNote(**json.loads(value))
+
+
+def runs_text(sequences: list[int], limit: int = 8) -> str:
+    """Sequences for people, as runs: "1-5, 9"; those after `limit` runs as dots."""
+    runs: list[list[int]] = []
+    for sequence in sorted(sequences):
+        if runs and runs[-1][1] + 1 == sequence:
+            runs[-1][1] = sequence
+        else:
+            runs.append([sequence, sequence])
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:limit]]
+    return ", ".join(texts + (["..."] if len(runs) > limit else []))
