@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headwater.edge import system_store
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
 from headwater.edge.broker.core import CallbackSink
@@ -97,6 +98,8 @@ class SystemService:
         self._listen(self._system, "$SYS.REQ.SERVER.PING", self._on_statsz_request)
         for name in COMMANDS:
             self._listen(self._system, f"{own}.{name}", self._on_command)
+        for name in system_store.REQUESTS:
+            self._listen(self._system, f"{system_store.PREFIX}.{name}", self._on_store_request)
 
     def _on_server_request(
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
@@ -109,6 +112,14 @@ class SystemService:
     ) -> None:
         answer = COMMANDS[_last(subject)]
         self._responder.respond(self._system, reply, headers, payload, answer)
+
+    def _on_store_request(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+    ) -> None:
+        name = subject.decode()[len(system_store.PREFIX) + 1 :]
+        self._responder.respond(
+            self._system, reply, headers, payload, system_store.REQUESTS[name]
+        )
 
     def _on_id_request(
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any

@@ -8,6 +8,8 @@ from headwater.edge.jetstream.consumer_events import unique_id
 from headwater.edge.jetstream.times import format_time
 
 PREFIX = "$JS.EVENT.ADVISORY."
+# Sequences that one advisory lists; `count` tells how many there are.
+SEQUENCES_MAX = 1000
 TYPE_PREFIX = "io.nats.jetstream.advisory.v1."
 
 
@@ -37,6 +39,17 @@ class Advisories:
         tail = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}[action]
         fields = {"stream": stream.name, "action": action}
         self.send(stream.account, f"STREAM.{tail}.{stream.name}", "stream_action", fields)
+
+    def messages_lost(self, stream: Any, found: dict[int, str]) -> None:
+        """Messages were found damaged: they cannot be read any more, and are in `state.lost`."""
+        fields = {
+            "stream": stream.name,
+            "sequences": sorted(found)[:SEQUENCES_MAX],
+            "count": len(found),
+            "reason": found[min(found)],
+        }
+        tail = f"STREAM.MSGS_LOST.{stream.name}"
+        self.send(stream.account, tail, "stream_msgs_lost", fields)
 
     def batch_abandoned(self, stream: Any, batch: str, reason: str) -> None:
         """An atomic batch was given up: timeout, large, incomplete or unsupported."""

@@ -94,6 +94,7 @@ class NodeJetStream:
                 max_memory=self.usage["memory"].limit,
             ),
         )
+        self.storage.damage.listeners.append(self._on_damage)
         recovered = 0
         for found in self.storage.open():
             js = self.account_js(found.account)
@@ -102,10 +103,38 @@ class NodeJetStream:
                 recovered += 1
             except (msgspec.DecodeError, errors.JetStreamError) as error:
                 log.error("stream '%s > %s' not recovered: %s", found.account, found.name, error)
+                self.storage.problems.append(
+                    f"stream '{found.account} > {found.name}' is kept but not served: {error}"
+                )
         self.age_watch = AgeWatch(self.kernel.loop, self._timers)
         self.age_watch.start()
         if recovered:
             log.info("  Restored %d streams", recovered)
+
+    def _on_damage(self, store: Any, found: dict[int, str]) -> None:
+        """Messages were found damaged: consumers pass over them, and whoever listens is told."""
+        for js in self.accounts.values():
+            for stream in js.streams.values():
+                if stream.store is store:
+                    stream.passed_over()
+                    self.advisories.messages_lost(stream, found)
+
+    def restore_quarantined(self, name: str) -> Stream:
+        """Put a stream back from quarantine and serve it. Raises StoreError or OSError."""
+        storage = self.store()
+        item = next((item for item in storage.quarantine.items() if item.name == name), None)
+        if item is None or not item.restorable:
+            raise StoreError(f"'{name}' is not a stream with a readable meta file")
+        js = self.account_js(item.account)
+        if item.stream in js.streams:
+            raise StoreError(f"a stream '{item.account} > {item.stream}' is there already")
+        found = storage.restore_quarantined(name)
+        try:
+            stream = stream_life.recover(js, found.meta, found.store)
+        except (msgspec.DecodeError, errors.JetStreamError) as error:
+            raise StoreError(f"'{name}' is kept but cannot be served: {error}") from error
+        self.kernel.kick()
+        return stream
 
     def _timers(self) -> list[Any]:
         return [stream.timers for js in self.accounts.values() for stream in js.streams.values()]

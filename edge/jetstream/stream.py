@@ -449,6 +449,13 @@ class Stream(Task):
             self.count_usage()
         return gone
 
+    def passed_over(self) -> None:
+        """The store took messages out by itself, because they are damaged."""
+        for item in self.active:
+            stream_wire.tell_purged(item)
+        self.count_usage()
+        self.wake_consumers()
+
     # --- life ------------------------------------------------------------------------------
 
     def listen(self, sinks: list) -> None:

@@ -11,6 +11,8 @@ from headwater.edge.monitor.query import Query
 if TYPE_CHECKING:
     from headwater.edge.node import Node
 
+PROBLEMS_MAX = 100
+"""Problems of storage that one answer lists."""
 OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
 
 
@@ -63,7 +65,25 @@ def healthz(node: "Node", options: HealthzOptions | None = None) -> dict[str, An
     elif problems:
         answer["status"] = "error" if code == BAD_REQUEST else "unavailable"
         answer["error"] = problems[0].error
+    damage = _damage(node)
+    if damage and not wanted.js_server_only:
+        answer["headwater"] = damage
     return answer
+
+
+def _damage(node: "Node") -> dict[str, Any]:
+    """What storage has lost or put aside, empty when all is well. A node with such damage goes on
+    serving everything else, so it stays healthy for whoever looks at the status only."""
+    storage = None if node.jetstream is None else node.jetstream.storage
+    if storage is None:
+        return {}
+    found = {
+        "lost_messages": storage.lost,
+        "quarantined": storage.quarantined,
+        "problems": list(storage.problems[:PROBLEMS_MAX]),
+    }
+    shown: dict[str, Any] = {name: value for name, value in found.items() if value}
+    return {"degraded": True, **shown} if shown else {}
 
 
 def _examine(node: "Node", options: HealthzOptions) -> tuple[int, list[Problem]]:

@@ -67,6 +67,9 @@ def jsz(node: "Node", options: JszOptions | None = None) -> dict[str, Any]:
         "limits": node_limits(node),
         **_counts(enabled.values()),
     }
+    storage = node.jetstream.storage
+    if storage is not None and (storage.lost or storage.quarantined):
+        answer["headwater"] = {"lost": storage.lost, "quarantined": storage.quarantined}
     if wanted.raft:
         answer["streams_leader"] = answer["streams"]
         answer["consumers_leader"] = answer["consumers"]

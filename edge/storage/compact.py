@@ -310,3 +310,5 @@ class Compactor:
                 store.lost[sequence] = f"bad record in segment {segment.number}"
                 store.lost_now.append(sequence)
                 store.remove(sequence, False)
+                if store.on_damage is not None:
+                    store.on_damage(store, sequence, store.lost[sequence])

@@ -395,6 +395,8 @@ class FileStore(LoggedStore):
         self.lost_now.append(sequence)
         self.window_segment = 0
         self.remove(sequence, False)
+        if self.on_damage is not None:
+            self.on_damage(self, sequence, reason)
         raise Damaged(sequence, reason)
 
     def release_window(self) -> None:

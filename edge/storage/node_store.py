@@ -17,6 +17,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.compact import Compactor
+from headwater.edge.storage.damage_report import DamageReport
 from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
 from headwater.edge.storage.errors import StoreClosed, StoreError
@@ -24,6 +25,8 @@ from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import LogFiles
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.notes import NOTES_OWNER, SegmentNote, decode_note, runs_text
+from headwater.edge.storage.put_back import put_back_tail
+from headwater.edge.storage.quarantine import Quarantine
 from headwater.edge.storage.record import STREAM_DELETE
 from headwater.edge.storage.recovery import (
     LogRecovery,
@@ -87,6 +90,8 @@ class NodeStore:
         self.memory_usage.limit = options.max_memory
         self.problems: list[str] = []
         self.clean_start = True
+        self.quarantine = Quarantine(self.directory.root)
+        self.damage = DamageReport(kernel.loop, self.label)
         self._files = OpenFiles()
         self._stores: dict[str, MessageStore] = {}
         self._identities: dict[str, dict[str, object]] = {}
@@ -211,9 +216,9 @@ class NodeStore:
             leftover.unlink()
         store = self._make_file_store(int(identity["id"], 16), identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
-        stream.recovery = StreamRecovery(
-            store, stream.problems, decode_note(note) if note is not None else None
-        )
+        known = decode_note(note) if note is not None else None
+        store.born = known.born if known is not None else 0
+        stream.recovery = StreamRecovery(store, stream.problems, known)
         try:
             stream.recovery.run()
         except BaseException:
@@ -260,6 +265,7 @@ class NodeStore:
                 store.settled_last,
                 oldest.number,
                 oldest.last,
+                store.born,
             )
             self.log.put_state(NOTES_OWNER, store.incarnation.encode(), note.encode())
 
@@ -291,6 +297,7 @@ class NodeStore:
         store.failure = self.log.failure
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
+        store.on_damage = self.damage.note
         self.log.stores[stream_id] = store
         return store
 
@@ -334,6 +341,7 @@ class NodeStore:
     def _finish(self, clean: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.damage.stop()
         self.retirer.stopped = True
         self.compactor.stopped = True
         self.log.finish_now()
@@ -465,6 +473,37 @@ class NodeStore:
     def _trim(self, paths: list[Path]) -> None:
         self.background.submit(lambda: remove_segments(paths))
 
+    def restore_quarantined(self, name: str) -> RecoveredStream:
+        """Put a stream back from quarantine and open it. Raises StoreError or OSError; it is in
+        quarantine again then."""
+        if self._closed:
+            raise StoreClosed("the node's store is closed")
+        path = self.directory.streams / self.quarantine.restore(name)
+        problems = len(self.problems)
+        try:
+            stream = self._open_stream(path)
+        except Exception as error:
+            self.directory.put_aside(path, f"it could not be opened: {error!r}")
+            raise StoreError(f"'{name}' cannot be opened: {error}") from error
+        if stream is None or stream.recovery is None:
+            raise StoreError(f"'{name}' cannot be opened: {self.problems[problems:]}")
+        stream.recovery.finish(0)
+        stream.recovery = None
+        store = stream.store
+        store.settle_recovered(0, store.last_seq, 0)
+        store.born = self.log.active.number
+        put_back_tail(store, self.quarantine)
+        store.log_lost()
+        self.problems += stream.problems
+        note = SegmentNote(stream.account, stream.name, born=store.born).encode()
+        self.log.put_state(NOTES_OWNER, store.incarnation.encode(), note)
+        return stream
+
+    def label(self, store: MessageStore) -> str:
+        """Account and name of a stream, for people."""
+        identity = self._identities.get(store.incarnation, {})
+        return f"{identity.get('account', '?')} > {identity.get('name', store.incarnation)}"
+
     # Numbers.
 
     @property
@@ -478,6 +517,11 @@ class NodeStore:
         return int(self.memory_usage.bytes)
 
     @property
+    def quarantined(self) -> int:
+        """How many things are in quarantine."""
+        return len(self.quarantine.names())
+
+    @property
     def lost(self) -> int:
         """Messages known to be damaged."""
         return sum(len(store.lost) for store in self._stores.values())
@@ -489,6 +533,8 @@ class NodeStore:
             "store_bytes": self.store_bytes,
             "memory_bytes": self.memory_bytes,
             "lost": self.lost,
+            "found_damaged": self.damage.found,
+            "quarantined": self.quarantined,
             "problems": len(self.problems),
             "retired_segments": self.retirer.retired,
         }

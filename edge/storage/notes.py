@@ -29,6 +29,8 @@ class SegmentNote:
     """Number of the oldest segment."""
     oldest_last: int = 0
     """The last sequence in it."""
+    born: int = 0
+    """Log segment in which it came back from quarantine: older ones have nothing to say of it."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -288,7 +288,7 @@ class LogReplay:
         if kind == KIND_RETIRED or kind == KIND_STREAM_DELETE:
             return 0
         store = self.store_of(header.stream)
-        if store is None:
+        if store is None or header.segment < store.born:
             return 0
         if kind == KIND_HEAD:
             last, last_ts = HEAD.unpack_from(body_of(record))
@@ -313,7 +313,7 @@ class LogReplay:
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         store: FileStore = self.store_of(header.stream)
         sequence: cython.ulonglong = header.sequence
-        if store is None or sequence <= store.last_seq:
+        if store is None or sequence <= store.last_seq or header.segment < store.born:
             return 0
         if self.gap_is_lost and sequence > store.last_seq + 1:
             for number in range(store.last_seq + 1, min(sequence, store.last_seq + LOST_MAX)):

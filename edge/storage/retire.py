@@ -130,7 +130,7 @@ class Retirer(Task):
             if store is None or store_id != header.stream:
                 store_id = header.stream
                 store = self.log.stores.get(store_id)
-            if store is None or store.closed:
+            if store is None or store.closed or self.segment.number < store.born:
                 continue
             self.note_store(store)
             if kind == KIND_MESSAGE:

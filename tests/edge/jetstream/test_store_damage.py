@@ -1,0 +1,141 @@
+"""Damage on disk as users and operators see it: lost[], errors, advisories, health, quarantine."""
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+CONFIG = """
+system_account: SYS
+accounts {
+  SYS { users: [{user: sys, password: pw}] }
+  A { jetstream: enabled, users: [{user: a, password: pw}] }
+}
+headwater { commit_segment_bytes: 64KB }
+http: "127.0.0.1:-1"
+"""
+COUNT = 3000
+
+
+@pytest.fixture
+def start(start_server: Callable[..., Any], tmp_path: Path) -> Callable[[], Any]:
+    """Starts a server with a system account and monitoring on one directory."""
+    config = tmp_path / "node.conf"
+    config.write_text(CONFIG)
+    return lambda: start_server("-c", str(config), "--ports_file_dir", str(tmp_path))
+
+
+def page(tmp_path: Path, server: Any, path: str) -> Any:
+    """A page of the node's monitoring."""
+    (file,) = tmp_path.glob(f"*_{server.process.pid}.ports")
+    url = json.loads(file.read_text())["monitoring"][0]
+    with urllib.request.urlopen(f"{url}{path}", timeout=5) as answer:
+        text = answer.read().decode()
+    return json.loads(text) if text.startswith("{") else text
+
+
+async def connect(server: Any, user: str) -> Any:
+    return await nats.connect(server.url, user=user, password="pw")
+
+
+async def fill(server: Any) -> None:
+    """A stream of COUNT messages, most of them in segments."""
+    nc = await connect(server, "a")
+    js = nc.jetstream()
+    await js.add_stream(name="S", subjects=["s.*"])
+    for start in range(0, COUNT, 100):
+        batch = range(start, start + 100)
+        await asyncio.gather(*(js.publish(f"s.{n % 3}", b"%08d" % n + b"x" * 90) for n in batch))
+    await nc.close()
+
+
+def flip(tmp_path: Path, sequence: int) -> None:
+    """Flip a bit in the payload of a message, on disk."""
+    for path in tmp_path.glob("store/jetstream/streams/*/*.seg"):
+        data = bytearray(path.read_bytes())
+        at = data.find(b"%08dxxx" % (sequence - 1))
+        if at > 0:
+            data[at + 20] ^= 1
+            path.write_bytes(bytes(data))
+            return
+    raise AssertionError("the message is in no segment")
+
+
+async def ask(nc: Any, subject: str, **body: Any) -> Any:
+    answer = await nc.request(subject, json.dumps(body).encode(), timeout=5)
+    return json.loads(answer.data)
+
+
+async def test_damage_is_passed_over_and_told(
+    start: Callable[[], Any], tmp_path: Path
+) -> None:
+    server = start()
+    await fill(server)
+    server.stop()
+    flip(tmp_path, 70)
+    server = start()
+    assert "headwater" not in page(tmp_path, server, "/healthz")
+    nc = await connect(server, "a")
+    js = nc.jetstream()
+    events = await nc.subscribe("$JS.EVENT.ADVISORY.STREAM.MSGS_LOST.S")
+    consumer = await js.pull_subscribe("s.*", durable="c")
+    got = []
+    while len(got) < COUNT - 1:
+        for message in await consumer.fetch(500, timeout=5):
+            got.append(message.metadata.sequence.stream)
+            await message.ack()
+    assert got == [n for n in range(1, COUNT + 1) if n != 70]
+    event = json.loads((await events.next_msg(timeout=5)).data)
+    assert event["type"] == "io.nats.jetstream.advisory.v1.stream_msgs_lost"
+    assert (event["stream"], event["sequences"], event["count"]) == ("S", [70], 1)
+    info = await ask(nc, "$JS.API.STREAM.INFO.S")
+    assert info["state"]["lost"]["msgs"] == [70]
+    assert info["state"]["messages"] == COUNT - 1
+    refused = await ask(nc, "$JS.API.STREAM.MSG.GET.S", seq=70)
+    assert refused["error"]["code"] == 500
+    assert "damaged" in refused["error"]["description"]
+    health = page(tmp_path, server, "/healthz")
+    assert (health["status"], health["headwater"]["lost_messages"]) == ("ok", 1)
+    metrics = page(tmp_path, server, "/metrics")
+    assert "headwater_storage_lost{" in metrics
+    assert 'stream_name="S"' in metrics.partition("headwater_stream_lost_messages")[2]
+    assert page(tmp_path, server, "/jsz")["headwater"]["lost"] == 1
+    await nc.close()
+
+
+async def test_quarantine_over_the_wire(start: Callable[[], Any], tmp_path: Path) -> None:
+    server = start()
+    await fill(server)
+    server.kill()
+    (meta,) = tmp_path.glob("store/jetstream/streams/*/meta")
+    good = meta.read_bytes()
+    meta.write_bytes(bytes(len(good)))
+    server = start()
+    system, nc = await connect(server, "sys"), await connect(server, "a")
+    assert page(tmp_path, server, "/healthz")["headwater"]["quarantined"] > 0
+    listed = (await ask(system, "$HW.API.STORE.QUARANTINE.LIST"))["data"]["items"]
+    name = next(item["name"] for item in listed if item["kind"] == "stream")
+    wrong = await ask(system, "$HW.API.STORE.QUARANTINE.PURGE", name=name[:-1])
+    assert "error" in wrong
+    refused = await ask(system, "$HW.API.STORE.QUARANTINE.RESTORE", name=name)
+    assert "meta" in refused["error"]["description"]
+    (tmp_path / "store/jetstream/quarantine" / name / "meta").write_bytes(good)
+    restored = await ask(system, "$HW.API.STORE.QUARANTINE.RESTORE", name=name)
+    assert restored["data"]["stream"] == "S"
+    js = nc.jetstream()
+    state = (await js.stream_info("S")).state
+    assert (state.messages, state.last_seq) == (COUNT, COUNT)
+    assert (await js.publish("s.1", b"more")).seq == COUNT + 1
+    assert (await js.get_msg("S", COUNT)).data.startswith(b"%08d" % (COUNT - 1))
+    for item in listed:
+        if item["kind"] != "stream":
+            gone = await ask(system, "$HW.API.STORE.QUARANTINE.PURGE", name=item["name"])
+            assert gone["data"]["bytes"] == item["bytes"]
+    assert (await ask(system, "$HW.API.STORE.QUARANTINE.LIST"))["data"]["total"] == 0
+    await system.close()
+    await nc.close()
