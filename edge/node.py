@@ -102,9 +102,11 @@ class Node:
 
     def _serve_jetstream(self, account: Account) -> None:
         """Give an account its JetStream API, or the answer that it has none."""
-        if self.jetstream is None or account.name == self.system_account:
+        if self.jetstream is None:
             return
-        if self._has_jetstream(account.name):
+        if account.name == self.system_account:
+            self.jetstream.deny(account, system=True)
+        elif self._has_jetstream(account.name):
             self.jetstream.enable(account)
         elif not self.shares.imports_service(account.name, "$JS.API.INFO"):
             self.jetstream.deny(account)

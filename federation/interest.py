@@ -1,8 +1,9 @@
 """What this node wants from the peer of one leaf link, kept true by LS+ and LS- lines.
 
 Plain interest is told when it begins and when it ends, queue groups with every change of their
-weight (NATS leaf node protocol). A spoke speaks for itself and for the spokes behind it; a hub
-speaks for everybody but the peer and its cluster.
+weight (NATS leaf node protocol). The sources of the account's subject mappings are interest, too:
+what comes on them goes on to subjects that somebody may want. A spoke speaks for itself and for the
+spokes behind it; a hub speaks for everybody but the peer and its cluster.
 """
 
 import cython
@@ -38,12 +39,14 @@ class Interest:
     rules: Rules
     isolated: cython.bint
     counts: dict
+    mapped: frozenset
 
     def __init__(self, conn: LeafConn, rules: Rules, isolated: bool):
         self.conn = conn
         self.rules = rules
         self.isolated = isolated
         self.counts = {}
+        self.mapped = frozenset()
 
     def begin(self, account: Account, always: list) -> None:
         """Tell the peer everything at once, with the subjects of `always` in any case."""
@@ -52,6 +55,9 @@ class Interest:
         for item in sinks:
             if self.concerns(cython.cast(Sink, item)):
                 self.count(cython.cast(Sink, item))
+        self.mapped = self.sources(account)
+        for subject in self.mapped:
+            self.count(Sink(subject))
         lines: list = [line(key, count) for key, count in self.counts.items()]
         lines.extend([b"LS+ " + subject for subject in always])
         self.conn.queue(b"".join([text + b"\r\n" for text in lines]))
@@ -67,14 +73,38 @@ class Interest:
     def interest_removed(self, sink: Sink) -> None:
         """The account lost a sink."""
         key = (sink.subject, sink.queue)
-        if key not in self.counts or not self.concerns(sink):
-            return
-        self.counts[key] -= sink.weight if sink.queue is not None else 1
+        if key in self.counts and self.concerns(sink):
+            self.uncount(key, sink.weight if sink.queue is not None else 1)
+
+    @cython.cfunc
+    def uncount(self, key: tuple, less: cython.int):
+        """Take sinks away, and tell the peer what it must know of that."""
+        self.counts[key] -= less
         gone: bool = self.counts[key] <= 0
-        if gone or sink.queue is not None:
+        if gone or key[1] is not None:
             self.tell(key)
         if gone:
             del self.counts[key]
+
+    def remap(self, account: Account) -> None:
+        """The account may have other subject mappings."""
+        fresh: frozenset = self.sources(account)
+        old: frozenset = self.mapped
+        self.mapped = fresh
+        for subject in fresh - old:
+            if self.count(Sink(subject)):
+                self.tell((subject, None))
+        for subject in old - fresh:
+            self.uncount((subject, None), 1)
+
+    @cython.cfunc
+    def sources(self, account: Account) -> frozenset:
+        """Sources of the account's mappings that the peer may know of."""
+        if account.mappings is None:
+            return frozenset()
+        return frozenset(
+            [each for each in account.mappings.sources if self.rules.permits_interest(each)]
+        )
 
     @property
     def subjects(self) -> list:

@@ -61,6 +61,7 @@ class LeafLinks:
         """Address told to spokes; empty means the one by which they reached this node."""
         self.isolate = False
         """Keep the interest of one spoke from the others."""
+        node.shares.on_change.append(self._remap)
 
     # --- life of a link ----------------------------------------------------
 
@@ -136,6 +137,10 @@ class LeafLinks:
     def _link_up(self, account: Account) -> None:
         for action in self.on_link_up:
             action(account)
+
+    def _remap(self) -> None:
+        for cid, interest in self._interest.items():
+            interest.remap(self.conns[cid].account)
 
     def restrict(self, conn: LeafConn, rules: LinkRules) -> None:
         """Change what may pass; announced interest stays, its messages are checked."""

@@ -9,6 +9,8 @@ from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.subjects.trie import Node
 from cython.cimports.headwater.hub.route_conn import RouteConn, RouteSub
 
+from headwater.edge.broker.imports import ServiceImport
+
 # Services that answer for the node a client is connected to, and for no other.
 LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))
 
@@ -90,8 +92,12 @@ class RouteInterest:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def concerns(self, sink: Sink) -> cython.bint:
-        """Whether other nodes are to know of a sink."""
-        if isinstance(sink, RouteSub):
+        """Whether other nodes are to know of a sink.
+
+        Not of a service import: they have it themselves, and it says nothing of whether anybody
+        serves.
+        """
+        if isinstance(sink, (RouteSub, ServiceImport)):
             return False
         return sink.owner is not None or sink.subject not in LOCAL_SERVICES
 

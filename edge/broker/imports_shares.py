@@ -1,5 +1,6 @@
 """What the accounts of a node share, kept in force through changes of the configuration."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headwater.edge.broker.imports_plan import Plan, plan_of_claims, plan_of_options
@@ -20,6 +21,8 @@ class Shares:
         self._plan: Plan = {}
         self._crossing: Crossing | None = None
         self._setup: Setup | None = None
+        self.on_change: list[Callable[[], None]] = []
+        """Called when other mappings and imports have come into force."""
 
     def refresh(self) -> None:
         """Bring the options and account tokens of the node into force.
@@ -50,6 +53,8 @@ class Shares:
         self._plan = plan
         self._setup = fresh
         fresh.start()
+        for action in self.on_change:
+            action()
 
     def imports_service(self, name: str, subject: str) -> bool:
         """Whether requests of an account on a literal subject go to another account."""

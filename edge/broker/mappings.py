@@ -38,12 +38,14 @@ class Mappings:
     kernel: Kernel
     literal: dict
     wild: list
+    sources = cython.declare(frozenset, visibility="readonly")
 
     def __init__(self, kernel: Kernel, mappings: list, cluster: str):
         """`mappings` are `MappingOptions`; `cluster` is this node's. Raises TransformError."""
         self.kernel = kernel
         self.literal = {}
         self.wild = []
+        self.sources = frozenset([item.source.encode() for item in mappings])
         for item in mappings:
             source: bytes = item.source.encode()
             mapping = build(item.source, item.destinations, cluster)

@@ -109,6 +109,17 @@ def routes() -> dict[str, Route]:
     return found
 
 
+def find_route(table: dict[str, Route], tokens: list[str]) -> tuple[str, Route | None]:
+    """The route for the tokens behind `$JS.API.`; the longest name wins."""
+    for length in (3, 2, 1):
+        name = ".".join(tokens[:length])
+        route = table.get(name)
+        rest = len(tokens) - length
+        if route is not None and len(tokens) >= length and route.least <= rest <= route.most:
+            return name, route
+    return "", None
+
+
 class Router:
     """Dispatches the requests of one account."""
 
@@ -125,7 +136,7 @@ class Router:
             tokens = subject.decode().split(".")[2:]
         except UnicodeDecodeError:
             tokens = []
-        name, route = self.find(tokens)
+        name, route = find_route(self.table, tokens)
         if route is None:
             self.refuse(reply, "system", errors.BAD_REQUEST.error())
             return
@@ -150,16 +161,6 @@ class Router:
             self.wait(answer, reply, route)
         elif answer is not None:
             self.respond(reply, route.kind, answer)
-
-    def find(self, tokens: list[str]) -> tuple[str, Route | None]:
-        """The route for a subject; the longest name wins."""
-        for length in (3, 2, 1):
-            name = ".".join(tokens[:length])
-            route = self.table.get(name)
-            rest = len(tokens) - length
-            if route is not None and len(tokens) >= length and route.least <= rest <= route.most:
-                return name, route
-        return "", None
 
     def wait(self, answer: Awaitable[Any], reply: bytes, route: Route) -> None:
         """Answer when the awaitable is done."""

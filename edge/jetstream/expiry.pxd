@@ -3,8 +3,8 @@ from headwater.edge.jetstream.stream cimport Stream
 
 cdef class Expiry:
     cdef Stream stream
-    cdef dict buckets                   # second -> array of sequences that end in it
-    cdef list seconds                   # heap of the keys of `buckets`
+    cdef dict buckets                   # tick -> array of sequences that end in it
+    cdef list ticks                     # heap of the keys of `buckets`
     cdef object timer
     cdef long long timer_at             # ns; 0 without a timer
     cdef unsigned long long kept        # messages up to here are kept for ever (TTL `never`)

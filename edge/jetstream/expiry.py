@@ -1,8 +1,8 @@
 """Messages that end by age (`max_age`) or by their own TTL, and the markers they leave.
 
-TTLs are kept in buckets of one second, which is their resolution on the wire. The buckets are not
-stored: after a start they are filled from the stored headers, a slice at a time. Nothing here runs
-per message on the publish path except putting a TTL into its bucket.
+TTLs are kept in buckets of a tenth of a second: a message ends by so much later than its second at
+the most. The buckets are not stored: after a start they are filled from the stored headers, a slice
+at a time. Nothing here runs per message on the publish path except putting a TTL into its bucket.
 
 When the wall clock is set forward, what was stored since the start of the process begins its life
 anew at that moment (`clock_set`): how old it really is cannot be known, and nothing may end too
@@ -25,6 +25,8 @@ from headwater.edge.jetstream.ttl import NEVER, header_ttl, is_marker, marker_he
 # Messages ended, or headers looked at, in one turn.
 SLICE = cython.declare(cython.int, 5000)
 SECOND = cython.declare(cython.longlong, 1_000_000_000)
+# Width of a bucket of TTLs, in ns.
+TICK = cython.declare(cython.longlong, 100_000_000)
 # Timers are not set finer than this, so that a busy stream of short age costs few wake-ups.
 GRAIN_S = 0.01
 
@@ -36,7 +38,7 @@ class Expiry:
     def __init__(self, stream: Stream):
         self.stream = stream
         self.buckets = {}
-        self.seconds = []
+        self.ticks = []
         self.boot_seq = stream.store.last_seq + 1
         self.floors = stream_states.load_floors(stream)
         if stream.ttl_allowed and stream.store.messages:
@@ -46,13 +48,13 @@ class Expiry:
 
     def add(self, sequence: int, due_ns: int) -> None:
         """End `sequence` at `due_ns`."""
-        second: int = -(-due_ns // SECOND)
-        bucket = self.buckets.get(second)
+        tick: int = -(-due_ns // TICK)
+        bucket = self.buckets.get(tick)
         if bucket is None:
-            bucket = self.buckets[second] = array("Q")
-            heapq.heappush(self.seconds, second)
+            bucket = self.buckets[tick] = array("Q")
+            heapq.heappush(self.ticks, tick)
         bucket.append(sequence)
-        if not self.timer_at or second * SECOND < self.timer_at:
+        if not self.timer_at or tick * TICK < self.timer_at:
             self.arm()
 
     def note_header(self, sequence: int, block: bytes, timestamp: int) -> None:
@@ -82,11 +84,11 @@ class Expiry:
         stream_states.save_floors(self.stream, floors)
         buckets: dict = self.buckets
         self.buckets = {}
-        self.seconds = []
-        for second, sequences in buckets.items():
+        self.ticks = []
+        for tick, sequences in buckets.items():
             for sequence in sequences:
                 moved: bool = floors[len(floors) - 1][0] <= sequence <= last
-                self.add(sequence, second * SECOND + (by_ns if moved else 0))
+                self.add(sequence, tick * TICK + (by_ns if moved else 0))
         self.arm()
 
     def scan(self) -> None:
@@ -136,8 +138,8 @@ class Expiry:
         end: cython.longlong
         at: cython.ulonglong
         entry: cython.pointer(Entry)
-        if self.seconds:
-            due = cython.cast(cython.longlong, self.seconds[0]) * SECOND
+        if self.ticks:
+            due = cython.cast(cython.longlong, self.ticks[0]) * TICK
         if self.stream.max_age > 0:
             at = self.stream.store.next_match(None, self.kept + 1)
             entry = self.stream.store.at(at) if at else cython.NULL
@@ -201,15 +203,15 @@ class Expiry:
     @cython.exceptval(-1, check=False)
     def expire_due(self, now: cython.longlong, left: cython.int) -> cython.int:
         """End messages whose own time is over."""
-        while self.seconds and left > 0:
-            if cython.cast(cython.longlong, self.seconds[0]) * SECOND > now:
+        while self.ticks and left > 0:
+            if cython.cast(cython.longlong, self.ticks[0]) * TICK > now:
                 break
-            bucket = self.buckets[self.seconds[0]]
+            bucket = self.buckets[self.ticks[0]]
             while bucket and left > 0:
                 self.end(bucket.pop())
                 left -= 1
             if not bucket:
-                del self.buckets[heapq.heappop(self.seconds)]
+                del self.buckets[heapq.heappop(self.ticks)]
         return 0
 
     @cython.cfunc

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import errors, stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
@@ -158,17 +158,11 @@ class NodeJetStream:
             found.listen()
         return found
 
-    def deny(self, account: Account) -> None:
+    def deny(self, account: Account, *, system: bool = False) -> None:
         """Tell the clients of an account without JetStream so, instead of leaving them waiting."""
-        error = errors.NOT_ENABLED_FOR_ACCOUNT.error().wire()
-        kind = "io.nats.jetstream.api.v1.account_info_response"
-        body = msgspec.json.encode({"type": kind, "error": error})
+        from headwater.edge.jetstream.denial import Denial
 
-        def answer(subject: bytes, reply: bytes, *rest: object) -> None:
-            if reply:
-                account.send(reply, body)
-
-        account.insert(CallbackSink(b"$JS.API.INFO", answer))
+        Denial(account, self.routes(), self.domain, system).listen()
 
     def set_limits(self, name: str, limits: AccountJetStreamOptions) -> None:
         """Give an account other limits, as a changed JWT or configuration says."""

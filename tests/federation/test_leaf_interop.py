@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeout
 
+from headwater.edge.conf.load import load_text
+from headwater.edge.reload import reload_node
 from headwater.security import nkeys
 from tests.federation.lab import Lab, client_port, free_port, leaf_port, leafs, until
 
@@ -309,3 +313,37 @@ async def test_interest_of_other_spokes(lab: Lab, isolate: bool) -> None:
     await until(lambda: "last" in known(), "interest has crossed")
     await asyncio.sleep(0.1)
     assert ("private" in known()) is not isolate
+
+
+@pytest.mark.parametrize("kind", ["HR", "RH", "HH"])
+async def test_sources_of_mappings_are_interest(lab: Lab, kind: str) -> None:
+    port = free_port()
+    hub_config = f"""mappings {{ orders: mapped.orders }}
+        leafnodes {{ listen: 127.0.0.1:{port} }}"""
+    spoke_config = f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{port}" }} ] }}'
+    hub_node = await lab.node(hub_config) if kind[0] == "H" else None
+    hub = client_port(hub_node) if hub_node else (await lab.real(hub_config, "hub")).port
+    if kind[1] == "H":
+        spoke = client_port(await lab.node(spoke_config))
+    else:
+        spoke = (await lab.real(spoke_config, "spoke")).port
+    service, client = await lab.client(hub), await lab.client(spoke)
+    await service.subscribe("mapped.orders", cb=answer)
+    await service.flush()
+    await interest_known(client, "orders")
+    assert (await client.request("orders", b"1", timeout=2)).data == b"re:1"
+    if hub_node is None:
+        return
+    listen = f"listen: 127.0.0.1:-1\nleafnodes {{ listen: 127.0.0.1:{port} }}"
+    reload_node(hub_node, load_text(listen).options)
+
+    async def unheard() -> bool:
+        try:
+            await client.request("orders", b"", timeout=0.2)
+        except NoRespondersError:
+            return True
+        except NatsTimeout:
+            return False
+        return False
+
+    await until(unheard, "the interest has ended")

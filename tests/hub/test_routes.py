@@ -16,6 +16,8 @@ from nats.aio.client import Client
 from headwater.edge.conf.options import (
     AccountOptions,
     ClusterOptions,
+    ExportOptions,
+    ImportOptions,
     JetStreamOptions,
     LeafOptions,
     LeafRemoteOptions,
@@ -244,6 +246,32 @@ async def test_accounts_stay_apart(cluster: Cluster) -> None:
     assert (await mine.next_msg(2)).data == b"for A"
     with pytest.raises(nats.errors.TimeoutError):
         await other.next_msg(0.05)
+
+
+async def test_an_imported_service_without_a_server_is_told_of(cluster: Cluster) -> None:
+    accounts = {
+        name: AccountOptions(
+            name=name, users=[UserOptions(user=name, password="pw", account=name)]
+        )
+        for name in ("A", "B")
+    }
+    accounts["B"].exports = [ExportOptions(kind="service", subject="ask")]
+    accounts["A"].imports = [ImportOptions(kind="service", account="B", subject="ask", to="my.ask")]
+    cluster.add(accounts=accounts)
+    cluster.add(cluster.ports[0], accounts=accounts)
+    await cluster.formed()
+    client = await cluster.connect(0, user="A", password="pw")
+    with pytest.raises(nats.errors.NoRespondersError):
+        await client.request("my.ask", b"", timeout=2)
+
+    async def answer(message: Any) -> None:
+        await message.respond(b"from " + message.subject.encode())
+
+    service = await cluster.connect(1, user="B", password="pw")
+    await service.subscribe("ask", cb=answer)
+    await until(lambda: interest(cluster.nodes[0], b"ask", "B"))
+    assert (await client.request("my.ask", b"", timeout=2)).data == b"from ask"
+    assert not interest(cluster.nodes[0], b"ask", "A")
 
 
 async def test_clients_learn_of_nodes_that_come_and_go(cluster: Cluster) -> None:

@@ -97,3 +97,19 @@ async def test_without_a_jump_they_end(tmp_path: Path) -> None:
     stream.timers.on_timer()
     assert stream.store.messages == 0
     await node.shutdown()
+
+
+async def test_a_message_ends_soon_after_its_time(tmp_path: Path) -> None:
+    node, js = open_node(tmp_path)
+    stream = js.create(StreamConfig(name="S", subjects=["s"], allow_msg_ttl=True), False)
+    now = node.kernel.clock()
+    # Its time is over right after the clock's next full second: the worst case for rounding.
+    due = now - now % 1_000_000_000 + 1_000_000_000 + 10_000_000
+    block = b"NATS/1.0\r\nNats-TTL: 60\r\n\r\n"
+    stream.import_message(b"s", block, b"", due - 60_000_000_000, 0)
+    while node.kernel.clock() < due:
+        assert stream.store.messages == 1
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.4)
+    assert stream.store.messages == 0
+    await node.shutdown()
