@@ -32,6 +32,7 @@ COMPILED = (
     "edge/storage/replay.py",
     "edge/storage/retire.py",
     "edge/storage/compact.py",
+    "edge/storage/erase_rows.py",
     "spark/wire_reader.py",
     "edge/subjects/transform.py",
     "edge/broker/mappings.py",

@@ -182,7 +182,8 @@ def message_delete(
         if stream.config.storage == "file" and request.seq < stream.store.first_seq:
             raise errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")
         raise errors.SEQUENCE_NOT_FOUND.error(seq=request.seq)
-    return done(js.node.durable(stream), Success(success=True))
+    durable = js.node.durable(stream) if request.no_erase else js.node.erased(stream)
+    return done(durable, Success(success=True))
 
 
 def is_empty(payload: bytes) -> bool:

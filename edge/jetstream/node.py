@@ -238,6 +238,13 @@ class NodeJetStream:
         waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over())
         return waiting
 
+    def erased(self, stream: Stream) -> Awaitable[None] | None:
+        """Done when what was to be erased of a stream is overwritten; None for a memory stream."""
+        if stream.config.storage != "file":
+            return None
+        self.store().log.hand_over()
+        return self.store().eraser.wait()
+
     # --- retention -------------------------------------------------------------------------
 
     def sweep(self, stream: Stream) -> None:

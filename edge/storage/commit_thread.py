@@ -98,7 +98,12 @@ class CommitThread:
         last = cython.address(self.jobs[self.job_count - 1 if self.job_count else 0])
         if self.error:
             answer = 0
-        elif self.job_count and last.fd == fd and last.data + last.length == data:
+        elif (
+            self.job_count
+            and last.fd == fd
+            and last.data + last.length == data
+            and last.offset + last.length == offset
+        ):
             last.length += length
             last.batch = batch
         elif self.job_count == JOBS_MAX:

@@ -237,6 +237,7 @@ class Compactor:
             segment.number, segment.generation + 1, store.stream_id, segment.created
         ).encode(self.log.seed, self.log.node_id)
         job = Job(store, segment)
+        segment.erased = False
         seed = self.log.seed
         stream = store.stream_id
         self.background.submit(
@@ -260,6 +261,10 @@ class Compactor:
             segment.avoided = True
             store.trim()
             self.log.kernel.loop.call_later(RETRY, segment.release)
+        elif segment.erased and not store.closed and not self.stopped:
+            new.unlink(missing_ok=True)
+            segment.busy = True
+            self.queue.insert(0, (store, segment))
         elif not store.closed and not self.stopped:
             new.rename(segment.path)
             self.swap(store, segment, *built.results())

@@ -81,6 +81,8 @@ class Slot:
     path: Path
     fd: int
     capacity: int
+    blank: bool = False
+    """Whether all is zero behind what the slot's present segment wrote."""
 
 
 class LogFiles:
@@ -159,7 +161,7 @@ class LogFiles:
             path.unlink(missing_ok=True)
             raise
         self.listed[path.name] = capacity
-        return Slot(path, fd, capacity)
+        return Slot(path, fd, capacity, blank=True)
 
     def open(self, path: Path) -> Slot:
         """A slot that exists."""
@@ -193,8 +195,9 @@ class LogFiles:
                 return self.spares.pop()
             raise
 
-    def give_back(self, slot: Slot) -> None:
-        """Keep a slot for later, or remove it when there are enough."""
+    def give_back(self, slot: Slot, blank: bool = False) -> None:
+        """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
+        slot.blank = blank
         if slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
             self.spares.append(slot)
         else:

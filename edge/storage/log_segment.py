@@ -9,7 +9,7 @@ import os
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.stdlib import calloc, free, realloc
-from cython.cimports.libc.string import memcpy
+from cython.cimports.libc.string import memcpy, memset
 
 
 @cython.cclass
@@ -55,6 +55,11 @@ class LogSegment:
         if smaller != cython.NULL:
             self.image = cython.cast(cython.p_uchar, smaller)
             self.capacity = self.end
+
+    def wipe(self, start: cython.Py_ssize_t) -> None:
+        """Overwrite the image from `start` on: nothing that counts stands there."""
+        if self.image != cython.NULL and 0 <= start < self.capacity:
+            memset(self.image + start, 0, self.capacity - start)
 
     def bytes_at(self, offset: cython.Py_ssize_t, length: cython.Py_ssize_t) -> bytes:
         """A copy of a part of the image."""

@@ -7,5 +7,7 @@ cdef class LoggedStore(MessageStore):
     cdef unsigned long long run_batch           # batch of the run below
     cdef unsigned int run_index
     cdef bint turn_noted                        # flush_turn is due
+    cdef public object on_erase                 # called with a sequence that is to be overwritten
     cdef int flush_turn(self) except -1
+    cdef int note_erase(self, unsigned long long sequence) except -1
     cdef int moved(self, unsigned long long sequence, unsigned long long old, unsigned long long new) except -1

@@ -15,6 +15,13 @@ class LoggedStore(MessageStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def note_erase(self, sequence: cython.ulonglong) -> cython.int:
+        if self.on_erase is not None:
+            self.on_erase(self, sequence)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def moved(
         self, sequence: cython.ulonglong, old: cython.ulonglong, new: cython.ulonglong
     ) -> cython.int:

@@ -10,7 +10,7 @@ from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.storage.index import Entry
 from cython.cimports.headwater.edge.storage.store import MessageStore, Record
 from cython.cimports.libc.stdlib import free, malloc
-from cython.cimports.libc.string import memcpy
+from cython.cimports.libc.string import memcpy, memset
 from cython.cimports.posix.stdlib import posix_memalign
 
 SLAB_BYTES = cython.declare(cython.uint, 65536)
@@ -143,6 +143,13 @@ class MemoryStore(MessageStore):
     ) -> cython.int:
         out.body = cython.cast(cython.p_const_uchar, entry.place)
         return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_erase(self, sequence: cython.ulonglong) -> cython.int:
+        entry: cython.pointer(Entry) = self.at(sequence)
+        memset(cython.cast(cython.p_void, entry.place), 0, entry.size)
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

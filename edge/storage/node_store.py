@@ -20,6 +20,8 @@ from headwater.edge.storage.compact import Compactor
 from headwater.edge.storage.damage_report import DamageReport
 from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
+from headwater.edge.storage.erase_jobs import decode_places, redo_in_segments
+from headwater.edge.storage.eraser import Eraser
 from headwater.edge.storage.errors import StoreClosed, StoreError
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import LogFiles
@@ -98,6 +100,7 @@ class NodeStore:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._notes: dict[bytes, bytes] = {}
+        self._erases_left: list[tuple[int, int, bytes]] = []
 
     # Start and stop.
 
@@ -133,10 +136,12 @@ class NodeStore:
         self.retirer = Retirer(self.log, self.background)
         self.retirer.on_settle = self._note_segments
         self.compactor = Compactor(self.log, self.background)
+        self.eraser = Eraser(self.log, self.background, self.retirer)
         self.log.on_retire = self.retirer.wake
         recovery = LogRecovery(self.log, self.directory)
         recovery.find(clean, not fresh)
         self._notes = recovery.notes
+        self._erases_left = recovery.erases_left()
         found = self._find_streams()
         recovery.replay()
         self.problems += self.directory.problems + recovery.problems
@@ -144,6 +149,7 @@ class NodeStore:
         self.log.start(
             recovery.batch, recovery.chain, recovery.next_number, recovery.number, recovery.end
         )
+        self.eraser.resume(self._erases_left, recovery.erase_done)
         for stream in found:
             stream.store.log_lost()
         self._tell_vanished()
@@ -216,6 +222,7 @@ class NodeStore:
             leftover.unlink()
         store = self._make_file_store(int(identity["id"], 16), identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
+        self._erase_again(store)
         known = decode_note(note) if note is not None else None
         store.born = known.born if known is not None else 0
         stream.recovery = StreamRecovery(store, stream.problems, known)
@@ -227,6 +234,16 @@ class NodeStore:
         self._identities[store.incarnation] = dict(identity)
         self._stores[store.incarnation] = store
         return stream
+
+    def _erase_again(self, store: FileStore) -> None:
+        """Finish overwriting messages in a stream's segments before they are read."""
+        rows = [
+            (stream, place)
+            for _, stream, body in self._erases_left
+            if stream == store.stream_id
+            for place in decode_places(body)
+        ]
+        redo_in_segments(store.directory, rows, self.log.seed)
 
     def _settle(self, found: list[RecoveredStream], recovery: LogRecovery) -> None:
         for stream in found:
@@ -251,6 +268,7 @@ class NodeStore:
 
     def _note_segments(self, stores: list[FileStore]) -> None:
         """Segments of these streams were written: note in the log how far they are."""
+        self.eraser.put_again()
         for store in stores:
             identity = self._identities.get(store.incarnation)
             if store.closed or identity is None or not store.segments:
@@ -298,6 +316,7 @@ class NodeStore:
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
         store.on_damage = self.damage.note
+        store.on_erase = self.eraser.note
         self.log.stores[stream_id] = store
         return store
 
@@ -320,6 +339,7 @@ class NodeStore:
         if self.log.failure is not None:
             raise self.log.failure
         await self.log.wait_durable(self.log.hand_over())
+        await self.eraser.wait()
         self.log.begin_next()
         self.retirer.everything = True
         self.retirer.wake()
@@ -342,10 +362,12 @@ class NodeStore:
         if self._timer is not None:
             self._timer.cancel()
         self.damage.stop()
+        self.eraser.stopped = True
         self.retirer.stopped = True
         self.compactor.stopped = True
         self.log.finish_now()
         self.background.close()
+        self.eraser.release()
         if clean:
             self._write_indexes()
             self.directory.set_clean_mark(self.log.position())
@@ -535,6 +557,7 @@ class NodeStore:
             "lost": self.lost,
             "found_damaged": self.damage.found,
             "quarantined": self.quarantined,
+            "erased": self.eraser.erased,
             "problems": len(self.problems),
             "retired_segments": self.retirer.retired,
         }

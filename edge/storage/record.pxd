@@ -18,10 +18,13 @@ cdef enum:
     KIND_STREAM_DELETE = 10             # tombstone; body: incarnation
     KIND_FOOTER = 11                    # ends a batch of the log, or of a segment
     KIND_RETIRED = 12                   # sequence: oldest segment of the log that is still needed
+    KIND_ERASE = 13                     # body: where messages stand that shall be overwritten
+    KIND_ERASE_DONE = 14                # sequence: number of the newest ERASE that is done
 
 cdef enum:
     FLAG_COPY = 1                       # second copy of a footer
     FLAG_PART = 2                       # the batch goes on in the next segment, and counts with it
+    FLAG_ERASED = 0x8000                # a message that was overwritten with zeros
 
 cdef struct RecordHeader:               # 64 bytes, little endian
     unsigned int magic

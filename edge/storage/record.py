@@ -20,6 +20,8 @@ KIND_NAMES = {
     10: "STREAM_DELETE",
     11: "FOOTER",
     12: "RETIRED",
+    13: "ERASE",
+    14: "ERASE_DONE",
 }
 # For interpreted callers of CommitLog.write_record.
 STREAM_DELETE = 10

@@ -15,6 +15,7 @@ from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.durable_file import TwoSlotFile
+from headwater.edge.storage.erase_jobs import decode_places, redo_in_log
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
@@ -315,6 +316,8 @@ class LogRecovery:
         self.last_times: dict[int, int] = {}
         self.notes: dict[bytes, bytes] = {}
         self.skip = 0
+        self.erases: list[tuple[int, int, bytes]] = []
+        self.erase_done = 0
         self._slots: dict[int, tuple[LogHeader, Slot]] = {}
         self._unnumbered: list[Slot] = []
         self._missing_slots = 0
@@ -429,7 +432,10 @@ class LogRecovery:
         0 when it is the newest and nothing tells."""
         found = segment.capacity
         short = max(found, DATA_START) < (limit or expected)
-        item = survey(segment, self.log.seed, min(limit, segment.capacity), short and not limit)
+        limit_here = min(limit, segment.capacity)
+        item = survey(segment, self.log.seed, limit_here, short and not limit)
+        if self._erase_again(segment, item):
+            item = survey(segment, self.log.seed, limit_here, short and not limit)
         if found < expected:
             kept = min(item.end, found)
             missing = "messages behind are gone" if short else "nothing of it is missing"
@@ -444,6 +450,28 @@ class LogRecovery:
         if short:
             self._miss((limit or expected) - found)
         return item
+
+    def _erase_again(self, segment: LogSegment, item: Survey) -> bool:
+        """Finish overwriting messages in a log segment; those that shall be are named in it or in
+        newer ones. Whether a crash had left one half overwritten."""
+        self.erase_done = max(self.erase_done, int(item.erase_done))
+        self.erases += [row[1:] for row in item.erases if row[0] <= item.end]
+        rows = [
+            (stream, place)
+            for number, stream, body in self.erases
+            if number > self.erase_done
+            for place in decode_places(body)
+        ]
+        try:
+            return redo_in_log(segment, int(item.end), rows, self.log.seed)
+        except OSError as error:
+            self.problems.append(f"{segment.slot.path}: messages cannot be erased: {error}")
+            return False
+
+    def erases_left(self) -> list[tuple[int, int, bytes]]:
+        """(number, stream id, places) of messages whose overwriting is not known to be done."""
+        rows = {row[0]: row for row in self.erases if row[0] > self.erase_done}
+        return [rows[number] for number in sorted(rows)]
 
     def _follow(self) -> tuple[list[LogSegment], list[Survey]]:
         """From the newest segment back to the oldest one that is needed."""

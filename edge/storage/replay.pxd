@@ -20,6 +20,8 @@ cdef class Survey:
     cdef public unsigned int oldest
     cdef public list deleted            # ids of streams with a tombstone
     cdef public bint damaged
+    cdef public list erases             # (offset, number, stream id, body) of ERASE records
+    cdef public unsigned long long erase_done   # number of the newest ERASE known to be done
     cdef public dict notes              # incarnation -> value of its newest segment note
     cdef public Py_ssize_t part_start   # begin of a last batch that goes on elsewhere; 0: none does
     cdef public unsigned int part_chain # checksum of the record before it
@@ -48,6 +50,7 @@ cdef class SegmentScan:
     cdef FileStore store
     cdef StreamSegment segment
     cdef public list problems
+    cdef set erased                     # sequences of the batch that were erased
     cdef public unsigned long long first_seq
     cdef public unsigned long long last_seq
     cdef public long long last_ts

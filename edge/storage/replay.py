@@ -18,9 +18,12 @@ from cython.cimports.headwater.edge.storage.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
     FLAG_COPY,
+    FLAG_ERASED,
     FLAG_PART,
     HEADER_BYTES,
     KIND_DELETE,
+    KIND_ERASE,
+    KIND_ERASE_DONE,
     KIND_FOOTER,
     KIND_HEAD,
     KIND_LOST,
@@ -106,6 +109,7 @@ def survey(
     record: cython.p_const_uchar
     broken: cython.bint = False
     found.deleted = []
+    found.erases = []
     found.notes = {}
     found.end = FILE_HEADER_BYTES
     found.chain = segment.previous_chain
@@ -135,6 +139,10 @@ def survey(
                 found.damaged = True
         elif header.kind == KIND_RETIRED and header.sequence > found.oldest:
             found.oldest = cython.cast(cython.uint, header.sequence)
+        elif header.kind == KIND_ERASE and body_ok(record):
+            found.erases.append((at, header.sequence, header.stream, body_of(record)))
+        elif header.kind == KIND_ERASE_DONE:
+            found.erase_done = max(found.erase_done, header.sequence)
         elif header.kind == KIND_STREAM_DELETE:
             found.deleted.append(header.stream)
         elif header.kind == KIND_STATE_PUT and header.subject_len == len(NOTES_OWNER):
@@ -196,7 +204,7 @@ class LogReplay:
                 self.problems.append(
                     f"log segment {segment.number}: the record before {at} is not the one written"
                 )
-            chain = header.header_crc
+            chain = 0 if header.flags & FLAG_ERASED else header.header_crc
             at += record_size(header.length)
             if header.kind == KIND_FOOTER:
                 if not body_ok(record):
@@ -285,7 +293,7 @@ class LogReplay:
             return 0
         if kind == KIND_STATE_PUT or kind == KIND_STATE_DELTA or kind == KIND_STATE_DELETE:
             return self.apply_state(record, segment)
-        if kind == KIND_RETIRED or kind == KIND_STREAM_DELETE:
+        if kind in (KIND_RETIRED, KIND_STREAM_DELETE, KIND_ERASE, KIND_ERASE_DONE):
             return 0
         store = self.store_of(header.stream)
         if store is None or header.segment < store.born:
@@ -318,6 +326,11 @@ class LogReplay:
         if self.gap_is_lost and sequence > store.last_seq + 1:
             for number in range(store.last_seq + 1, min(sequence, store.last_seq + LOST_MAX)):
                 self.lose(store, number, "a segment of the log is missing")
+        if header.flags & FLAG_ERASED:
+            store.last_seq = sequence
+            store.last_ts = max(store.last_ts, header.timestamp)
+            self.dropped.append((header.stream, sequence, sequence))
+            return 0
         if not body_ok(record):
             return self.lose(store, sequence, "its body in the log is damaged")
         return store.restore(
@@ -461,6 +474,7 @@ class SegmentScan:
         self.store = store
         self.segment = segment
         self.problems = []
+        self.erased = set()
 
     def run(self, content: bytes, start: cython.Py_ssize_t, is_last: bool) -> None:
         """Enter the records of `content` (the whole file) from `start`; sets the segment's end.
@@ -522,7 +536,7 @@ class SegmentScan:
             for _, first, last in LOG_RUN.iter_unpack(body[SEGMENT_FOOTER.size :]):
                 for sequence in range(first, last + 1):
                     number = sequence
-                    if self.store.at(number) == cython.NULL:
+                    if self.store.at(number) == cython.NULL and sequence not in self.erased:
                         self.lose(sequence, "its record in the segment is damaged")
         self.first_seq = max(self.first_seq, header.sequence)
         self.last_seq = max(self.last_seq, last_seq)
@@ -551,6 +565,8 @@ class SegmentScan:
                     self.lose(header.sequence, "its body in the segment is damaged")
                 else:
                     self.problems.append(f"{self.segment.path}: record at {at} is damaged")
+            elif header.flags & FLAG_ERASED:
+                self.erased.add(header.sequence)
             elif header.kind == KIND_MESSAGE:
                 self.store.restore(
                     record + HEADER_BYTES,

@@ -38,6 +38,7 @@ cdef class MessageStore(MessageIndex):
     cdef int load(self, unsigned long long sequence, Record* out) except -1
     cdef int load_body(self, unsigned long long sequence, Entry* entry, Record* out) except -1
     cdef int remove(self, unsigned long long sequence, bint erase) except -1
+    cdef int note_erase(self, unsigned long long sequence) except -1
     cdef int release_place(self, Entry* entry) except -1
     cdef int removed(self, unsigned long long sequence, bint interior) except -1
     cdef int check_append(self, Msg* m, unsigned long long sequence) except -1

@@ -123,18 +123,26 @@ class MessageStore(MessageIndex):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def remove(self, sequence: cython.ulonglong, erase: cython.bint) -> cython.int:
-        """Take a message out; 1 when it was there."""
+        """Take a message out; 1 when it was there. `erase`: its bytes are overwritten, too."""
         entry: cython.pointer(Entry) = self.at(sequence)
         cost: cython.ulonglong
         interior: cython.bint = sequence != self.first_seq
         if entry == cython.NULL:
             return 0
+        if erase:
+            self.note_erase(sequence)
         cost = self.cost(entry.subject, entry)
         self.release_place(entry)
         self.drop(sequence)
         self.usage.bytes -= cost
         self.removed(sequence, interior)
         return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_erase(self, sequence: cython.ulonglong) -> cython.int:
+        """Have the bytes of a message overwritten, which is about to be taken out."""
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -250,8 +258,8 @@ class MessageStore(MessageIndex):
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def delete(self, sequence: cython.ulonglong, erase: cython.bint = True) -> cython.bint:
-        """Take one message out; whether it was there."""
+    def delete(self, sequence: cython.ulonglong, erase: cython.bint = False) -> cython.bint:
+        """Take one message out, and overwrite it if wished; whether it was there."""
         return self.remove(sequence, erase) == 1
 
     def purge(

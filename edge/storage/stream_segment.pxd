@@ -14,6 +14,7 @@ cdef class StreamSegment:
     cdef public bint indexed            # its index file is written
     cdef public bint busy               # being rewritten
     cdef public bint avoided            # rewriting failed lately
+    cdef public bint erased             # messages were erased while it was being rewritten
     cdef public object before           # what `abandon_stage` goes back to
     cdef public bytearray deletes       # packed runs, as in DELETE records
     cdef public list lost

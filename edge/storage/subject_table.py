@@ -221,6 +221,7 @@ class SubjectTable:
                 self.slots[hole] = self.slots[i]
                 hole = i
         self.slots[hole] = 0
+        memset(s.text, 0, s.size)
         free(s.text)
         s.text = cython.NULL
         s.size = 0

@@ -139,3 +139,47 @@ async def test_quarantine_over_the_wire(start: Callable[[], Any], tmp_path: Path
     assert (await ask(system, "$HW.API.STORE.QUARANTINE.LIST"))["data"]["total"] == 0
     await system.close()
     await nc.close()
+
+
+def traces(tmp_path: Path, text: bytes) -> list[str]:
+    """Files of the store in which a text is found."""
+    files = (path for path in tmp_path.glob("store/**/*") if path.is_file())
+    return [path.name for path in files if text in path.read_bytes()]
+
+
+async def test_erased_messages_are_in_no_file(start: Callable[[], Any], tmp_path: Path) -> None:
+    """Also when the node is killed while it erases; `no_erase` leaves the bytes alone."""
+    server = start()
+    nc = await connect(server, "a")
+    js = nc.jetstream()
+    await js.add_stream(name="S", subjects=["s.>"])
+    secrets = []
+    for n in range(30):
+        secrets.append((await js.publish(f"s.jane-doe-{n:02d}", b"secret-%02d-" % n * 9)).seq)
+        await asyncio.gather(*(js.publish("s.x", b"x" * 200) for _ in range(80)))
+    answer = await ask(nc, "$JS.API.STREAM.MSG.DELETE.S", seq=secrets[0], no_erase=True)
+    assert answer["success"]
+    assert traces(tmp_path, b"secret-00")
+    for n in range(1, 10):
+        assert (await ask(nc, "$JS.API.STREAM.MSG.DELETE.S", seq=secrets[n]))["success"]
+        assert traces(tmp_path, b"secret-%02d" % n) == traces(tmp_path, b"doe-%02d" % n) == []
+    again = await ask(nc, "$JS.API.STREAM.MSG.DELETE.S", seq=secrets[5])
+    assert again["error"]["err_code"] == 10043
+    for rest in (secrets[10:20], secrets[20:]):
+        for seq in rest:
+            await nc.publish("$JS.API.STREAM.MSG.DELETE.S", b'{"seq":%d}' % seq)
+        await nc.flush()
+        await js.publish("s.x", b"the deletes before this are durable")
+        server.kill()
+        server = start()
+        await nc.close()
+        nc = await connect(server, "a")
+        js = nc.jetstream()
+    for n, seq in enumerate(secrets[1:], 1):
+        assert (await ask(nc, "$JS.API.STREAM.MSG.GET.S", seq=seq))["error"]["code"] == 404
+        if n >= 10:
+            await ask(nc, "$JS.API.STREAM.MSG.DELETE.S", seq=seq)
+    server.stop()
+    for n in range(1, 30):
+        assert traces(tmp_path, b"secret-%02d" % n) == traces(tmp_path, b"doe-%02d" % n) == []
+    await nc.close()

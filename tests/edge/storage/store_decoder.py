@@ -110,10 +110,11 @@ class Decoder:
         assert head[:3] == (b"HWSG", 1, int(path.stem)) and head[4] == stream
         assert head[7] == crc(self.seed, data[:48])
         batch: list[Row] = []
-        chain = 0
+        chain: int | None = 0
         for row in records(data, head[2], self.seed, len(data)):
-            assert row["chain"] == chain
-            chain = row["crc"]
+            erased = row["flags"] & 0x8000
+            assert erased or chain is None or row["chain"] == chain
+            chain = None if erased else row["crc"]
             if row["kind"] != 3:
                 batch.append(row)
                 continue
@@ -162,7 +163,8 @@ class Decoder:
             return
         messages = self.streams[stream]
         if row["kind"] == 1 and row["sequence"] > self.last[stream]:
-            messages[row["sequence"]] = row
+            if not row["flags"] & 0x8000:
+                messages[row["sequence"]] = row
             self.last[stream] = row["sequence"]
         elif row["kind"] in (2, 5):
             for first, last in runs(row["body"]):
