@@ -6,7 +6,7 @@ EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: help install ext demo test lint bench clean
+.PHONY: help install ext demo test lint bench sim sim-bugs clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -30,6 +30,13 @@ test: $(STAMP) ext  ## The whole test suite
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/python lint.py
+
+sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a new one)
+	@$(BIN)/python -m tests.sim --seed $(or $(SEED),0) --steps $(or $(STEPS),5000) \
+		--runs $(or $(RUNS),1) $(ARGS)
+
+sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from SEED=.. on
+	@$(BIN)/python -m tests.sim --bugs --seed $(or $(SEED),1) $(ARGS)
 
 bench: $(STAMP) ext  ## Side by side with nats-server
 	@$(BIN)/python -m bench $(ARGS)

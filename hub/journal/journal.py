@@ -3,7 +3,8 @@
     raft-NNNNNNNN.log   entries of all groups, in batches that are synced together
     raft.hard           hard state, two slots for each group; group 0 holds the number of the boot
     snap-G-I-T          snapshot of group G at index I, term T
-    clean               the last stop was orderly, and where the log ended then
+    clean               the last stop was orderly; where the log ended then, and a digest of
+                        the hard state, so that a disk that lost only one of them is found out
 
 One sync makes a batch of all groups durable. A file is begun at every start, and none that was
 there is written again.
@@ -27,7 +28,7 @@ from headwater.hub.raft.snapshot import Snapshot
 SEGMENT_BYTES = 8 << 20
 """A segment is ended when it is greater; small, so that compacted entries free room soon."""
 CLEAN = "clean"
-CLEAN_MARK = struct.Struct("<QQQI")
+CLEAN_MARK = struct.Struct("<QQQ8sI")
 SNAPSHOT_HEAD = struct.Struct("<4sQQQII")
 SNAPSHOT_MAGIC = b"HWSN"
 BOOT_GROUP = 0
@@ -114,10 +115,11 @@ class Journal:
         self.disk.sync_names()
         if len(data) != CLEAN_MARK.size:
             return False
-        boot, segment, end, crc = CLEAN_MARK.unpack(data)
+        boot, segment, end, hard, crc = CLEAN_MARK.unpack(data)
         if crc != int(checksum(data[:-4])):
             return False
-        return (boot, segment, end) == (self._boot_before(), found.last, found.end)
+        here = (self._boot_before(), found.last, found.end, self.slots.digest())
+        return (boot, segment, end, hard) == here
 
     def _load_snapshots(self) -> dict[int, Snapshot]:
         """The newest good one of each group."""
@@ -241,7 +243,7 @@ class Journal:
     def mark_clean(self) -> None:
         """The node stops, and everything it said is here. Nothing may be written afterwards."""
         self.sync()
-        mark = struct.pack("<QQQ", self.boot, self.number, self.offset)
+        mark = struct.pack("<QQQ8s", self.boot, self.number, self.offset, self.slots.digest())
         self.disk.write(CLEAN, 0, mark + struct.pack("<I", int(checksum(mark))))
         self.disk.sync(CLEAN)
         self.disk.sync_names()

@@ -44,12 +44,14 @@ class Recovery:
 
 
 def start(r: "Raft", restored: Restored) -> None:
-    """Decide whether what storage found is proof enough."""
+    """Decide whether what storage found is proof enough. A member under another number than its
+    hard state's is not: one of the two is older than the other."""
     hard = restored.hard_state
-    if restored.clean and hard is not None:
+    listed = r.log.config.incarnation(r.node)
+    if restored.clean and hard is not None and listed in (None, hard.incarnation):
         r.log.commit_to(min(hard.commit, r.log.last))
         return
-    if r.log.config.incarnation(r.node) == r.boot:
+    if listed == r.boot:
         r.incarnation = r.boot
         r.hard_changed()
         return

@@ -50,6 +50,18 @@ def test_everything_is_there_after_a_clean_stop(kind: str, tmp_path: Path) -> No
         disk.close()
 
 
+def test_a_clean_mark_is_worth_nothing_beside_an_older_hard_state() -> None:
+    """A lying disk may keep the log and the mark, and lose what was written to the slots."""
+    disk = TwinDisk()
+    journal = begin(disk)
+    append(journal, entries(2, 9), HardState(2, 3, 1, 1))
+    older = disk.read("raft.hard")
+    append(journal, [], HardState(5, 2, 1, 1))
+    journal.mark_clean()
+    disk.write("raft.hard", 0, older)
+    assert not Journal(disk, 0).start.clean
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_power_cut_loses_nothing_that_was_synced(seed: int) -> None:
     disk, chance = TwinDisk(), SeededRandom(seed)
