@@ -98,6 +98,14 @@ def test_nothing_is_left_for_later() -> None:
         assert not pattern.search(path.read_text()), path
 
 
+def test_storage_does_file_work_through_the_port() -> None:
+    pattern = re.compile(
+        r"\b(?:os\.(?!eventfd|EFD|strerror|getpid)\w+|shutil|fcntl|tempfile|time\.time_ns|uuid4)\b"
+    )
+    for path in sources("edge/storage"):
+        assert not pattern.search(path.read_text()), f"{path}: see headwater.edge.files"
+
+
 @pytest.mark.timeout(600)
 def test_ruff_and_mypy_are_clean() -> None:
     done = subprocess.run(

@@ -46,6 +46,7 @@ cdef class CallbackSink(Sink):
 
 cdef class Kernel:
     cdef public object loop
+    cdef object time_source             # ports.Clock; None: the machine's
     cdef public long long now_ns        # wall clock at the start of this turn, ns since the epoch
     cdef list dirty
     cdef list tasks
@@ -61,6 +62,7 @@ cdef class Kernel:
     cdef unsigned long long random_state
     cdef unsigned char* read_buffer
     cdef Py_ssize_t read_capacity
+    cdef long long wall_ns(self) except? -1
     cdef int mark(self, Endpoint endpoint) except -1
     cdef int schedule(self, Task task) except -1
     cdef int schedule_later(self, Task task) except -1

@@ -123,13 +123,15 @@ class CallbackSink(Sink):
 class Kernel:
     """The turns of one node, on one event loop. Not thread-safe: only the loop's thread enters."""
 
-    def __init__(self, loop: object):
+    def __init__(self, loop: object, time_source: object = None):
+        """`time_source` is a `headwater.edge.ports.Clock`; None is the machine's."""
         self.loop = loop
+        self.time_source = time_source
         self.dirty = []
         self.tasks = []
         self.later = []
         self.enders = []
-        self.now_ns = wall_clock_ns()
+        self.now_ns = self.wall_ns()
         self.random_state = cython.cast(cython.ulonglong, self.now_ns) | 1
 
     def __cinit__(self, *args):
@@ -140,6 +142,12 @@ class Kernel:
 
     def __dealloc__(self):
         free(self.read_buffer)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def wall_ns(self) -> cython.longlong:
+        """The time now, ns since the epoch."""
+        return wall_clock_ns() if self.time_source is None else self.time_source.wall_ns()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -196,7 +204,7 @@ class Kernel:
 
     def clock(self) -> int:
         """Refresh and return `now_ns`."""
-        self.now_ns = wall_clock_ns()
+        self.now_ns = self.wall_ns()
         return self.now_ns
 
     def add_ender(self, task: Task) -> None:
@@ -217,7 +225,7 @@ class Kernel:
             return
         self.turning = True
         try:
-            self.now_ns = wall_clock_ns()
+            self.now_ns = self.wall_ns()
             if self.later:
                 self.tasks.extend(self.later)
                 self.later = []

@@ -3,19 +3,52 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 log = logging.getLogger("headwater.storage")
+
+
+class SteppedExecutor(Executor):
+    """Runs one job after the other on the loop's thread, each in a call of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._queue.append((future, lambda: fn(*args, **kwargs)))
+        self._loop.call_soon(self._step)
+        return future
+
+    def _step(self) -> None:
+        if not self._queue:
+            return
+        future, work = self._queue.pop(0)
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Run what is queued."""
+        while self._queue:
+            self._step()
 
 
 class Background:
     """Runs functions one after the other beside the event loop. What it runs must not touch
     anything that belongs to the loop; `done` is called on the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, threaded: bool = True) -> None:
+        """Not `threaded`: one job per call of the loop, on its thread (simulations)."""
         self._loop = loop
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="headwater-files")
+        self._pool: Executor = (
+            ThreadPoolExecutor(1, thread_name_prefix="headwater-files")
+            if threaded
+            else SteppedExecutor(loop)
+        )
         self._closed = False
 
     def submit(

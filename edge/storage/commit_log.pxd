@@ -52,6 +52,7 @@ cdef class CommitLog:
     cdef bint slow                      # retirement is far behind
     cdef bint blocked                   # retirement met a full device
     cdef bint watching
+    cdef public object stepper          # commit_stepper.CommitStepper in place of the thread; None
     cdef double interval                # seconds between syncs; 0: every batch
     cdef unsigned char* reserve(self, Py_ssize_t length, bint message)
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1

@@ -41,6 +41,8 @@ from cython.cimports.headwater.edge.storage.record import (
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
 
+from headwater.edge.files import FIRST_TWIN, close
+from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log_files import LogFiles, LogHeader, Slot
 from headwater.edge.storage.states import Snapshot, StateTable
@@ -125,8 +127,11 @@ class CommitLog:
         self.durable_segment = previous
         self.durable_end = end
         self.durable_chain = chain
-        done_fd = self.thread.start()
-        self.kernel.loop.add_reader(done_fd, self.on_done)
+        loop = self.kernel.loop
+        if self.active.fd < FIRST_TWIN:
+            loop.add_reader(self.thread.start(), self.on_done)
+        else:
+            self.stepper = CommitStepper(self.thread, loop, self.interval, self.take_results)
         self.watching = True
         self.ender = TurnEnd(self)
         self.kernel.add_ender(self.ender)
@@ -452,6 +457,8 @@ class CommitLog:
             segment.fd, segment.image + self.batch_start, length, self.batch_start, self.batch
         ):
             raise StoreFull("the commit thread's queue is full")
+        if self.stepper is not None:
+            self.stepper.ask()
         self.batch += 1
         self.batch_start = segment.end
         self.batch_records = 0
@@ -460,13 +467,17 @@ class CommitLog:
 
     def on_done(self) -> None:
         """The commit thread completed or failed something."""
-        written: cython.ulonglong = 0
-        synced: cython.ulonglong = 0
-        error: cython.int
         try:
             os.eventfd_read(self.thread.done_fd)
         except BlockingIOError:
             return
+        self.take_results()
+
+    def take_results(self) -> None:
+        """Learn how far the thread is."""
+        written: cython.ulonglong = 0
+        synced: cython.ulonglong = 0
+        error: cython.int
         error = self.thread.results(cython.address(written), cython.address(synced))
         self.complete(written if self.interval > 0 else synced)
         if error and not isinstance(self.failure, StoreFailed):
@@ -751,7 +762,10 @@ class CommitLog:
         self.end_turn()
         if self.watching:
             self.watching = False
-            self.kernel.loop.remove_reader(self.thread.done_fd)
+            if self.stepper is None:
+                self.kernel.loop.remove_reader(self.thread.done_fd)
+            else:
+                self.stepper.stopped = True
             self.thread.stop()
             self.complete(self.thread.synced)
         self.closed = True
@@ -770,7 +784,7 @@ class CommitLog:
     def release_files(self) -> None:
         """Close every descriptor."""
         for segment in self.live:
-            os.close(segment.fd)
+            close(segment.fd)
         self.live = []
         self.files.close()
 

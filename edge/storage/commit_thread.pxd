@@ -38,6 +38,8 @@ cdef class CommitThread:
     cdef unsigned long long synced      # newest batch on the device
     cdef long long interval_ns          # 0: sync every time
     cdef long long last_sync_ns
+    cdef bint stepped                   # without the thread; `now_ns` is the clock then
+    cdef long long now_ns
     cdef int done_fd                    # an eventfd, readable when something completed
     cdef int dirty_fd                   # written and not yet synced; -1
     cdef unsigned long long syncs
@@ -45,6 +47,8 @@ cdef class CommitThread:
     cdef object thread
     cdef int submit(self, int fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch) noexcept nogil
     cdef void loop(self) noexcept nogil
+    cdef void perform(self, Job* jobs, int count) noexcept nogil
+    cdef long long clock(self) noexcept nogil
     cdef int take(self, Job* jobs) noexcept nogil
     cdef int write_jobs(self, Job* jobs, int count) noexcept nogil
     cdef int sync(self) noexcept nogil

@@ -11,9 +11,12 @@ import os
 import threading
 
 import cython
-from cython.cimports.libc.errno import EINTR, EIO, errno
+from cython.cimports.headwater.edge.storage.file_calls import sync_file, write_some
+from cython.cimports.libc.errno import EINTR, EIO
 from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
-from cython.cimports.posix.unistd import fdatasync, pwrite, write
+from cython.cimports.posix.unistd import write
+
+from headwater.edge.files import close
 
 SECOND_NS = cython.declare(cython.longlong, 1000000000)
 
@@ -29,7 +32,8 @@ def monotonic_ns() -> cython.longlong:
 
 @cython.cclass
 class CommitThread:
-    """Owns the thread, its queue and its eventfd; knows files by descriptor only."""
+    """Owns the thread, its queue and its eventfd; knows files by descriptor only. Without the
+    thread, `step` does one round of its work on the caller's."""
 
     def __cinit__(self, interval: float = 0.0, first_batch: int = 1):
         pthread_mutex_init(cython.address(self.mutex), cython.NULL)
@@ -38,7 +42,7 @@ class CommitThread:
         self.dirty_fd = -1
         self.written = first_batch - 1
         self.synced = first_batch - 1
-        self.done_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.done_fd = -1
         self.last_sync_ns = monotonic_ns()
 
     def __dealloc__(self):
@@ -47,6 +51,7 @@ class CommitThread:
 
     def start(self) -> int:
         """Start the thread; returns the eventfd to watch."""
+        self.done_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.thread = threading.Thread(target=self.run, name="headwater-commit", daemon=True)
         self.thread.start()
         return self.done_fd
@@ -65,7 +70,23 @@ class CommitThread:
         if self.thread is not None:
             self.thread.join()
             self.thread = None
-            os.close(self.done_fd)
+            close(self.done_fd)
+        else:
+            self.step(self.now_ns)
+
+    def step(self, now_ns: int) -> None:
+        """One round without the thread, never waiting; `now_ns` is any clock that goes on."""
+        jobs: Job[64]
+        count: cython.int
+        self.stepped = True
+        self.now_ns = now_ns
+        count = self.take(jobs)
+        self.perform(jobs, count)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something waits for the next sync by the clock."""
+        return self.dirty_fd >= 0
 
     def clear_error(self) -> None:
         """Accept jobs again; those that were queued meanwhile are gone."""
@@ -148,7 +169,7 @@ class CommitThread:
         due: timespec
         left: cython.longlong
         pthread_mutex_lock(cython.address(self.mutex))
-        while self.job_count == 0 and not self.stopping:
+        while self.job_count == 0 and not self.stopping and not self.stepped:
             self.waiting = True
             if self.interval_ns and self.dirty_fd >= 0:
                 left = self.last_sync_ns + self.interval_ns - monotonic_ns()
@@ -182,11 +203,12 @@ class CommitThread:
         """Put what was written on the device; 0, or an errno."""
         if self.dirty_fd < 0:
             return 0
-        if fdatasync(self.dirty_fd) != 0:
-            return errno or EIO
+        error: cython.int = sync_file(self.dirty_fd)
+        if error:
+            return error
         self.dirty_fd = -1
         self.syncs += 1
-        self.last_sync_ns = monotonic_ns()
+        self.last_sync_ns = self.clock()
         return 0
 
     @cython.cfunc
@@ -206,15 +228,15 @@ class CommitThread:
             self.dirty_fd = jobs[i].fd
             done = 0
             while done < jobs[i].length:
-                n = pwrite(
+                n = write_some(
                     jobs[i].fd, jobs[i].data + done, jobs[i].length - done, jobs[i].offset + done
                 )
                 if n > 0:
                     done += n
                 elif n == 0:
                     return EIO
-                elif errno != EINTR:
-                    return errno or EIO
+                elif n != -EINTR:
+                    return cython.cast(cython.int, -n)
             self.bytes_written += done
         return 0
 
@@ -224,32 +246,44 @@ class CommitThread:
     def loop(self) -> cython.void:
         jobs: Job[64]
         count: cython.int
-        error: cython.int
-        batch: cython.ulonglong = self.written
         one: cython.ulonglong = 1
         while True:
             count = self.take(jobs)
-            if count > 0:
-                batch = jobs[count - 1].batch
-                error = self.write_jobs(jobs, count)
-            else:
-                error = 0
-            if error == 0 and (
-                self.interval_ns == 0
-                or count < 0
-                or monotonic_ns() - self.last_sync_ns >= self.interval_ns
-            ):
-                error = self.sync()
-            pthread_mutex_lock(cython.address(self.mutex))
-            if error:
-                self.error = error
-                self.job_count = 0
-                self.dirty_fd = -1
-            else:
-                self.written = batch
-                if self.dirty_fd < 0:
-                    self.synced = batch
-            pthread_mutex_unlock(cython.address(self.mutex))
+            self.perform(jobs, count)
             write(self.done_fd, cython.address(one), 8)
             if count < 0:
                 return
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def perform(self, jobs: cython.pointer(Job), count: cython.int) -> cython.void:
+        """Write and sync what was taken, and tell how far that came."""
+        error: cython.int = 0
+        batch: cython.ulonglong = self.written
+        if count > 0:
+            batch = jobs[count - 1].batch
+            error = self.write_jobs(jobs, count)
+        if error == 0 and (
+            self.interval_ns == 0
+            or count < 0
+            or self.clock() - self.last_sync_ns >= self.interval_ns
+        ):
+            error = self.sync()
+        pthread_mutex_lock(cython.address(self.mutex))
+        if error:
+            self.error = error
+            self.job_count = 0
+            self.dirty_fd = -1
+        else:
+            self.written = batch
+            if self.dirty_fd < 0:
+                self.synced = batch
+        pthread_mutex_unlock(cython.address(self.mutex))
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def clock(self) -> cython.longlong:
+        """Nanoseconds for the interval."""
+        return self.now_ns if self.stepped else monotonic_ns()

@@ -6,7 +6,6 @@ A record that does not verify is not copied but listed as lost.
 """
 
 import logging
-import os
 import struct
 from pathlib import Path
 
@@ -32,8 +31,8 @@ from cython.cimports.headwater.edge.storage.record import (
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 from cython.cimports.libc.string import memcpy, memset
 
+from headwater.edge.files import sync_directory, write_file
 from headwater.edge.storage.background import Background
-from headwater.edge.storage.durable_file import sync_directory, write_all
 from headwater.edge.storage.segment_files import FOOTER, RUN, SegmentHeader
 
 # A segment that could not be rewritten is left alone for this long, in seconds.
@@ -142,12 +141,7 @@ class Rewrite:
         return self.records
 
     def write(self, path: Path) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            write_all(fd, self.data, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_file(path, self.data)
 
 
 def temporary(path: Path) -> Path:

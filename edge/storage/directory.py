@@ -10,15 +10,15 @@
 <store_dir>/jetstream/trash/       streams that are being removed
 """
 
-import fcntl
 import json
 import os
-import shutil
-import time
-import uuid
+from contextlib import suppress
 from pathlib import Path
 
-from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
+from headwater.edge import files
+from headwater.edge.files import sync_directory
+from headwater.edge.ports import Clock, Random, SystemClock, SystemRandom
+from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
 
 FORMAT = 1
@@ -29,8 +29,13 @@ UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp"}
 class StoreDirectory:
     """Opens, checks and locks the directory. Everything in it below the names above is ours."""
 
-    def __init__(self, store_dir: str | Path) -> None:
-        self.root = Path(store_dir) / "jetstream"
+    def __init__(
+        self, store_dir: str | Path, clock: Clock | None = None, chance: Random | None = None
+    ) -> None:
+        base = Path(store_dir) if isinstance(store_dir, str) else store_dir
+        self.root = base / "jetstream"
+        self.clock = clock or SystemClock()
+        self.chance = chance or SystemRandom()
         self.log = self.root / "log"
         self.streams = self.root / "streams"
         self.quarantine = self.root / "quarantine"
@@ -45,11 +50,11 @@ class StoreDirectory:
         Raises StoreLocked, FormatError, or StoreError when the directory cannot be used.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_directory(self.root)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise StoreError(f"could not create storage directory {self.root}: {reason}") from error
-        if not os.access(self.root, os.W_OK | os.X_OK):
+        if not files.can_write(self.root):
             raise StoreError(f"cannot use {self.root}: no permission to write")
         self._refuse_others()
         self._take_lock()
@@ -63,7 +68,7 @@ class StoreDirectory:
             raise
 
     def _refuse_others(self) -> None:
-        names = {entry.name for entry in os.scandir(self.root)}
+        names = {entry.name for entry in self.root.iterdir()}
         if "HEADWATER" in names or not names - OWN_NAMES - UNFINISHED:
             return
         foreign = any((self.root / name / "streams").is_dir() for name in names)
@@ -77,17 +82,17 @@ class StoreDirectory:
     def _take_lock(self) -> None:
         path = self.root / "lock"
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = files.open_file(path, files.WRITE)
         except OSError as error:
             raise StoreError(f"cannot lock {path}: {error.strerror}") from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(fd)
         except OSError as error:
-            pid = os.read(fd, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(fd)
+            pid = files.read_at(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            files.close(fd)
             raise StoreLocked(f"{self.root} is in use by process {pid}") from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        files.truncate(fd, 0)
+        files.write_all(fd, b"%d\n" % os.getpid(), 0)
         self._lock_fd = fd
 
     def _identify(self) -> None:
@@ -98,9 +103,9 @@ class StoreDirectory:
                 raise FormatError(
                     f"{file.path} is missing or damaged in both copies; restore it from a backup"
                 )
-            self.node_id = uuid.uuid4().bytes
+            self.node_id = self.make_id()
             content = json.dumps(
-                {"format": FORMAT, "node_id": self.node_id.hex(), "created": time.time_ns()}
+                {"format": FORMAT, "node_id": self.node_id.hex(), "created": self.clock.wall_ns()}
             ).encode()
             file.write(content)
             return
@@ -135,7 +140,7 @@ class StoreDirectory:
 
     def put_aside(self, path: Path, reason: str) -> Path:
         """Move something unusable to quarantine, with the reason beside it; returns where."""
-        base = self.quarantine / f"{path.name}-{time.time_ns()}"
+        base = self.quarantine / f"{path.name}-{self.clock.wall_ns()}"
         path.rename(base)
         self._explain(base, reason)
         return base
@@ -144,20 +149,40 @@ class StoreDirectory:
         """Copy something that will be used again to quarantine, once."""
         target = self.quarantine / name
         if not target.exists():
-            shutil.copyfile(path, target)
+            files.copy_file(path, target)
             self._explain(target, reason)
 
     def _explain(self, path: Path, reason: str) -> None:
-        path.with_name(path.name + ".reason").write_text(reason + "\n")
+        files.write_file(path.with_name(path.name + ".reason"), f"{reason}\n".encode())
         sync_directory(self.quarantine)
 
     def empty_trash(self) -> None:
         """Remove streams whose deletion is durable."""
         for path in self.trash.iterdir():
-            shutil.rmtree(path, ignore_errors=True)
+            discard_tree(path)
+
+    def make_id(self) -> bytes:
+        """16 bytes that nothing else has."""
+        return b"".join([self.chance.below(1 << 32).to_bytes(4, "big") for _ in range(4)])
 
     def close(self) -> None:
         """Give the lock back."""
         if self._lock_fd >= 0:
-            os.close(self._lock_fd)
+            files.close(self._lock_fd)
             self._lock_fd = -1
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and what it lies in, durably. Raises OSError."""
+    if path.is_dir():
+        return
+    if not path.parent.exists():
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+def discard_tree(path: Path) -> None:
+    """Remove a directory; what cannot be removed now is left to the next start."""
+    with suppress(OSError):
+        files.remove_tree(path)

@@ -1,9 +1,9 @@
 """Small files that survive a crash at any moment: whole replacement, and two checksummed slots."""
 
-import os
 import struct
 from pathlib import Path
 
+from headwater.edge.files import sync_directory, write_file
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.errors import FormatError
 
@@ -15,33 +15,10 @@ SLOT_VERSION = 1
 SLOT_ALIGN = 4096
 
 
-def sync_directory(path: Path) -> None:
-    """Make names that were created, renamed or removed in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """`pwrite` until everything is written."""
-    view = memoryview(data)
-    while view:
-        n = os.pwrite(fd, view, offset)
-        offset += n
-        view = view[n:]
-
-
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that after a crash either the old or the whole new content is there."""
     temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(fd, data, 0)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    write_file(temporary, data)
     temporary.rename(path)
     sync_directory(path.parent)
 

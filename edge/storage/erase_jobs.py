@@ -4,13 +4,12 @@ Every place is looked at before it is written: a file that was rewritten, used a
 since does not hold the message any more and is left alone.
 """
 
-import os
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.edge.storage.durable_file import write_all
+from headwater.edge import files
 from headwater.edge.storage.erase_rows import IN_LOG_FILE, IN_SEGMENT
 from headwater.edge.storage.log_segment import LogSegment
 from headwater.edge.storage.record_layout import (
@@ -81,40 +80,40 @@ class Work:
 def sync_data(path: Path) -> None:
     """Make what was written to a file durable; a slot that is gone holds nothing."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = files.open_file(path, files.READ_ONLY)
     except FileNotFoundError:
         return
     try:
-        os.fdatasync(fd)
+        files.sync_data(fd)
     finally:
-        os.close(fd)
+        files.close(fd)
 
 
 def overwrite(path: Path, offset: int, data: bytes) -> None:
     """Write over a part of a file, durably; nothing happens when there is no such file."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = files.open_file(path, files.EXISTING)
     except FileNotFoundError:
         return
     try:
-        write_all(fd, data, offset)
-        os.fdatasync(fd)
+        files.write_all(fd, data, offset)
+        files.sync_data(fd)
     finally:
-        os.close(fd)
+        files.close(fd)
 
 
 def wipe(path: Path, start: int, end: int) -> None:
     """Write zeros over a part of a file, durably."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    fd = files.open_file(path, files.EXISTING)
     try:
         zeros = bytes(WIPE_BYTES)
         while start < end:
             part = min(WIPE_BYTES, end - start)
-            write_all(fd, zeros[:part], start)
+            files.write_all(fd, zeros[:part], start)
             start += part
-        os.fdatasync(fd)
+        files.sync_data(fd)
     finally:
-        os.close(fd)
+        files.close(fd)
 
 
 def overwrite_in_segment(
@@ -124,22 +123,22 @@ def overwrite_in_segment(
     overwritten already, so it need not verify."""
     path = segment_path(directory, place.number)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = files.open_file(path, files.EXISTING)
     except FileNotFoundError:
         return False
     try:
-        head = decode_segment_header(os.pread(fd, DATA_START, 0), seed)
-        old = os.pread(fd, HEADER_BYTES, place.offset)
+        head = decode_segment_header(files.read_at(fd, DATA_START, 0), seed)
+        old = files.read_at(fd, HEADER_BYTES, place.offset)
         if head is None or head.generation != place.generation:
             return False
-        if os.fstat(fd).st_size < place.offset + place.size:
+        if files.size_of(fd) < place.offset + place.size:
             return False
         if not fits(old, 0, stream, place, seed, torn):
             return False
-        write_all(fd, record_for(stream, place, seed), place.offset)
-        os.fdatasync(fd)
+        files.write_all(fd, record_for(stream, place, seed), place.offset)
+        files.sync_data(fd)
     finally:
-        os.close(fd)
+        files.close(fd)
     return True
 
 
@@ -165,7 +164,7 @@ def record_for(stream: int, place: Place, seed: int) -> bytes:
 def cut_tail(path: Path, end: int) -> None:
     """Cut off what an unfinished retirement left behind the end of a segment."""
     if path.exists() and path.stat().st_size > end:
-        os.truncate(path, end)
+        files.cut_file(path, end)
         sync_data(path)
 
 

@@ -13,6 +13,7 @@ from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
 from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.crc import crc32c
+from cython.cimports.headwater.edge.storage.file_calls import read_some
 from cython.cimports.headwater.edge.storage.index import IN_LOG, Entry
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
@@ -34,7 +35,6 @@ from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 from cython.cimports.headwater.edge.storage.subject_table import Subject
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcmp, memcpy, memset
-from cython.cimports.posix.unistd import pread
 
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.segment_files import (
@@ -372,7 +372,7 @@ class FileStore(LoggedStore):
         self.window_start = offset
         self.window_length = 0
         while self.window_length < want:
-            n = pread(
+            n = read_some(
                 fd,
                 self.window + self.window_length,
                 want - self.window_length,

@@ -7,13 +7,13 @@ every segment but the last must hold, and which is the oldest one still needed.
 
 import json
 import logging
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.edge import files
 from headwater.edge.storage.crc import checksum
-from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
+from headwater.edge.storage.durable_file import TwoSlotFile
 
 HEADER = struct.Struct("<4sIIIIIIIqQ16s")
 HEADER_MAGIC = b"HWLG"
@@ -149,14 +149,14 @@ class LogFiles:
             if path.name not in self.listed and not path.exists():
                 break
         new = path.with_name(path.name + UNFINISHED)
-        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = files.open_file(new, files.REPLACE)
         try:
-            os.posix_fallocate(fd, 0, capacity)
-            os.fsync(fd)
+            files.allocate(fd, capacity)
+            files.sync(fd)
             new.rename(path)
-            sync_directory(self.directory)
+            files.sync_directory(self.directory)
         except OSError:
-            os.close(fd)
+            files.close(fd)
             new.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
             raise
@@ -165,8 +165,8 @@ class LogFiles:
 
     def open(self, path: Path) -> Slot:
         """A slot that exists."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        return Slot(path, fd, os.fstat(fd).st_size)
+        fd = files.open_file(path, files.EXISTING)
+        return Slot(path, fd, files.size_of(fd))
 
     def existing(self) -> list[Path]:
         return sorted(self.directory.glob("slot-*.log"))
@@ -212,16 +212,16 @@ class LogFiles:
         except OSError as error:
             log.warning("%s is left behind: %s", slot.path, error)
             self.listed[slot.path.name] = capacity or 0
-            os.close(slot.fd)
+            files.close(slot.fd)
             return
         self._remove(slot)
 
     def _remove(self, slot: Slot) -> None:
         self.listed.pop(slot.path.name, None)
-        os.close(slot.fd)
+        files.close(slot.fd)
         slot.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         for slot in self.spares:
-            os.close(slot.fd)
+            files.close(slot.fd)
         self.spares = []

@@ -4,12 +4,12 @@ Records are encoded at their final place in the image, written to the file from 
 from there until the segment is retired.
 """
 
-import os
-
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memcpy, memset
+
+from headwater.edge import files
 
 
 @cython.cclass
@@ -43,7 +43,7 @@ class LogSegment:
         """Fill the image from the file."""
         at = 0
         while at < self.capacity:
-            data = os.pread(self.fd, min(self.capacity - at, 1 << 20), at)
+            data = files.read_at(self.fd, min(self.capacity - at, 1 << 20), at)
             if not data:
                 break
             self.fill(data, at)

@@ -6,20 +6,19 @@ nothing on disk.
 
 import asyncio
 import logging
-import secrets
-import shutil
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.edge.broker.core import Kernel
+from headwater.edge.files import is_twin, remove_tree, sync_directory
+from headwater.edge.ports import Clock, Random
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.compact import Compactor
 from headwater.edge.storage.damage_report import DamageReport
-from headwater.edge.storage.directory import StoreDirectory
-from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
+from headwater.edge.storage.directory import StoreDirectory, discard_tree
+from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.erase_jobs import decode_places, redo_in_segments
 from headwater.edge.storage.eraser import Eraser
 from headwater.edge.storage.errors import StoreClosed, StoreError
@@ -73,6 +72,9 @@ class StoreOptions:
     numbered_elsewhere: Callable[[bytes], bool] = lambda meta: False
     """Whether the stream with this meta takes its sequences from another one (a mirror): it does
     not leave any out after damage, since it gets the messages again."""
+    clock: Clock | None = None
+    chance: Random | None = None
+    """Where times and identities come from; None: the system's."""
 
 
 class NodeStore:
@@ -85,7 +87,7 @@ class NodeStore:
             )
         self.kernel = kernel
         self.options = options
-        self.directory = StoreDirectory(options.directory)
+        self.directory = StoreDirectory(options.directory, options.clock, options.chance)
         self.file_usage = Usage()
         self.file_usage.limit = options.max_store
         self.memory_usage = Usage()
@@ -124,7 +126,7 @@ class NodeStore:
         clean = self.directory.take_clean_mark()
         fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
         self.clean_start = clean is not None or fresh
-        self.background = Background(self.kernel.loop)
+        self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
         files = LogFiles(self.directory.log, self.options.segment_bytes)
         self.log = CommitLog(
             self.kernel,
@@ -209,7 +211,7 @@ class NodeStore:
         if meta is None:
             there = (path / "meta").exists()
             if not any(path.glob("*.seg")) and not there and note is None:
-                shutil.rmtree(path)
+                remove_tree(path)
                 return None
             reason = "is damaged in both copies" if there else "is missing"
             kept = self.directory.put_aside(path, f"its meta file {reason}")
@@ -408,7 +410,7 @@ class NodeStore:
         returns. `incarnation` (hex) is made up when empty. Raises StoreError, OSError."""
         if self._closed:
             raise StoreClosed("the node's store is closed")
-        incarnation = incarnation or uuid.uuid4().hex
+        incarnation = incarnation or self.directory.make_id().hex()
         if incarnation in self._stores:
             raise StoreError(f"incarnation {incarnation} exists already")
         if storage == "memory":
@@ -421,7 +423,7 @@ class NodeStore:
         if self.log.failure is not None:
             raise self.log.failure
         path = self.directory.streams / incarnation
-        stream_id = secrets.randbits(63) | 1
+        stream_id = int.from_bytes(self.directory.make_id()[:8], "big") >> 1 | 1
         identity: dict[str, object] = {
             "id": f"{stream_id:x}",
             "incarnation": incarnation,
@@ -488,7 +490,7 @@ class NodeStore:
             if store.directory.exists():
                 store.directory.rename(target)
                 sync_directory(self.directory.streams)
-            shutil.rmtree(target, ignore_errors=True)
+            discard_tree(target)
 
         self.background.submit(remove)
 

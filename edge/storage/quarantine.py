@@ -6,11 +6,11 @@ caller of `restore` and `purge` holds the directory's lock. Nothing here is ever
 """
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.edge.storage.durable_file import TwoSlotFile, sync_directory
+from headwater.edge.files import remove_tree, sync_directory
+from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.recovery import decode_meta
 
@@ -101,7 +101,7 @@ class Quarantine:
         path = self._named(name)
         size = size_of(path)
         if path.is_dir():
-            shutil.rmtree(path)
+            remove_tree(path)
         else:
             path.unlink()
         path.with_name(path.name + REASON).unlink(missing_ok=True)

@@ -7,10 +7,10 @@ what was found wrong is told in `problems`.
 
 import json
 import logging
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater.edge import files as ports
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.directory import StoreDirectory
@@ -217,7 +217,7 @@ class StreamRecovery:
         seed = self.store.seed
         with path.open("rb") as file:
             head = file.read(SEGMENT_START)
-            size = file.seek(0, 2)
+            size = path.stat().st_size
             header = decode_segment_header(head, seed)
             number = segment_number(path) or 0
             if header is None or header.number != number:
@@ -417,7 +417,7 @@ class LogRecovery:
             if slot.capacity < expected
             else "has a damaged header, in both copies"
         )
-        os.close(slot.fd)
+        ports.close(slot.fd)
         kept = self.directory.put_aside(slot.path, f"log slot {what}")
         self.problems.append(f"{slot.path} {what}; it was moved to {kept}")
         self._missing_slots += 1

@@ -3,13 +3,13 @@
 Layouts are described in docs/STORAGE.md. Reading and writing records is file_store's work.
 """
 
-import os
 import re
 import struct
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater.edge import files
 from headwater.edge.storage.crc import checksum
 
 HEADER = struct.Struct("<4sIIIQq16s")
@@ -161,19 +161,19 @@ class OpenFiles:
         if fd is not None:
             self._open.move_to_end(name)
             return fd
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        fd = files.open_file(path, files.READ_ONLY)
         self._open[name] = fd
         if len(self._open) > self.MAX:
-            os.close(self._open.popitem(last=False)[1])
+            files.close(self._open.popitem(last=False)[1])
         return fd
 
     def forget(self, path: Path) -> None:
         """Close the descriptor of a file that goes away or is replaced."""
         fd = self._open.pop(str(path), None)
         if fd is not None:
-            os.close(fd)
+            files.close(fd)
 
     def close(self) -> None:
         for fd in self._open.values():
-            os.close(fd)
+            files.close(fd)
         self._open.clear()

@@ -1,23 +1,23 @@
 """File work on stream segments, for the background thread: write, index, remove."""
 
-import os
 from pathlib import Path
 
-from headwater.edge.storage.durable_file import replace_file, sync_directory, write_all
+from headwater.edge import files
+from headwater.edge.storage.durable_file import replace_file
 
 
 def write_segment(path: Path, offset: int, data: bytes | bytearray) -> None:
     """Put `data` at the end of a segment, durably; what was behind `offset` is cut off first, so
     that nothing of an earlier attempt can be taken for data. Raises OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = files.open_file(path, files.WRITE)
     try:
-        os.ftruncate(fd, offset)
-        write_all(fd, data, offset)
-        os.fsync(fd)
+        files.truncate(fd, offset)
+        files.write_all(fd, data, offset)
+        files.sync(fd)
     finally:
-        os.close(fd)
+        files.close(fd)
     if offset == 0:
-        sync_directory(path.parent)
+        files.sync_directory(path.parent)
 
 
 def cut_segments(parts: list[tuple[Path, int]]) -> None:
@@ -28,7 +28,7 @@ def cut_segments(parts: list[tuple[Path, int]]) -> None:
         if offset == 0:
             path.unlink()
         else:
-            os.truncate(path, offset)
+            files.cut_file(path, offset)
 
 
 def index_path(segment: Path) -> Path:
@@ -46,7 +46,7 @@ def remove_segments(paths: list[Path]) -> None:
         index_path(path).unlink(missing_ok=True)
         path.unlink(missing_ok=True)
     if paths and paths[0].parent.exists():
-        sync_directory(paths[0].parent)
+        files.sync_directory(paths[0].parent)
 
 
 def replace_segment(path: Path, data: bytes | bytearray) -> None:

@@ -107,7 +107,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
     watched(retire, "write_segment")
     watched(retire, "write_index")
     watched(node_store, "remove_segments")
-    watched(compact, "write_all")
+    watched(compact, "write_file")
     yield made
     made.harness.end()
     shutil.rmtree(path)

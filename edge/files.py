@@ -1,0 +1,232 @@
+"""Files as a port: whatever the store does to a file goes through a path's methods or through the
+functions here, never through `os` or `shutil`.
+
+A path is a `pathlib.Path`, or a `TwinPath` of `headwater.edge.twins`, which has the same methods
+and lives in memory. Names are looked up, made, renamed and removed by methods of paths (`exists`,
+`is_dir`, `iterdir`, `glob`, `mkdir`, `rename`, `unlink`, `stat`, `read_bytes`, `open("rb")`);
+everything else is a function here that takes a path or a descriptor. All raise OSError.
+
+A descriptor below FIRST_TWIN is the operating system's, and compiled code may use it without the
+GIL. One at or above it belongs to a twin: compiled code calls `read_at`, `write_at`, `sync_data`.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+FIRST_TWIN = 1 << 30
+READ_ONLY = os.O_RDONLY
+WRITE = os.O_RDWR | os.O_CREAT
+"""Make the file when it is not there."""
+REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+EXISTING = os.O_RDWR
+
+
+class OpenTwin(Protocol):
+    """What a twin's descriptor stands for."""
+
+    def read(self, length: int, offset: int) -> bytes:
+        """At most `length` bytes; none at the end."""
+
+    def write(self, data: bytes, offset: int) -> int:
+        """How many bytes were written; may be fewer than given."""
+
+    def sync(self) -> None:
+        """Make content, or the names of a directory, durable."""
+
+    def truncate(self, size: int) -> None:
+        """Cut off, or extend with zeros."""
+
+    def allocate(self, size: int) -> None:
+        """Have room for `size` bytes."""
+
+    def size(self) -> int:
+        """Bytes."""
+
+    def lock(self) -> None:
+        """Raises BlockingIOError when somebody else has the lock."""
+
+    def close(self) -> None:
+        """The descriptor is gone."""
+
+
+_twins: dict[int, OpenTwin] = {}
+_numbers = count(FIRST_TWIN)
+
+
+def register(twin: OpenTwin) -> int:
+    """A descriptor for an open file of a twin."""
+    fd = FIRST_TWIN + (next(_numbers) - FIRST_TWIN) % FIRST_TWIN
+    _twins[fd] = twin
+    return fd
+
+
+def forget(fd: int) -> None:
+    """The twin closed a descriptor by itself, as a power cut does."""
+    _twins.pop(fd, None)
+
+
+def opened(fd: int) -> OpenTwin | None:
+    """What a twin's descriptor stands for; None when it is closed."""
+    return _twins.get(fd)
+
+
+def _twin(fd: int) -> OpenTwin:
+    try:
+        return _twins[fd]
+    except KeyError:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+
+
+def is_twin(path: Path) -> bool:
+    """Whether a path lives in memory; then nothing about it may need a thread."""
+    return not isinstance(path, Path)
+
+
+def open_file(path: Path, flags: int) -> int:
+    """A descriptor; `flags` is one of the constants above. A directory can be opened READ_ONLY."""
+    if isinstance(path, Path):
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    return int(path.open_descriptor(flags))
+
+
+def close(fd: int) -> None:
+    """Give a descriptor back."""
+    if fd < FIRST_TWIN:
+        os.close(fd)
+    else:
+        _twin(fd).close()
+        forget(fd)
+
+
+def read_at(fd: int, length: int, offset: int) -> bytes:
+    """At most `length` bytes from `offset`; fewer only at the end of the file."""
+    return os.pread(fd, length, offset) if fd < FIRST_TWIN else _twin(fd).read(length, offset)
+
+
+def write_at(fd: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+    """Write once; returns how many bytes were taken."""
+    if fd < FIRST_TWIN:
+        return os.pwrite(fd, data, offset)
+    return _twin(fd).write(bytes(data), offset)
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write until everything is written."""
+    view = memoryview(data)
+    while view:
+        n = write_at(fd, view, offset)
+        if n <= 0:
+            raise OSError(errno.EIO, "nothing was written")
+        offset += n
+        view = view[n:]
+
+
+def sync(fd: int) -> None:
+    """Make a file's content and size durable (`fsync`)."""
+    if fd < FIRST_TWIN:
+        os.fsync(fd)
+    else:
+        _twin(fd).sync()
+
+
+def sync_data(fd: int) -> None:
+    """Make a file's content durable (`fdatasync`)."""
+    if fd < FIRST_TWIN:
+        os.fdatasync(fd)
+    else:
+        _twin(fd).sync()
+
+
+def truncate(fd: int, size: int) -> None:
+    """Cut a file off, or extend it with zeros."""
+    if fd < FIRST_TWIN:
+        os.ftruncate(fd, size)
+    else:
+        _twin(fd).truncate(size)
+
+
+def allocate(fd: int, size: int) -> None:
+    """Take the room for `size` bytes now. Raises OSError (ENOSPC)."""
+    if fd < FIRST_TWIN:
+        os.posix_fallocate(fd, 0, size)
+    else:
+        _twin(fd).allocate(size)
+
+
+def size_of(fd: int) -> int:
+    """Bytes of an open file."""
+    return os.fstat(fd).st_size if fd < FIRST_TWIN else _twin(fd).size()
+
+
+def lock(fd: int) -> None:
+    """Take the lock of a file, for this process. Raises BlockingIOError."""
+    if fd < FIRST_TWIN:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        _twin(fd).lock()
+
+
+def sync_directory(path: Path) -> None:
+    """Make names that were created, renamed or removed in a directory durable."""
+    fd = open_file(path, READ_ONLY)
+    try:
+        sync(fd)
+    finally:
+        close(fd)
+
+
+def cut_file(path: Path, size: int) -> None:
+    """`truncate` by path; not durable."""
+    fd = open_file(path, EXISTING)
+    try:
+        truncate(fd, size)
+    finally:
+        close(fd)
+
+
+def write_file(path: Path, data: bytes | bytearray) -> None:
+    """Make or replace a file and sync its content; its name is not durable yet."""
+    fd = open_file(path, REPLACE)
+    try:
+        write_all(fd, data, 0)
+        sync(fd)
+    finally:
+        close(fd)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file and sync the copy."""
+    write_file(target, source.read_bytes())
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with everything in it."""
+    if isinstance(path, Path):
+        shutil.rmtree(path)
+    else:
+        path.remove_tree()
+
+
+def can_write(path: Path) -> bool:
+    """Whether the process may make files in a directory."""
+    return os.access(path, os.W_OK | os.X_OK) if isinstance(path, Path) else True
+
+
+def free_bytes(path: Path) -> int:
+    """Room that is left on the file system of a path."""
+    if isinstance(path, Path):
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+    return int(path.free_bytes())
+
+
+def allocated_bytes(path: Path) -> int:
+    """What a file really takes on its device, holes not counted and preallocation counted."""
+    if isinstance(path, Path):
+        return path.stat().st_blocks * 512
+    return int(path.allocated_bytes())

@@ -1,0 +1,40 @@
+"""The commit thread's work without the thread, for a log on a disk in memory: the event loop does
+one round whenever something was queued, so that everything happens in one order."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class CommitStepper:
+    """`thread` is a CommitThread that was not started; `done` is called after every round."""
+
+    def __init__(
+        self,
+        thread: Any,
+        loop: asyncio.AbstractEventLoop,
+        interval: float,
+        done: Callable[[], None],
+    ) -> None:
+        self._thread = thread
+        self._loop = loop
+        self._interval = interval
+        self._done = done
+        self._asked = False
+        self.stopped = False
+
+    def ask(self) -> None:
+        """Do a round soon."""
+        if not self._asked:
+            self._asked = True
+            self._loop.call_soon(self.step)
+
+    def step(self) -> None:
+        """One round, and another when the interval is over."""
+        self._asked = False
+        if self.stopped:
+            return
+        self._thread.step(int(self._loop.time() * 1e9))
+        if self._thread.dirty:
+            self._loop.call_later(self._interval, self.step)
+        self._done()
