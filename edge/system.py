@@ -136,6 +136,10 @@ class SystemService:
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
     ) -> None:
         account, name = subject.decode("utf-8", "replace").split(".")[3:5]
+        if name == "CONNS":
+            if reply and account in self._node.accounts:
+                self._tell_count(reply.decode("utf-8", "replace"), account)
+            return
         self._responder.respond(
             self._system,
             reply,
@@ -235,10 +239,13 @@ class SystemService:
             f"$SYS.SERVER.ACCOUNT.{account}.CONNS",
             f"$SYS.ACCOUNT.{account}.SERVER.CONNS",
         ):
-            self._tell(
-                subject,
-                lambda: {**_event("account_connections"), **account_stat(self._node, account)},
-            )
+            self._tell_count(subject, account)
+
+    def _tell_count(self, subject: str, account: str) -> None:
+        self._tell(
+            subject,
+            lambda: {**_event("account_connections"), **account_stat(self._node, account)},
+        )
 
     def _send_statsz(self) -> None:
         subject = f"$SYS.SERVER.{self._node.server_id}.STATSZ"

@@ -232,6 +232,15 @@ async def test_events_tell_of_clients(node: Node, system: Client) -> None:
     assert events["$SYS.ACCOUNT.A.SERVER.CONNS"][0]["acc"] == "A"
 
 
+async def test_connections_are_counted_on_request(node: Node, system: Client) -> None:
+    client = await connect(node, "a")
+    message = await system.request("$SYS.REQ.ACCOUNT.A.CONNS", b"", timeout=2)
+    counted = json.loads(message.data)
+    assert counted["type"] == "io.nats.server.advisory.v1.account_connections"
+    assert (counted["acc"], counted["conns"], counted["server"]["name"]) == ("A", 1, "n1")
+    await client.close()
+
+
 async def _silent(error: Exception) -> None:
     """nats-py logs errors that nobody takes."""
 
