@@ -34,6 +34,7 @@ COMPILED = (
     "edge/storage/retire.py",
     "edge/storage/compact.py",
     "edge/storage/erase_rows.py",
+    "edge/storage/scrub_check.py",
     "spark/wire_reader.py",
     "edge/subjects/transform.py",
     "edge/broker/mappings.py",

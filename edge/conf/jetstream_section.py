@@ -102,7 +102,9 @@ def _tpm_cipher(reader: Reader, key: str, value: Value, target: TpmOptions) -> N
         reader.error(value, f'unknown cipher type "{found}"')
 
 
-def _size_at_least_zero(attribute: str) -> Field:
+def size_at_least_zero(attribute: str) -> Field:
+    """Field of a size that is not negative."""
+
     def field(reader: Reader, key: str, value: Value, target: Any) -> None:
         found = reader.storage_size(key, value)
         if found is not None and found < 0:
@@ -156,7 +158,7 @@ _FIELDS: dict[str, Field] = {
     "request_queue_limit": integer("request_queue_limit"),
     "info_queue_limit": integer("info_queue_limit"),
     "meta_compact": integer("meta_compact", low=0),
-    "meta_compact_size": _size_at_least_zero("meta_compact_size"),
+    "meta_compact_size": size_at_least_zero("meta_compact_size"),
     "meta_compact_sync": boolean("meta_compact_sync"),
     "max_concurrent_io": integer("max_concurrent_io", MIN_CONCURRENT_IO, MAX_CONCURRENT_IO),
 }

@@ -10,7 +10,7 @@ import msgspec
 from headwater.edge.conf.account_section import accounts, global_mappings
 from headwater.edge.conf.auth_section import authorization
 from headwater.edge.conf.grammar import Value, parse_file, parse_text
-from headwater.edge.conf.jetstream_section import jetstream, store_dir
+from headwater.edge.conf.jetstream_section import jetstream, size_at_least_zero, store_dir
 from headwater.edge.conf.link_section import WRITE_POLICIES, cluster, gateway, leafnodes
 from headwater.edge.conf.listener_section import mqtt, websocket
 from headwater.edge.conf.operator_section import (
@@ -37,6 +37,7 @@ from headwater.edge.conf.reader import (
     listen,
     name_without_spaces,
     port,
+    seconds,
     storage_size,
     strings,
     text,
@@ -226,6 +227,13 @@ def _discovery(reader: Reader, key: str, value: Value, target: HeadwaterOptions)
     reader.section(key, value, _DISCOVERY_FIELDS, target)
 
 
+def _scrub(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+    if value.data is False:
+        target.scrub_rate = 0
+    elif value.data is not True:
+        reader.section(key, value, _SCRUB_FIELDS, target)
+
+
 _OCSP_FIELDS: dict[str, Field] = {"mode": _ocsp_mode, "url": ignored, "urls": ignored}
 _OCSP_CACHE_FIELDS: dict[str, Field] = keys(
     "type local_store preserve_revoked save_interval", ignored
@@ -236,11 +244,16 @@ _DISCOVERY_FIELDS: dict[str, Field] = {
     "name": text("discovery_name"),
     "cluster": text("cluster_label"),
 }
+_SCRUB_FIELDS: dict[str, Field] = {
+    "rate": size_at_least_zero("scrub_rate"),
+    "pause": seconds("scrub_pause"),
+}
 _HEADWATER_FIELDS: dict[str, Field] = {
     "durability": choice("durability", "fsync interval memory"),
     "commit_segment_bytes": storage_size("commit_segment_bytes"),
     "commit_max_delay": duration("commit_max_delay"),
     "discovery": _discovery,
+    "scrub": _scrub,
 }
 _FIELDS: dict[str, Field] = {
     "listen": listen(),

@@ -413,6 +413,10 @@ class HeadwaterOptions(msgspec.Struct, kw_only=True):
     """Size of a commit-log segment; 0 means 8 MiB alone and 64 MiB in a cluster."""
     commit_max_delay: float = 0.0
     """Seconds that a batch may wait for company before it is synced; 0 syncs at once."""
+    scrub_rate: int = 4 << 20
+    """Bytes per second that are read to verify what is stored; 0 verifies nothing."""
+    scrub_pause: float = 86400.0
+    """Seconds from the end of one such pass to the begin of the next."""
     discovery: bool = False
     """Announce this node by zeroconf, and look for others."""
     discovery_service: str = "_nats._tcp.local."

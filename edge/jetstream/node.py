@@ -92,6 +92,8 @@ class NodeJetStream:
                 sync_interval=sync_interval(self.options),
                 max_store=self.usage["file"].limit,
                 max_memory=self.usage["memory"].limit,
+                scrub_rate=self.options.headwater.scrub_rate,
+                scrub_pause=self.options.headwater.scrub_pause,
             ),
         )
         self.storage.damage.listeners.append(self._on_damage)

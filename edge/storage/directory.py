@@ -43,6 +43,7 @@ class StoreDirectory:
         self.node_id = b""
         self.problems: list[str] = []
         self._lock_fd = -1
+        self._identity = b""
 
     def open(self) -> None:
         """Make what is missing and take the lock.
@@ -108,7 +109,9 @@ class StoreDirectory:
                 {"format": FORMAT, "node_id": self.node_id.hex(), "created": self.clock.wall_ns()}
             ).encode()
             file.write(content)
+            self._identity = content
             return
+        self._identity = content
         identity = json.loads(content)
         if identity["format"] > FORMAT:
             raise FormatError(
@@ -119,6 +122,14 @@ class StoreDirectory:
         if file.damaged:
             self.problems.append(f"{file.path}: a copy was damaged; it was written again")
             file.write(content)
+
+    def write_identity(self) -> bool:
+        """Write HEADWATER again when a copy of it is damaged or missing. Raises OSError."""
+        file = TwoSlotFile(self.root / "HEADWATER")
+        if file.read() is not None and not file.damaged:
+            return False
+        file.write(self._identity)
+        return True
 
     def take_clean_mark(self) -> dict[str, int] | None:
         """Where the log ended when the node stopped cleanly; the mark is gone afterwards."""

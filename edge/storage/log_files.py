@@ -128,6 +128,10 @@ class LogFiles:
             self.listed = sizes
             self._save()
 
+    def write_list(self) -> None:
+        """Write the list of slots again: its file is damaged. Raises OSError."""
+        self._save()
+
     def _save(self) -> None:
         self._list.write(json.dumps(self.listed).encode())
 

@@ -40,6 +40,7 @@ from headwater.edge.storage.recovery import (
 )
 from headwater.edge.storage.replay import LOST_BEFORE, index_of
 from headwater.edge.storage.retire import Retirer
+from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments, write_index
 from headwater.edge.storage.store import MessageStore, Usage
@@ -69,6 +70,10 @@ class StoreOptions:
     sync_interval: float = 0.0
     max_store: int = 0
     max_memory: int = 0
+    scrub_rate: int = 0
+    """Bytes per second that the scrubber reads; 0: it does not."""
+    scrub_pause: float = 86400.0
+    """Seconds between two passes of the scrubber."""
     numbered_elsewhere: Callable[[bytes], bool] = lambda meta: False
     """Whether the stream with this meta takes its sequences from another one (a mirror): it does
     not leave any out after damage, since it gets the messages again."""
@@ -99,6 +104,7 @@ class NodeStore:
         self._files = OpenFiles()
         self._stores: dict[str, MessageStore] = {}
         self._identities: dict[str, dict[str, object]] = {}
+        self._metas: dict[str, bytes] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._notes: dict[bytes, bytes] = {}
@@ -139,6 +145,7 @@ class NodeStore:
         self.retirer.on_settle = self._note_segments
         self.compactor = Compactor(self.log, self.background)
         self.eraser = Eraser(self.log, self.background, self.retirer)
+        self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_retire = self.retirer.wake
         recovery = LogRecovery(self.log, self.directory)
         recovery.find(clean, not fresh)
@@ -164,6 +171,7 @@ class NodeStore:
         for problem in self.problems:
             log.warning("%s", problem)
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
+        self.scrubber.start()
         return [stream for stream in found if not stream.store.closed]
 
     def _go_on(self, found: list[RecoveredStream], skip: int) -> None:
@@ -234,6 +242,7 @@ class NodeStore:
             self._forget(store)
             raise
         self._identities[store.incarnation] = dict(identity)
+        self._metas[store.incarnation] = own
         self._stores[store.incarnation] = store
         return stream
 
@@ -363,6 +372,7 @@ class NodeStore:
     def _finish(self, clean: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.scrubber.stop()
         self.damage.stop()
         self.eraser.stopped = True
         self.retirer.stopped = True
@@ -436,6 +446,7 @@ class NodeStore:
         store = self._make_file_store(stream_id, incarnation, path)
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
+        self._metas[incarnation] = meta
         if first_seq > 1:
             store.purge(None, first_seq)
         note = SegmentNote(account, name).encode()
@@ -451,6 +462,22 @@ class NodeStore:
             file = TwoSlotFile(store.directory / "meta")
             file.read()
             file.write(encode_meta(self._identities[store.incarnation], meta))
+            self._metas[store.incarnation] = meta
+
+    def rewrite_meta(self, store: FileStore) -> bool:
+        """Write a stream's meta again when a copy of it is damaged or missing. Raises OSError."""
+        if store.closed or store.incarnation not in self._metas:
+            return False
+        file = TwoSlotFile(store.directory / "meta")
+        if file.read() is not None and not file.damaged:
+            return False
+        identity = self._identities[store.incarnation]
+        file.write(encode_meta(identity, self._metas[store.incarnation]))
+        return True
+
+    def stores(self) -> list[MessageStore]:
+        """Every store that is open."""
+        return list(self._stores.values())
 
     def meta_of(self, store: MessageStore) -> bytes | None:
         """The meta stored last; None for memory streams."""
@@ -480,6 +507,7 @@ class NodeStore:
         self.file_usage.bytes -= store.bytes
         self._stores.pop(store.incarnation, None)
         self._identities.pop(store.incarnation, None)
+        self._metas.pop(store.incarnation, None)
 
     def _trash(self, store: FileStore) -> None:
         for segment in store.segments:
@@ -550,7 +578,7 @@ class NodeStore:
         """Messages known to be damaged."""
         return sum(len(store.lost) for store in self._stores.values())
 
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, float]:
         """Counters for monitoring."""
         return {
             **self.log.numbers(),
@@ -560,6 +588,7 @@ class NodeStore:
             "found_damaged": self.damage.found,
             "quarantined": self.quarantined,
             "erased": self.eraser.erased,
+            **self.scrubber.numbers(),
             "problems": len(self.problems),
             "retired_segments": self.retirer.retired,
         }

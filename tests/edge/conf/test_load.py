@@ -169,6 +169,11 @@ def test_headwater_block() -> None:
     assert (found.durability, found.commit_segment_bytes) == ("interval", 8 << 20)
     assert (found.discovery, found.discovery_name, found.cluster_label) == (True, "gw", "fleet")
     assert problems("headwater { durability: never }")
+    found = options('headwater { scrub { rate: "1M", pause: 1h } }').headwater
+    assert (found.scrub_rate, found.scrub_pause) == (1 << 20, 3600.0)
+    assert options("headwater { scrub: false }").headwater.scrub_rate == 0
+    assert options("headwater { scrub: true }").headwater.scrub_rate == 4 << 20
+    assert problems("headwater { scrub { rate: -1 } }")
 
 
 def test_operator_mode(tmp_path: Path) -> None:

@@ -141,6 +141,25 @@ async def test_quarantine_over_the_wire(start: Callable[[], Any], tmp_path: Path
     await nc.close()
 
 
+async def test_cold_damage_is_found_without_a_read(
+    start: Callable[[], Any], tmp_path: Path
+) -> None:
+    config = tmp_path / "node.conf"
+    config.write_text(CONFIG.replace("64KB", "64KB, scrub { rate: 1GB, pause: 100ms }"))
+    server = start()
+    await fill(server)
+    nc = await connect(server, "a")
+    events = await nc.subscribe("$JS.EVENT.ADVISORY.STREAM.MSGS_LOST.S")
+    await nc.flush()
+    flip(tmp_path, 70)
+    event = json.loads((await events.next_msg(timeout=10)).data)
+    assert event["sequences"] == [70]
+    metrics = page(tmp_path, server, "/metrics")
+    found = metrics.partition("headwater_storage_scrub_findings{")[2].split("\n")[0]
+    assert found.endswith(" 1")
+    await nc.close()
+
+
 def traces(tmp_path: Path, text: bytes) -> list[str]:
     """Files of the store in which a text is found."""
     files = (path for path in tmp_path.glob("store/**/*") if path.is_file())
