@@ -4,6 +4,7 @@ A task only reads. What it finds is looked at once more on the loop before anyth
 it, since files change while they are read.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ class Finding(NamedTuple):
     sequence: int
 
 
-class Task:
+class Task(ABC):
     """One file. `step` verifies up to `limit` bytes more and returns how many it read; `done` is
     set at the end, when `findings` tells what is wrong. Raises OSError."""
 
@@ -35,8 +36,9 @@ class Task:
         self.findings: list[Finding] = []
         self.done = False
 
+    @abstractmethod
     def step(self, limit: int) -> int:
-        raise NotImplementedError
+        """Verify the next part."""
 
 
 class TwoSlotTask(Task):
