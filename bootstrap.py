@@ -72,6 +72,24 @@ def install(folder, extras):
     target = ROOT + ("[%s]" % extras if extras else "")
     quiet = dict(os.environ, PYTHONWARNINGS="ignore")
     subprocess.check_call(pip + pinned + ["--no-build-isolation", "-e", target], env=quiet)
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.check_output([python, "-c", where], universal_newlines=True).strip()
+    show_to_spark(folder, site)
+
+
+def show_to_spark(folder, site):
+    """Put `pyspark_headwater` where Spark looks for data sources, by a link and a `.pth` in `site`.
+
+    Spark lists the folders of `sys.path`; what an editable install maps it does not see.
+    """
+    links = os.path.join(folder, "lib", "headwater-autoload")
+    link = os.path.join(links, "pyspark_headwater")
+    os.makedirs(links, exist_ok=True)
+    if os.path.lexists(link):
+        os.unlink(link)
+    os.symlink(os.path.join(ROOT, "spark", "autoload"), link)
+    with open(os.path.join(site, "pyspark_headwater.pth"), "w") as file:
+        file.write(links + "\n")
 
 
 def main():

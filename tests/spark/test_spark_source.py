@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,8 +127,22 @@ def test_secrets_are_not_in_plans(spark: Any, make_server: Callable) -> None:
     )
 
 
-def test_spark_finds_the_format_by_itself() -> None:
-    """Without our session helper: the module has to be importable and to name the source."""
-    code = "import pyspark_headwater as m; print(m.DefaultSource.name())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
+    """Without our session helper: the module is importable, listed, and names the source."""
+    code = f"""if True:
+        import pkgutil, site
+        import bootstrap
+        bootstrap.show_to_spark({str(tmp_path)!r}, {str(tmp_path)!r})
+        site.addsitedir({str(tmp_path)!r})
+        assert "pyspark_headwater" in {{module.name for module in pkgutil.iter_modules()}}
+        import pyspark_headwater
+        print(pyspark_headwater.DefaultSource.name())
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout.strip() == "headwater", done.stderr
