@@ -14,6 +14,7 @@ from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import CallbackSink, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.storage.store import Record
+from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.libc.string import memcmp, memcpy
 
 from headwater.edge.jetstream.times import format_time
@@ -87,7 +88,8 @@ class DomainSink(Sink):
 class LastSink(Sink):
     """Serves `$JS.API.DIRECT.GET.<stream>.<subject>`: the last message of a subject.
 
-    Requests with a body or headers go to `fallback(subject, reply, headers, payload)`.
+    Requests with a body or headers, or for the last message of many subjects, go to
+    `fallback(subject, reply, headers, payload, origin)`.
     """
 
     def __init__(self, stream: Stream, prefix: bytes, fallback: object, queue: bytes):
@@ -100,23 +102,30 @@ class LastSink(Sink):
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
         """Answer a request; 0 when there is nobody to answer."""
-        body: cython.p_char = cython.cast(cython.p_char, m.body)
         if self.closed:
             return 0
         self.delivered += 1
         if not m.reply_len:
             return 1
         if m.size:
-            self.fallback(
-                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
-                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
-                PyBytes_FromStringAndSize(body, m.header_len),
-                PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
-                origin,
-            )
-            return 1
-        self.answer(m, origin)
+            self.hand_on(m, origin)
+        else:
+            self.answer(m, origin)
         return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hand_on(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+        """Let `fallback` answer."""
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        self.fallback(
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
+            PyBytes_FromStringAndSize(body, m.header_len),
+            PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
+            origin,
+        )
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -124,9 +133,9 @@ class LastSink(Sink):
         """Send the last message of the subject that the request names, or 404."""
         record: Record
         out: Msg
-        sequence: cython.ulonglong = self.stream.store.last_for(
-            m.subject + self.prefix_len, m.subject_len - self.prefix_len
-        )
+        subject: cython.p_const_uchar = m.subject + self.prefix_len
+        n: cython.Py_ssize_t = m.subject_len - self.prefix_len
+        sequence: cython.ulonglong = self.stream.store.last_for(subject, n)
         out.subject = m.reply
         out.subject_len = m.reply_len
         out.reply = out.shown = cython.NULL
@@ -134,6 +143,8 @@ class LastSink(Sink):
         if sequence and self.stream.store.load(sequence, cython.address(record)):
             text: bytes = direct_body(self.stream.name_bytes, cython.address(record))
             out.header_len = PyBytes_GET_SIZE(text) - (record.size - record.header_len)
+        elif sequence or not is_literal(subject, n):
+            return self.hand_on(m, origin)
         else:
             text = b"NATS/1.0 404 Message Not Found\r\n\r\n"
             out.header_len = PyBytes_GET_SIZE(text)
