@@ -6,7 +6,7 @@ EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: help install ext demo test lint bench sim sim-bugs clean
+.PHONY: damage help install ext demo test lint bench sim sim-bugs clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a n
 
 sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from SEED=.. on
 	@$(BIN)/python -m tests.sim --bugs --seed $(or $(SEED),1) $(ARGS)
+
+damage: $(STAMP) ext  ## Every crash point and every flipped bit of small stores (minutes)
+	@HEADWATER_DAMAGE=all $(BIN)/python -m pytest -q -s tests/edge/storage/test_crash_enumeration.py $(ARGS)
 
 bench: $(STAMP) ext  ## Side by side with nats-server
 	@$(BIN)/python -m bench $(ARGS)

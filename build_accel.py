@@ -31,6 +31,7 @@ COMPILED = (
     "edge/storage/stream_segment.py",
     "edge/storage/file_store.py",
     "edge/storage/replay.py",
+    "edge/storage/torn_tail.py",
     "edge/storage/retire.py",
     "edge/storage/compact.py",
     "edge/storage/erase_rows.py",

@@ -124,6 +124,7 @@ class CommitLog:
         self.chain = chain
         slot = self.files.take(self.segment_bytes, True)
         self.begin_segment(slot, number, previous, end, chain)
+        self.active.write_header()
         self.durable_segment = previous
         self.durable_end = end
         self.durable_chain = chain
@@ -426,7 +427,7 @@ class CommitLog:
         header.header_len = 0
         header.sequence = self.batch
         header.timestamp = self.kernel.now_ns
-        header.stream = 0
+        header.stream = self.thread.newest_synced()
         memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(begin), FOOTER_BYTES)
         if runs:
             memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs, runs)

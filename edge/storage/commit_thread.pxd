@@ -49,6 +49,7 @@ cdef class CommitThread:
     cdef void loop(self) noexcept nogil
     cdef void perform(self, Job* jobs, int count) noexcept nogil
     cdef long long clock(self) noexcept nogil
+    cdef unsigned long long newest_synced(self) noexcept nogil
     cdef int take(self, Job* jobs) noexcept nogil
     cdef int write_jobs(self, Job* jobs, int count) noexcept nogil
     cdef int sync(self) noexcept nogil

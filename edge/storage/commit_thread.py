@@ -162,6 +162,17 @@ class CommitThread:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def newest_synced(self) -> cython.ulonglong:
+        """Number of the newest batch on the device."""
+        synced: cython.ulonglong
+        pthread_mutex_lock(cython.address(self.mutex))
+        synced = self.synced
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return synced
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def take(self, jobs: cython.pointer(Job)) -> cython.int:
         """Wait for jobs or for the next sync by the clock; -1 when the thread shall end."""
         count: cython.int

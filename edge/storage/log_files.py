@@ -104,8 +104,9 @@ class LogFiles:
         self._list = TwoSlotFile(directory.parent / "slots")
         self._next = 0
 
-    def load_list(self) -> list[str]:
-        """Read which slots there should be; returns what is wrong with the list itself."""
+    def load_list(self, expected: bool) -> list[str]:
+        """Read which slots there should be; returns what is wrong with the list itself.
+        `expected`: a log must have been there. Before there is a slot the list is empty."""
         content = self._list.read()
         found = self.existing()
         for path in self.directory.glob(f"*{UNFINISHED}"):
@@ -119,7 +120,10 @@ class LogFiles:
         self.listed = {path.name: path.stat().st_size for path in found}
         if self._list.damaged:
             return [f"{self._list.path} is damaged in both copies; it was made again"]
-        return [f"{self._list.path} is missing; it was made again"] if found else []
+        if found:
+            return [f"{self._list.path} is missing; it was made again"]
+        self._save()
+        return [f"{self.directory}: the log and its list are missing"] if expected else []
 
     def accept(self) -> None:
         """What recovery found is all there is: list that. Raises OSError."""

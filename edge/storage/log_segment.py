@@ -6,6 +6,7 @@ from there until the segment is retired.
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.storage.record import FILE_HEADER_BYTES
 from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memcpy, memset
 
@@ -38,6 +39,11 @@ class LogSegment:
         if offset < 0 or offset + len(data) > self.capacity:
             raise ValueError("outside of the segment")
         memcpy(self.image + offset, PyBytes_AS_STRING(data), len(data))
+
+    def write_header(self) -> None:
+        """Make the header durable ahead of any record. Raises OSError."""
+        files.write_all(self.fd, self.bytes_at(0, FILE_HEADER_BYTES), 0)
+        files.sync_data(self.fd)
 
     def read_file(self) -> None:
         """Fill the image from the file."""

@@ -108,6 +108,7 @@ class NodeStore:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._notes: dict[bytes, bytes] = {}
+        self._log_is_whole = False
         self._erases_left: list[tuple[int, int, bytes]] = []
 
     # Start and stop.
@@ -150,6 +151,7 @@ class NodeStore:
         recovery = LogRecovery(self.log, self.directory)
         recovery.find(clean, not fresh)
         self._notes = recovery.notes
+        self._log_is_whole = not recovery.problems
         self._erases_left = recovery.erases_left()
         found = self._find_streams()
         recovery.replay()
@@ -235,7 +237,7 @@ class NodeStore:
         self._erase_again(store)
         known = decode_note(note) if note is not None else None
         store.born = known.born if known is not None else 0
-        stream.recovery = StreamRecovery(store, stream.problems, known)
+        stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
         try:
             stream.recovery.run()
         except BaseException:

@@ -44,12 +44,16 @@ from headwater.edge.storage.segment_files import (
 )
 from headwater.edge.storage.segment_jobs import index_path
 from headwater.edge.storage.stream_segment import StreamSegment
+from headwater.edge.storage.torn_tail import torn_at, was_synced, whole_until
 
 log = logging.getLogger("headwater.storage")
 
 META_SEPARATOR = b"\n"
 # The least that a message takes in the log: a header, and a subject of one byte.
 MESSAGE_BYTES_MIN = 72
+# A power cut may leave records of one further segment whose header it lost: the number after the
+# newest one is not used again, or they would verify.
+NUMBER_STEP = 2
 # Segments that the log has at most (see CommitLog), for when nothing of it is left.
 LOG_SEGMENTS_MAX = 12
 
@@ -101,11 +105,17 @@ class StreamRecovery:
     """Reads the segments of one stream into its store."""
 
     def __init__(
-        self, store: FileStore, problems: list[str], note: SegmentNote | None = None
+        self,
+        store: FileStore,
+        problems: list[str],
+        note: SegmentNote | None = None,
+        log_is_whole: bool = False,
     ) -> None:
         self.store = store
         self.problems = problems
         self.note = note or SegmentNote("", "")
+        # Whether what segments hold behind the note is in the log as well.
+        self.note_counts = note is not None and log_is_whole
         self.heads = Heads()
         # Segments of which an index lists more than their file holds, and what there is of it.
         self._short: list[tuple[StreamSegment, int]] = []
@@ -221,7 +231,7 @@ class StreamRecovery:
             header = decode_segment_header(head, seed)
             number = segment_number(path) or 0
             if header is None or header.number != number:
-                torn = is_last and len(head) < SEGMENT_START
+                torn = is_last and (len(head) < SEGMENT_START or self._is_unnoted(number))
                 if not torn and size:
                     self.problems.append(f"{path}: the file's header is damaged")
                 segment = StreamSegment(number, 0, path)
@@ -237,6 +247,8 @@ class StreamRecovery:
             if size > start:
                 file.seek(0)
                 content = file.read()
+                if is_last and not short:
+                    content = self._without_torn_tail(segment, content, start)
                 sound = self._scan(segment, content, start, is_last and not short)
                 if not short and self._is_short(segment, int(segment.end)):
                     short = True
@@ -248,11 +260,28 @@ class StreamRecovery:
         elif is_last and segment.end <= SEGMENT_START:
             self._unfinished(segment, size)
 
+    def _is_unnoted(self, number: int) -> bool:
+        """Whether the log has everything that a segment with this number holds."""
+        return self.note_counts and number > self.note.segment
+
+    def _without_torn_tail(self, segment: StreamSegment, content: bytes, start: int) -> bytes:
+        """What a power cut tore of the newest segment is in the log: leave it out."""
+        if self._is_unnoted(segment.number):
+            known = SEGMENT_START
+        elif self.note_counts and segment.generation == self.note.generation:
+            known = self.note.end
+        else:
+            return content
+        if segment.generation and known == SEGMENT_START:
+            return content
+        at = max(start, known)
+        return content[: whole_until(content, at, self.store.seed, segment.number)]
+
     def _unfinished(self, segment: StreamSegment, size: int) -> None:
         """A newest segment of which nothing counts: a crash came before its first batch was
         written, which the log still has. Its number is used again."""
         segment.sealed = True
-        if size < SEGMENT_START or segment.created:
+        if size < SEGMENT_START or segment.created or self._is_unnoted(segment.number):
             segment.path.unlink()
             self.store.segments.remove(segment)
 
@@ -325,10 +354,10 @@ class LogRecovery:
     def find(self, clean: dict[str, int] | None, expected: bool) -> None:
         """Look at all slots; leaves the position the log goes on from (see `batch`, `chain`,
         `number`, `end`) and notes about streams. `expected`: a log must have been there."""
-        self.problems += self.log.files.load_list()
-        if expected and not self.log.files.listed:
-            self.problems.append(f"{self.log.files.directory}: the log and its list are missing")
+        wrong = self.log.files.load_list(expected)
+        if wrong and not self.log.files.listed:
             self._miss(LOG_SEGMENTS_MAX * self.log.segment_bytes)
+        self.problems += wrong
         self._find_slots()
         path, surveys = self._follow()
         self.batch, self.chain, self.number, self.end, self.next_number = 1, 0, 0, 0, 1
@@ -336,7 +365,7 @@ class LogRecovery:
             self.notes.update(item.notes)
         if path:
             self.batch = max(item.batch for item in surveys) + 1
-            self.next_number = path[-1].number + 1 + self._missing_slots
+            self.next_number = path[-1].number + NUMBER_STEP + self._missing_slots
             if not self.skip:
                 self._cut_part(path, surveys)
         if path:
@@ -409,7 +438,7 @@ class LogRecovery:
         """A slot that was never used, or of which the beginning is gone. A crash during the very
         first write leaves a part of the first copy and nothing behind it."""
         expected = self.log.files.listed.get(slot.path.name, slot.capacity)
-        if slot.capacity >= expected and not any(head[256:]):
+        if slot.capacity >= expected and (not any(head[256:]) or self._is_torn(slot, head)):
             self._unnumbered.append(slot)
             return
         what = (
@@ -423,6 +452,14 @@ class LogRecovery:
         self._missing_slots += 1
         self._miss(max(expected, slot.capacity))
 
+    def _is_torn(self, slot: Slot, head: bytes) -> bool:
+        """Whether a power cut lost the header of a fresh slot and kept some of what is behind."""
+        if any(head[:DATA_START]):
+            return False
+        segment = LogSegment(0, slot)
+        segment.read_file()
+        return not was_synced(segment, self.log.seed)
+
     def _expected(self, header: LogHeader, slot: Slot) -> int:
         """Bytes that a slot was made with."""
         return int(self.log.files.listed.get(slot.path.name, header.capacity))
@@ -434,8 +471,11 @@ class LogRecovery:
         short = max(found, DATA_START) < (limit or expected)
         limit_here = min(limit, segment.capacity)
         item = survey(segment, self.log.seed, limit_here, short and not limit)
+        if not limit and not short:
+            end = torn_at(segment, self.log.seed, item.end) or item.end
+            item = survey(segment, self.log.seed, end)
         if self._erase_again(segment, item):
-            item = survey(segment, self.log.seed, limit_here, short and not limit)
+            item = survey(segment, self.log.seed, limit_here or item.end, short and not limit)
         if found < expected:
             kept = min(item.end, found)
             missing = "messages behind are gone" if short else "nothing of it is missing"

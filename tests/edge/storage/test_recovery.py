@@ -270,9 +270,10 @@ def test_a_turn_that_crosses_segments_counts_as_a_whole(fast: Path) -> None:
     assert len(harness.node.log.live) >= 2
     last = harness.node.log.active.slot.path
     harness.end()
-    (store,) = Harness(fast / "a").open()
+    harness = reopen(fast / "a", fast / "b", last, last.read_bytes())
+    (store,) = harness.open()
     assert store.last_seq == 1000
-    store = None
+    harness.end()
     cut = last.read_bytes()[:600]
     harness = reopen(fast / "a", fast / "b", last, cut)
     for stop in (harness.crash, harness.crash, harness.close):

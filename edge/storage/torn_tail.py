@@ -1,0 +1,270 @@
+"""Tells a batch of the log that a power cut tore from one that was damaged later.
+
+Both have a footer and lack some of what it lists. A batch that a later footer calls durable was
+acknowledged, so it is damaged. The last ones may never have been: they are torn when a part of them
+still shows what the slot held before, nothing (zeros) or records of another segment. Anything else,
+such as a few wrong bytes, is damage, so that no acknowledged message goes without a word.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING
+from cython.cimports.headwater.edge.storage.crc import crc32c, table
+from cython.cimports.headwater.edge.storage.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.record import (
+    FILE_HEADER_BYTES,
+    FLAG_COPY,
+    FLAG_ERASED,
+    HEADER_BYTES,
+    KIND_FOOTER,
+    KIND_HEAD,
+    MAGIC,
+    RecordHeader,
+    body_ok,
+    find_record,
+    header_ok,
+    record_size,
+)
+
+from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
+
+SECTOR_BYTES = cython.declare(cython.Py_ssize_t, 512)
+# So many zeros cannot be the beginning of a record.
+ZEROS_MIN = cython.declare(cython.Py_ssize_t, 16)
+# Of the twelve bytes that are known of a record that begins somewhere.
+OTHER_BYTES_MIN = cython.declare(cython.int, 6)
+# A part of a sector with fewer zeros than this may be a message's own.
+ZERO_PART_MIN = cython.declare(cython.Py_ssize_t, 64)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def all_zero(data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    i: cython.Py_ssize_t = 0
+    while i < n and data[i] == 0:
+        i += 1
+    return i == n
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def zero_sector(
+    image: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether what lies between holds a sector, or a good part of one, of zeros."""
+    stop: cython.Py_ssize_t
+    while start < end:
+        stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        if stop - start >= ZERO_PART_MIN and all_zero(image + start, stop - start):
+            return True
+        start = stop
+    return False
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def old_record(
+    image: cython.p_const_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    seed: cython.uint,
+    segment: cython.uint,
+) -> cython.bint:
+    """Whether a record of another segment lies there, from an earlier life of the slot."""
+    header: cython.pointer(RecordHeader)
+    at: cython.Py_ssize_t = (start + 7) & ~7
+    while at + HEADER_BYTES <= end:
+        header = cython.cast(cython.pointer(RecordHeader), image + at)
+        if header.segment != segment and header_ok(
+            image + at, 1 << 40, seed, header.segment, cython.cast(cython.uint, at)
+        ):
+            return True
+        at += 8
+    return False
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def one_byte_wrong(record: cython.p_const_uchar) -> cython.bint:
+    """Whether the body's checksum would be right with one other byte in it: a checksum is linear,
+    so what is wrong with it tells the place and the value of a single wrong byte."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    wrong: cython.uint = crc32c(0, record + HEADER_BYTES, header.length) ^ header.body_crc
+    left: cython.Py_ssize_t = header.length
+    number: cython.uint
+    of_top: cython.uchar[256]
+    for number in range(256):
+        of_top[table[0][number] >> 24] = cython.cast(cython.uchar, number)
+    while left and wrong:
+        number = of_top[wrong >> 24]
+        if table[0][number] == wrong:
+            return True
+        wrong = ((wrong ^ table[0][number]) << 8) | number
+        left -= 1
+    return wrong == 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def other_bytes(a: cython.uint, b: cython.uint) -> cython.int:
+    """How many of four bytes differ."""
+    differing: cython.uint = a ^ b
+    count: cython.int = 0
+    while differing:
+        count += (differing & 255) != 0
+        differing >>= 8
+    return count
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def other_content(
+    segment: LogSegment, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether most of what is known of the record that begins at `start` is different."""
+    found: cython.pointer(RecordHeader)
+    if end - start < HEADER_BYTES:
+        return False
+    found = cython.cast(cython.pointer(RecordHeader), segment.image + start)
+    differing: cython.int = (
+        other_bytes(MAGIC, found.magic)
+        + other_bytes(segment.number, found.segment)
+        + other_bytes(cython.cast(cython.uint, start), found.offset)
+    )
+    return differing >= OTHER_BYTES_MIN
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def is_old(
+    segment: LogSegment, seed: cython.uint, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether bytes where records should begin are what the slot held before."""
+    return (
+        (end - start >= ZEROS_MIN and all_zero(segment.image + start, ZEROS_MIN))
+        or zero_sector(segment.image, start, end)
+        or old_record(segment.image, start, end, seed, segment.number)
+        or other_content(segment, start, end)
+    )
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def is_old_body(
+    segment: LogSegment, seed: cython.uint, at: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether a part of a record's body, which does not verify, is what the slot held before."""
+    header: cython.pointer(RecordHeader) = cython.cast(
+        cython.pointer(RecordHeader), segment.image + at
+    )
+    start: cython.Py_ssize_t = at + HEADER_BYTES
+    end: cython.Py_ssize_t = at + record_size(header.length)
+    return (
+        zero_sector(segment.image, start, end)
+        or old_record(segment.image, start, end, seed, segment.number)
+    ) and not one_byte_wrong(segment.image + at)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def newest_durable(
+    segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t
+) -> cython.ulonglong:
+    """The newest batch that a footer calls durable."""
+    at: cython.Py_ssize_t = find_record(
+        segment.image, FILE_HEADER_BYTES, end, seed, segment.number
+    )
+    header: cython.pointer(RecordHeader)
+    newest: cython.ulonglong = 0
+    while at < end:
+        header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+        if header.kind == KIND_FOOTER and header.stream > newest:
+            newest = header.stream
+        at = find_record(
+            segment.image, at + record_size(header.length), end, seed, segment.number
+        )
+    return newest
+
+
+def torn_at(segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t) -> int:
+    """Where the first torn batch of the newest log segment begins; 0 when none is. `end`: of the
+    last footer that verifies."""
+    durable: cython.ulonglong = newest_durable(segment, seed, end)
+    at: cython.Py_ssize_t = FILE_HEADER_BYTES
+    begin: cython.Py_ssize_t = at
+    following: cython.Py_ssize_t
+    header: cython.pointer(RecordHeader)
+    old: cython.bint = False
+    while at < end:
+        following = find_record(segment.image, at, end, seed, segment.number)
+        if following > at:
+            old = old or is_old(segment, seed, at, following)
+            at = following
+            continue
+        header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+        if not body_ok(segment.image + at):
+            old = old or is_old_body(segment, seed, at)
+        elif header.kind == KIND_FOOTER:
+            if old and header.sequence > durable:
+                return begin
+            old = False
+            begin = at + record_size(header.length)
+        at += record_size(header.length)
+    return 0
+
+
+def was_synced(segment: LogSegment, seed: cython.uint) -> bool:
+    """Whether records of a slot without a header tell that a batch of it was durable. Otherwise a
+    power cut lost the header with the rest of the very first batches."""
+    header: cython.pointer(RecordHeader)
+    at: cython.Py_ssize_t = FILE_HEADER_BYTES
+    first: cython.ulonglong = 0
+    durable: cython.ulonglong = 0
+    number: cython.uint = 0
+    while at + HEADER_BYTES <= segment.capacity:
+        header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+        if header_ok(
+            segment.image + at,
+            segment.capacity - at,
+            seed,
+            header.segment,
+            cython.cast(cython.uint, at),
+        ):
+            if header.segment > number:
+                number = header.segment
+                first = durable = 0
+            if header.segment == number and header.kind == KIND_FOOTER:
+                first = first or header.sequence
+                durable = max(durable, header.stream)
+        at += 8
+    return first != 0 and durable >= first
+
+
+def whole_until(
+    content: bytes, start: cython.Py_ssize_t, seed: cython.uint, number: cython.uint
+) -> int:
+    """Up to where the batches of a stream's segment are whole, from `start` on."""
+    data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(content))
+    size: cython.Py_ssize_t = len(content)
+    at: cython.Py_ssize_t = start
+    end: cython.Py_ssize_t = start
+    header: cython.pointer(RecordHeader)
+    records: cython.uint = 0
+    chain: cython.uint = 0
+    while at < size:
+        if not header_ok(data + at, size - at, seed, number, cython.cast(cython.uint, at)):
+            break
+        header = cython.cast(cython.pointer(RecordHeader), data + at)
+        if not body_ok(data + at) or (chain and header.chain != chain):
+            break
+        chain = 0 if header.flags & FLAG_ERASED else header.header_crc
+        at += record_size(header.length)
+        if header.kind != KIND_HEAD:
+            records += 1
+            continue
+        if not header.flags & FLAG_COPY:
+            body = content[at - record_size(header.length) + HEADER_BYTES : at]
+            if SEGMENT_FOOTER.unpack_from(body)[4] != records:
+                break
+            records = 0
+        end = at
+    return end

@@ -1,0 +1,100 @@
+"""A node's store on a disk in memory, in one thread, on a clock that is let go on."""
+
+from headwater.edge.broker.core import Kernel
+from headwater.edge.storage import node_store
+from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.edge.twins.chance import SeededRandom
+from headwater.edge.twins.files import TwinFiles
+from headwater.edge.twins.loop import TwinLoop
+
+# A few dozen messages fill a segment; nobody wants that but these tests.
+node_store.SEGMENT_BYTES_MIN = 4096
+SMALL = 8192
+
+Row = tuple[bytes, bytes, bytes]
+
+
+class TwinHarness:
+    """One disk, and at most one open store on it."""
+
+    def __init__(
+        self, disk: TwinFiles | None = None, segment_bytes: int = SMALL, seed: object = 1
+    ) -> None:
+        self.disk = disk or TwinFiles()
+        self.loop = TwinLoop()
+        self.chance = SeededRandom(seed)
+        self.options = StoreOptions(
+            self.disk.root / "data",
+            segment_bytes,
+            clock=self.loop.clock,
+            chance=self.chance,
+        )
+        self.loop.set_exception_handler(self.caught)
+        self.errors: list[object] = []
+        self.node: NodeStore | None = None
+        self.streams: dict[str, FileStore] = {}
+
+    def caught(self, loop: object, context: dict[str, object]) -> None:
+        """Nothing that the loop calls may raise."""
+        self.errors.append(context.get("exception") or context["message"])
+
+    def open(self) -> dict[str, FileStore]:
+        """Streams by incarnation."""
+        self.kernel = Kernel(self.loop, self.loop.clock)
+        self.node = NodeStore(self.kernel, self.options)
+        self.streams = {found.incarnation: found.store for found in self.node.open()}
+        return self.streams
+
+    def create(self, name: str = "S") -> FileStore:
+        assert self.node is not None
+        store = self.node.create_stream("A", name, b'{"name":"S"}')
+        self.streams[store.incarnation] = store
+        return store
+
+    def commit(self) -> None:
+        """Have everything that was written durable."""
+        assert self.node is not None
+        log = self.node.log
+        lsn = log.hand_over()
+        self.loop.run_until(lambda: log.durable_lsn >= lsn)
+        assert self.errors == [], self.errors
+
+    def resting(self) -> bool:
+        node = self.node
+        return (
+            node.retirer.step == "idle"
+            and node.compactor.idle
+            and len(node.log.live) <= node.log.keep + 1
+            and not node.background._pool._queue
+        )
+
+    def settle(self) -> None:
+        """Let retirement and compaction come to rest."""
+        self.commit()
+        self.loop.run_until(self.resting)
+        self.commit()
+
+    def close(self) -> None:
+        """A clean stop."""
+        assert self.node is not None
+        self.loop.run_until_complete(self.node.close())
+        self.node = None
+
+    def power_cut(self, seed: object = 0, lose: str = "some") -> None:
+        """The machine is off; whatever ran is forgotten."""
+        self.disk.power_cut(SeededRandom(seed), lose)
+        self.loop.drop()
+        self.node = None
+        self.streams = {}
+
+
+def contents(store: FileStore) -> dict[int, Row]:
+    """Every message that can be read."""
+    found = {}
+    for sequence in range(store.first_seq, store.last_seq + 1):
+        if sequence not in store.lost:
+            message = store.get(sequence)
+            if message is not None:
+                found[sequence] = (message.subject, message.headers, message.payload)
+    return found
