@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from headwater.edge.files import is_twin
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.compact import live_records
 from headwater.edge.storage.erase_jobs import overwrite
@@ -59,7 +60,7 @@ class Scrubber:
         self._loop = storage.kernel.loop
         self._rate = rate
         self._pause = pause
-        self._background = Background(self._loop)
+        self._background = Background(self._loop, not is_twin(storage.directory.root))
         self._tasks: Iterator[Task] = iter(())
         self._task: Task | None = None
         self._timer: Any = None
