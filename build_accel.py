@@ -33,6 +33,7 @@ COMPILED = (
     "edge/storage/replay.py",
     "edge/storage/torn_tail.py",
     "edge/storage/retire.py",
+    "edge/storage/dead_runs.py",
     "edge/storage/compact.py",
     "edge/storage/erase_rows.py",
     "edge/storage/scrub_check.py",

@@ -33,10 +33,19 @@ from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.files import sync_directory, write_file
 from headwater.edge.storage.background import Background
+from headwater.edge.storage.dead_runs import needed_runs
+from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_files import FOOTER, RUN, SegmentHeader
+from headwater.edge.storage.segment_jobs import remove_segments, write_index
 
 # A segment that could not be rewritten is left alone for this long, in seconds.
 RETRY = 30.0
+# One record of removals, at most; and removals that a segment tells of before that is looked into.
+DELETE_BYTES = 1 << 20
+REVIEW_BYTES = 1024
+# What a rewritten segment has besides messages and removals, about: its headers and footers.
+FRAME_BYTES = 1024
 
 log = logging.getLogger("headwater.storage")
 
@@ -76,8 +85,8 @@ class Rewrite:
         self.moved = []
         self.bad = []
 
-    def copy(self, content: bytes, rows: list) -> None:
-        """Copy the records of `rows`, (sequence, offset), from the old file's content."""
+    def copy(self, content: bytes, number: cython.uint, rows: list) -> None:
+        """Copy the records of `rows`, (sequence, offset), from the content of segment `number`."""
         source: cython.p_const_uchar = cython.cast(
             cython.p_const_uchar, PyBytes_AS_STRING(content)
         )
@@ -89,7 +98,7 @@ class Rewrite:
             if (
                 at >= size
                 or not header_ok(
-                    source + at, size - at, self.seed, self.number, cython.cast(cython.uint, at)
+                    source + at, size - at, self.seed, number, cython.cast(cython.uint, at)
                 )
                 or not body_ok(source + at)
             ):
@@ -99,7 +108,8 @@ class Rewrite:
             place = len(self.data)
             self.data += content[at : at + record_size(header.length)]
             self.seal(place)
-            self.moved.append((sequence, offset, place))
+            old: cython.ulonglong = (cython.cast(cython.ulonglong, number) << 32) | at
+            self.moved.append((sequence, old, place))
             self.copied += len(self.data) - place
 
     def add(self, kind: cython.int, flags: cython.int, sequence: int, body: bytes) -> None:
@@ -151,9 +161,11 @@ def temporary(path: Path) -> Path:
 def rewrite(job: object, header: bytes, seed: int, stream: int) -> Rewrite:
     """Build and write the new file beside the old one (in the background)."""
     built = Rewrite(seed, job.number, stream, header)
-    built.copy(job.path.read_bytes(), job.rows)
-    if job.deletes:
-        built.add(KIND_DELETE, 0, 0, job.deletes)
+    for path, number, rows in job.sources:
+        built.copy(path.read_bytes(), number, rows)
+    job.deletes = needed_runs(job.deletes, job.dirty)
+    for at in range(0, len(job.deletes), DELETE_BYTES):
+        built.add(KIND_DELETE, 0, 0, job.deletes[at : at + DELETE_BYTES])
     lost = job.lost + [(sequence, sequence) for sequence in built.results()[1]]
     if lost:
         built.add(KIND_LOST, 0, 0, b"".join([RUN.pack(*run) for run in lost]))
@@ -173,19 +185,62 @@ def rewrite(job: object, header: bytes, seed: int, stream: int) -> Rewrite:
 
 
 class Job:
-    """What the background needs to know of a segment."""
+    """What the background needs to know to rewrite a segment, and with it (`before`) an older one
+    whose messages it takes over."""
 
-    def __init__(self, store: FileStore, segment: StreamSegment) -> None:
+    def __init__(
+        self, store: FileStore, segment: StreamSegment, before: StreamSegment | None = None
+    ) -> None:
         first: cython.ulonglong = store.first_seq
+        parts = [segment] if before is None else [before, segment]
         self.number = segment.number
         self.path = segment.path
-        self.rows = live_records(store, segment)
-        self.deletes = b"".join(
-            [RUN.pack(*run) for run in RUN.iter_unpack(segment.deletes) if run[1] >= first]
-        )
-        self.lost = [run for run in segment.lost if run[1] >= first]
+        self.sources = [(part.path, part.number, live_records(store, part)) for part in parts]
+        self.deletes = b"".join([bytes(part.deletes) for part in parts])
+        self.dirty = dirty_spans(store, parts)
+        self.lost = [run for part in parts for run in part.lost if run[1] >= first]
         self.first_seq = first
         self.footer = (store.settled_last, store.settled_ts, 0)
+
+
+def release(segment: StreamSegment, before: StreamSegment | None) -> None:
+    """They are not being rewritten any more."""
+    segment.busy = False
+    if before is not None:
+        before.busy = False
+
+
+def small(segment: StreamSegment) -> int:
+    """Bytes that a segment would have if it were rewritten, at most."""
+    return int(segment.live_bytes) + len(segment.deletes) + 48 * int(segment.live) + FRAME_BYTES
+
+
+def take_over(store: FileStore, segment: StreamSegment, before: StreamSegment) -> None:
+    """The messages of `before` are served from `segment` now."""
+    segment.live += before.live
+    segment.live_bytes += before.live_bytes
+    segment.first = before.first or segment.first
+    segment.last = max(segment.last, before.last)
+    segment.lost = before.lost + segment.lost
+    store.segments.remove(before)
+    del store.by_number[before.number]
+    store.recent = None
+    store.window_segment = 0
+    store.open_files.forget(before.path)
+    store.leaving.append(before)
+
+
+def dirty_spans(store: FileStore, but: list) -> bytes:
+    """Packed runs of sequences of which some file, `but` for these segments, may hold records of
+    messages that are gone."""
+    first: cython.ulonglong = store.first_seq
+    return b"".join(
+        [
+            RUN.pack(max(segment.first, first), segment.last)
+            for segment in [*store.leaving, *store.segments]
+            if segment.dirty and segment.first and segment.last >= first and segment not in but
+        ]
+    )
 
 
 @cython.cclass
@@ -197,9 +252,11 @@ class Compactor:
         self.background = background
         self.queue = []
 
-    def add(self, store: FileStore, segment: StreamSegment) -> None:
-        """Rewrite a segment soon; it is marked busy already."""
-        self.queue.append((store, segment))
+    def add(
+        self, store: FileStore, segment: StreamSegment, before: StreamSegment | None = None
+    ) -> None:
+        """Rewrite a segment soon, with what `before` holds; they are marked busy already."""
+        self.queue.append((store, segment, before))
         if not self.working:
             self.working = True
             self.log.kernel.loop.call_soon(self.begin)
@@ -213,64 +270,160 @@ class Compactor:
         """Take the next segment whose store still wants it."""
         store: FileStore
         segment: StreamSegment
+        before: StreamSegment
         while self.queue and not self.stopped:
-            store, segment = self.queue.pop(0)
+            store, segment, before = self.queue.pop(0)
             if store.closed or segment.number not in store.by_number:
                 continue
-            if segment.last < store.first_seq:
-                segment.busy = False
+            if segment.last < store.first_seq or (
+                before is not None and before.last < store.first_seq
+            ):
+                release(segment, before)
                 store.trim()
                 continue
-            self.submit(store, segment)
+            self.submit(store, segment, before)
             return
         self.working = False
 
-    def submit(self, store: FileStore, segment: StreamSegment) -> None:
+    def submit(
+        self, store: FileStore, segment: StreamSegment, before: StreamSegment | None
+    ) -> None:
         """Have the background build the new file."""
         header = SegmentHeader(
             segment.number, segment.generation + 1, store.stream_id, segment.created
         ).encode(self.log.seed, self.log.node_id)
-        job = Job(store, segment)
-        segment.erased = False
+        job = Job(store, segment, before)
+        segment.erased = segment.dirty = False
+        if before is not None:
+            before.erased = False
         seed = self.log.seed
         stream = store.stream_id
         self.background.submit(
             lambda: rewrite(job, header, seed, stream),
-            lambda built, error: self.finish(store, segment, built, error),
+            lambda built, error: self.finish(store, segment, before, job, built, error),
         )
 
     def finish(
         self,
         store: FileStore,
         segment: StreamSegment,
+        before: StreamSegment | None,
+        job: object,
         built: object,
         error: BaseException | None,
     ) -> None:
         """Swap the files, or leave everything as it was."""
         new = temporary(segment.path)
-        segment.busy = False
+        release(segment, before)
         if error is not None:
             log.error("segment %s cannot be rewritten: %s", segment.path, error)
             new.unlink(missing_ok=True)
-            segment.avoided = True
+            segment.dirty = segment.avoided = True
             store.trim()
             self.log.kernel.loop.call_later(RETRY, segment.release)
-        elif segment.erased and not store.closed and not self.stopped:
+        elif store.closed or self.stopped:
+            segment.dirty = True
+        elif segment.erased or (before is not None and before.erased):
             new.unlink(missing_ok=True)
-            segment.busy = True
-            self.queue.insert(0, (store, segment))
-        elif not store.closed and not self.stopped:
+            segment.dirty = segment.busy = True
+            if before is not None:
+                before.busy = True
+            self.queue.insert(0, (store, segment, before))
+        else:
             new.rename(segment.path)
             self.swap(store, segment, *built.results())
-            store.trim()
-            self.rewritten += 1
-            if segment.number in store.by_number and segment.live and segment.mostly_dead():
-                segment.busy = True
-                self.queue.append((store, segment))
-            directory = segment.path.parent
-            self.background.submit(lambda: sync_directory(directory))
+            segment.deletes = bytearray(job.deletes)
+            self.settle(store, segment, before)
         if not self.stopped:
             self.begin()
+
+    def settle(
+        self, store: FileStore, segment: StreamSegment, before: StreamSegment | None
+    ) -> None:
+        """A segment was rewritten: make that durable, and see what follows from it."""
+        directory = segment.path.parent
+        self.rewritten += 1
+        if before is None:
+            self.background.submit(lambda: sync_directory(directory))
+        else:
+            take_over(store, segment, before)
+            self.background.submit(
+                lambda: sync_directory(directory),
+                lambda _, error: self.leave(store, before, error),
+            )
+        if not store.staging:
+            index = index_of(store, segment, self.log.active.number)
+            data = index.encode(self.log.seed)
+            segment.indexed = True
+            self.background.submit(lambda: write_index(segment.path, data))
+        store.trim()
+        self.review(store)
+        if segment.number in store.by_number:
+            self.join(store, segment)
+
+    def leave(self, store: FileStore, before: StreamSegment, error: BaseException | None) -> None:
+        """The messages of `before` are durable elsewhere: note that, then remove its files."""
+        if store.closed or self.stopped:
+            return
+        if error is None:
+            store.gone_numbers.add(before.number)
+            try:
+                lsn = self.on_gone(store)
+            except StoreError as failure:
+                error = failure
+        if error is not None:
+            log.warning("%s cannot be removed yet: %s", before.path, error)
+            self.log.kernel.loop.call_later(
+                RETRY, lambda: self.leave(store, before, None)
+            )
+            return
+        self.log.when_durable(lsn, lambda: self.remove(store, before))
+
+    def remove(self, store: FileStore, before: StreamSegment) -> None:
+        """Remove the files of a segment that is known to be gone; tried again until it works."""
+        path = before.path
+
+        def removed(result: object, error: BaseException | None) -> None:
+            if error is None:
+                store.leaving.remove(before)
+            elif not store.closed and not self.stopped:
+                log.warning("%s cannot be removed yet: %s", path, error)
+                self.log.kernel.loop.call_later(RETRY, lambda: self.remove(store, before))
+
+        self.background.submit(lambda: remove_segments([path]), removed)
+
+    def review(self, store: FileStore) -> None:
+        """Other files hold fewer dead records now: segments that had to tell of them may give
+        room back."""
+        segment: StreamSegment
+        for item in list(store.segments):
+            segment = item
+            if not segment.sealed or not segment.written_rest or segment.busy:
+                continue
+            if len(segment.deletes) >= REVIEW_BYTES:
+                runs = needed_runs(bytes(segment.deletes), dirty_spans(store, [segment]))
+                segment.rest = segment.written_rest - (len(segment.deletes) - len(runs))
+            if segment.mostly_dead():
+                store.ask_compact(segment)
+
+    def join(self, store: FileStore, segment: StreamSegment) -> None:
+        """Put small neighbours together, so that there never are many small files. The first
+        segment goes away as a whole, so it is left alone."""
+        rows: list = store.segments
+        at: cython.Py_ssize_t = rows.index(segment)
+        for i in (at, at + 1):
+            if 2 <= i < len(rows) and self.fit(store, rows[i - 1], rows[i]):
+                rows[i - 1].busy = rows[i].busy = True
+                self.add(store, rows[i], rows[i - 1])
+                return
+
+    def fit(self, store: FileStore, before: StreamSegment, segment: StreamSegment) -> bool:
+        """Whether two segments are small enough to be one."""
+        if store.staging or not (before.sealed and segment.sealed):
+            return False
+        if before.busy or segment.busy or before.avoided or segment.avoided:
+            return False
+        return bool((small(before) + small(segment)) * 2 <= store.segment_limit)
 
     def swap(
         self,
@@ -292,7 +445,7 @@ class Compactor:
         store.window_segment = 0
         segment.generation += 1
         segment.end = end
-        segment.rest = end - size
+        segment.rest = segment.written_rest = end - size
         segment.chain = chain
         segment.indexed = False
         for at, before, after in moved:
@@ -300,8 +453,10 @@ class Compactor:
             old = before
             new = after
             entry = store.at(sequence)
-            if entry != cython.NULL and not entry.flags & IN_LOG and entry.place == base | old:
+            if entry != cython.NULL and not entry.flags & IN_LOG and entry.place == old:
                 entry.place = base | new
+            else:
+                segment.dirty = True
         for at in bad:
             sequence = at
             if store.at(sequence) != cython.NULL:

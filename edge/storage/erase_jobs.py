@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.edge import files
-from headwater.edge import files
 from headwater.edge.storage.erase_rows import IN_LOG_FILE, IN_SEGMENT
 from headwater.edge.storage.log_segment import LogSegment
 from headwater.edge.storage.record_layout import (

@@ -151,7 +151,10 @@ class Eraser:
         ready: list[Intent] = []
         segments = set()
         for intent in self._pending.values():
-            staged = len(intent.places) > 1 and intent.store is not None and intent.store.staging
+            store = intent.store
+            staged = store is not None and (
+                bool(store.leaving) or (len(intent.places) > 1 and store.staging)
+            )
             if intent.lsn > self.log.durable_lsn or staged or len(ready) >= ROUND_MAX:
                 break
             segments |= {

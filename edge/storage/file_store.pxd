@@ -24,6 +24,8 @@ cdef class FileStore(LoggedStore):
     cdef public Py_ssize_t segment_limit
     cdef public unsigned int born       # log segment in which it came back from quarantine, or 0
     cdef public list segments           # StreamSegments, ascending
+    cdef public list leaving            # segments whose files go away: others took their messages
+    cdef public set gone_numbers              # numbers of such segments between those that are there
     cdef dict by_number
     cdef StreamSegment recent           # the last one that was looked up
     cdef public unsigned long long retired_last     # last_seq and last_ts as far as was staged

@@ -5,7 +5,6 @@ its record is copied to the stream's newest segment. Every read from a segment v
 body; a record that does not verify is taken out, named in `lost`, and reported.
 """
 
-import os
 import struct
 
 import cython
@@ -33,7 +32,7 @@ from cython.cimports.headwater.edge.storage.record import (
 from cython.cimports.headwater.edge.storage.store import Record
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 from cython.cimports.headwater.edge.storage.subject_table import Subject
-from cython.cimports.libc.stdlib import free, malloc, realloc
+from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcmp, memcpy, memset
 
 from headwater.edge.storage.errors import Damaged
@@ -78,6 +77,8 @@ class FileStore(LoggedStore):
         self.open_files = open_files
         self.segment_limit = segment_limit
         self.segments = []
+        self.leaving = []
+        self.gone_numbers = set()
         self.by_number = {}
         self.lost_now = []
         self.stage_runs = []
@@ -130,6 +131,7 @@ class FileStore(LoggedStore):
         if segment is None:
             return 0
         segment.live -= 1
+        segment.dirty = True
         segment.live_bytes -= record_size(
             entry.size + self.names.items[entry.subject].size
         )
@@ -142,7 +144,7 @@ class FileStore(LoggedStore):
         not the one at the head, which goes away as a whole."""
         if (
             segment.sealed
-            and segment.first > self.first_seq
+            and segment is not self.segments[0]
             and not segment.busy
             and not segment.avoided
             and not self.staging
@@ -658,7 +660,7 @@ class FileStore(LoggedStore):
             self.settle_position()
             for item in self.segments:
                 segment = item
-                if segment.live and segment.mostly_dead():
+                if segment.mostly_dead():
                     self.ask_compact(segment)
             if self.segments and self.segments[0].last < self.first_seq:
                 self.trim()

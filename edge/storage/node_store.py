@@ -25,7 +25,13 @@ from headwater.edge.storage.errors import StoreClosed, StoreError
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.log_files import LogFiles
 from headwater.edge.storage.memory import MemoryStore
-from headwater.edge.storage.notes import NOTES_OWNER, SegmentNote, decode_note, runs_text
+from headwater.edge.storage.notes import (
+    NOTES_OWNER,
+    SegmentNote,
+    decode_note,
+    number_runs,
+    runs_text,
+)
 from headwater.edge.storage.put_back import put_back_tail
 from headwater.edge.storage.quarantine import Quarantine
 from headwater.edge.storage.record import STREAM_DELETE
@@ -36,6 +42,7 @@ from headwater.edge.storage.recovery import (
     decode_meta,
     encode_meta,
     read_meta,
+    remove_gone,
     seed_of,
 )
 from headwater.edge.storage.replay import LOST_BEFORE, index_of
@@ -145,6 +152,7 @@ class NodeStore:
         self.retirer = Retirer(self.log, self.background)
         self.retirer.on_settle = self._note_segments
         self.compactor = Compactor(self.log, self.background)
+        self.compactor.on_gone = self._note_gone
         self.eraser = Eraser(self.log, self.background, self.retirer)
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_retire = self.retirer.wake
@@ -236,7 +244,9 @@ class NodeStore:
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
         self._erase_again(store)
         known = decode_note(note) if note is not None else None
-        store.born = known.born if known is not None else 0
+        if known is not None:
+            store.born = known.born
+            remove_gone(store, known)
         stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
         try:
             stream.recovery.run()
@@ -280,13 +290,22 @@ class NodeStore:
                 )
 
     def _note_segments(self, stores: list[FileStore]) -> None:
-        """Segments of these streams were written: note in the log how far they are."""
+        """A log segment was retired: note in the log how far the segments of these streams are."""
         self.eraser.put_again()
+        self._put_notes(stores)
+
+    def _note_gone(self, store: FileStore) -> int:
+        """A segment's messages were taken over by another: note it; returns the lsn."""
+        self._put_notes([store])
+        return int(self.log.hand_over())
+
+    def _put_notes(self, stores: list[FileStore]) -> None:
         for store in stores:
             identity = self._identities.get(store.incarnation)
             if store.closed or identity is None or not store.segments:
                 continue
             oldest, newest = store.segments[0], store.segments[-1]
+            store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
             note = SegmentNote(
                 str(identity["account"]),
                 str(identity["name"]),
@@ -297,6 +316,7 @@ class NodeStore:
                 oldest.number,
                 oldest.last,
                 store.born,
+                number_runs(store.gone_numbers),
             )
             self.log.put_state(NOTES_OWNER, store.incarnation.encode(), note.encode())
 

@@ -6,7 +6,8 @@ and files that are behind their note were damaged from outside.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 
 # Owner of the states; their keys are incarnations.
 NOTES_OWNER = b"\0segments"
@@ -32,6 +33,13 @@ class SegmentNote:
     born: int = 0
     """Log segment in which it came back from quarantine: older ones have nothing to say of it."""
 
+    gone: list[list[int]] = field(default_factory=list)
+    """Runs of numbers between `oldest` and `segment` whose messages other segments took over."""
+
+    def is_gone(self, number: int) -> bool:
+        """Whether a segment is not expected to be there."""
+        return any(first <= number <= last for first, last in self.gone)
+
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
@@ -40,13 +48,19 @@ def decode_note(value: bytes) -> SegmentNote:
     return SegmentNote(**json.loads(value))
 
 
+def number_runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Numbers as runs [first, last]."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return runs
+
+
 def runs_text(sequences: list[int], limit: int = 8) -> str:
     """Sequences for people, as runs: "1-5, 9"; those after `limit` runs as dots."""
-    runs: list[list[int]] = []
-    for sequence in sorted(sequences):
-        if runs and runs[-1][1] + 1 == sequence:
-            runs[-1][1] = sequence
-        else:
-            runs.append([sequence, sequence])
+    runs = number_runs(sequences)
     texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:limit]]
     return ", ".join(texts + (["..."] if len(runs) > limit else []))

@@ -42,7 +42,7 @@ from headwater.edge.storage.segment_files import (
     segment_number,
     segment_path,
 )
-from headwater.edge.storage.segment_jobs import index_path
+from headwater.edge.storage.segment_jobs import index_path, remove_segments
 from headwater.edge.storage.stream_segment import StreamSegment
 from headwater.edge.storage.torn_tail import torn_at, was_synced, whole_until
 
@@ -139,7 +139,7 @@ class StreamRecovery:
             open_gaps = [gap for gap in self._gaps if not gap[1]]
             if number in there:
                 self._load(path, number == newest)
-            else:
+            elif not self.note.is_gone(number):
                 self._load_missing(path)
             for gap in open_gaps:
                 gap[1] = first_alive(self.store, before + 1)
@@ -568,6 +568,15 @@ class LogRecovery:
         reason = f"log segment {segment.number} holds records of unknown streams: {names}"
         self.problems.append(reason)
         self.directory.keep_copy(segment.slot.path, f"log-{segment.number}.log", reason)
+
+
+def remove_gone(store: FileStore, note: SegmentNote) -> None:
+    """Remove segments of which others have the messages: a crash came before that was done."""
+    store.gone_numbers = {n for first, last in note.gone for n in range(first, last + 1)}
+    files = [*store.directory.glob("*.seg"), *store.directory.glob("*.idx")]
+    numbers = {int(path.stem) for path in files if path.stem.isdigit()} & store.gone_numbers
+    if numbers:
+        remove_segments([segment_path(store.directory, number) for number in sorted(numbers)])
 
 
 def read_meta(path: Path, problems: list[str]) -> tuple[dict[str, str], bytes] | None:

@@ -14,6 +14,8 @@ cdef class StreamSegment:
     cdef public bint indexed            # its index file is written
     cdef public bint busy               # being rewritten
     cdef public bint avoided            # rewriting failed lately
+    cdef public Py_ssize_t written_rest # `rest` as it was when it was rewritten
+    cdef public bint dirty              # its file may hold records of messages that are gone
     cdef public bint erased             # messages were erased while it was being rewritten
     cdef public object before           # what `abandon_stage` goes back to
     cdef public bytearray deletes       # packed runs, as in DELETE records

@@ -17,6 +17,7 @@ class StreamSegment:
         self.generation = generation
         self.path = path
         self.end = 0
+        self.dirty = True
         self.deletes = bytearray()
         self.lost = []
 

@@ -108,6 +108,8 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
     watched(retire, "write_index")
     watched(node_store, "remove_segments")
     watched(compact, "write_file")
+    watched(compact, "remove_segments")
+    watched(compact, "sync_directory")
     yield made
     made.harness.end()
     shutil.rmtree(path)
