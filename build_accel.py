@@ -16,6 +16,8 @@ COMPILED = (
     "edge/broker/account.py",
     "edge/broker/conn.py",
     "edge/broker/client.py",
+    "edge/broker/interest_counts.py",
+    "edge/broker/link.py",
     "edge/storage/subject_table.py",
     "edge/storage/index.py",
     "edge/storage/filter.py",

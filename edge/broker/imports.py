@@ -28,7 +28,6 @@ from cython.cimports.headwater.edge.broker.core import (
     Sink,
 )
 from cython.cimports.headwater.edge.subjects.transform import Transform
-from cython.cimports.headwater.edge.subjects.trie import Node
 from cython.cimports.libc.string import memcmp, memcpy
 
 # Answers that one account waits for; beyond this the oldest request gets none.
@@ -522,21 +521,6 @@ def intersection(first: bytes, second: bytes) -> bytes | None:
     return b".".join(tokens) if len(left) == len(right) else None
 
 
-@cython.cfunc
-def walk(node: Node, found: list):
-    """Collect every sink at and below `node`."""
-    found.extend(node.plain)
-    if node.queues:
-        for members in node.queues.values():
-            found.extend(members)
-    if node.star is not None:
-        walk(node.star, found)
-    if node.tail is not None:
-        walk(node.tail, found)
-    for child in node.children.values():
-        walk(cython.cast(Node, child), found)
-
-
 @cython.cclass
 class StreamImports:
     """All stream imports of one account: keeps the shadows of its subscriptions. A watcher."""
@@ -551,9 +535,7 @@ class StreamImports:
         self.account = account
         self.entries = entries
         self.shadows = {}
-        sinks: list = []
-        walk(account.trie.root, sinks)
-        for sink in sinks:
+        for sink in account.trie.everything():
             self.interest_added(sink)
         account.add_watcher(self)
 

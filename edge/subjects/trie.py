@@ -147,6 +147,21 @@ class Walk:
         return Match(tuple(self.plain), tuple([tuple(group) for group in self.queues.values()]))
 
 
+@cython.cfunc
+def gather(node: Node, found: list):
+    """Collect every sink at and below `node`."""
+    found.extend(node.plain)
+    if node.queues:
+        for members in node.queues.values():
+            found.extend(members)
+    if node.star is not None:
+        gather(node.star, found)
+    if node.tail is not None:
+        gather(node.tail, found)
+    for child in node.children.values():
+        gather(cython.cast(Node, child), found)
+
+
 @cython.cclass
 class Trie:
     """All interest of one account."""
@@ -154,6 +169,12 @@ class Trie:
     def __init__(self):
         self.root = Node()
         self.size = 0
+
+    def everything(self) -> list:
+        """Every sink there is."""
+        found: list = []
+        gather(self.root, found)
+        return found
 
     @cython.cfunc
     def match(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:

@@ -1,0 +1,32 @@
+# A link to another server. See link.py.
+from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.conn cimport Conn
+from headwater.edge.broker.core cimport Kernel, Msg, Sink
+from headwater.edge.subjects.trie cimport Match
+
+cdef class RemoteSub(Sink):
+    cdef public bytes account           # name of its account, for links that serve several; or None
+
+cdef class Link(Conn):
+    cdef public object session          # handshake and life of this link
+    cdef public bint ready              # admitted: interest and messages may flow
+    cdef public bint headers
+    cdef public dict subs               # what the peer wants: key of the kind of link -> RemoteSub
+    cdef public Py_ssize_t max_payload
+    cdef public Py_ssize_t max_control_line
+    cdef public int pings_out
+    cdef public long long pinged_ns     # when the outstanding PING was queued
+    cdef public long long rtt_ns        # of the last PING; 0 before the first
+    cdef unsigned char letter           # the first one of its message and interest verbs
+    cdef bint named                     # whether frames name an account before the subject
+    cdef bint collected                 # whether the message being routed goes to the peer
+    cdef bytes name                     # account that it goes out for, when `named`
+    cdef list queues                    # the queue groups of the peer that were chosen for it
+    cdef Py_ssize_t boundary            # a frame of `out` begins here, at or before `out_start`
+    cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room, bint with_headers) except? -2
+    cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
+    cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
+    cdef bint may_leave(self, Msg* m) except -1
+    cdef int write(self, Msg* m) except -1
+    cdef int verb(self, bytes line) except -1
+    cpdef fail(self, str error, str reason)

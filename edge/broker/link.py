@@ -1,0 +1,508 @@
+"""A link to another server: what the leaf and the route protocol of NATS have in common.
+
+`Link.parse` walks a chunk: messages (`LMSG` or `RMSG`, and `HMSG`) are routed without making Python
+objects for the payload, every other verb is a line for `verb`. What the peer wants stands in
+accounts as remote sinks of this connection; whatever they match goes out as one frame per message,
+with the names of the queue groups that were chosen.
+
+A kind of link says what becomes of a message (`inbound`), which ones may leave (`may_leave`), and
+what the peer wants (`interest_added`, `interest_removed`).
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.conn import Conn
+from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Sink
+from cython.cimports.headwater.edge.subjects.tokens import is_valid
+from cython.cimports.headwater.edge.subjects.trie import Match
+from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
+from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+
+# NATS gives links sixteen times the control line of a client, and at least this.
+CONTROL_LINE_MAX = 64 << 10
+# Arguments of one message line: a queue group each, beyond account, subject and sizes.
+ARGS_MAX = cython.declare(cython.int, 512)
+FRAME_OVERHEAD = cython.declare(cython.Py_ssize_t, 80)
+NEED_MORE = cython.declare(cython.Py_ssize_t, -1)
+# A `$JS.ACK` reply has at least nine tokens; the delivery subject may follow only after them.
+ACK_DOTS = cython.declare(cython.int, 8)
+ACK_PREFIX = cython.declare(cython.p_const_char, b"$JS.ACK.")
+MSG_TAIL = cython.declare(cython.p_const_char, b"MSG ")
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def shown_at(reply: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the `@` of a delivery subject stands in a reply; -1 without."""
+    dots: cython.int = 0
+    i: cython.Py_ssize_t
+    if n < 10 or memcmp(reply, ACK_PREFIX, 8) != 0:
+        return -1
+    for i in range(n):
+        if reply[i] == 46:
+            dots += 1
+        elif reply[i] == 64 and dots >= ACK_DOTS:
+            return i
+    return -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def arguments(
+    line: cython.p_const_uchar,
+    n: cython.Py_ssize_t,
+    starts: cython.pointer(cython.Py_ssize_t),
+    ends: cython.pointer(cython.Py_ssize_t),
+) -> cython.int:
+    """Where the arguments of a message line begin and end; returns how many, -1 for too many."""
+    count: cython.int = 0
+    i: cython.Py_ssize_t = 5
+    while i < n:
+        while i < n and (line[i] == 32 or line[i] == 9):
+            i += 1
+        if i == n:
+            break
+        if count == ARGS_MAX:
+            return -1
+        starts[count] = i
+        while i < n and line[i] != 32 and line[i] != 9:
+            i += 1
+        ends[count] = i
+        count += 1
+    return count
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def count_in(link: Link, m: cython.pointer(Msg)) -> cython.void:
+    """Count a message, and find the subject that its receivers are to see."""
+    at: cython.Py_ssize_t = shown_at(m.reply, m.reply_len)
+    if at > 0:
+        m.shown = m.reply + at + 1
+        m.shown_len = m.reply_len - at - 1
+        m.reply_len = at
+    link.in_msgs += 1
+    link.in_bytes += m.size
+    link.kernel.in_msgs += 1
+    link.kernel.in_bytes += m.size
+
+
+@cython.cfunc
+def text_of(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> bytes:
+    return PyBytes_FromStringAndSize(cython.cast(cython.p_char, text), n)
+
+
+@cython.cclass
+class RemoteSub(Sink):
+    """The peer's interest in one subject, for one queue group or for nobody in particular."""
+
+    def __init__(
+        self,
+        owner: object,
+        subject: bytes,
+        queue: bytes | None,
+        weight: int,
+        account: bytes | None = None,
+    ):
+        Sink.__init__(self, subject, queue)
+        self.owner = owner
+        self.remote = True
+        self.weight = weight
+        self.account = account
+
+
+@cython.cclass
+class Link(Conn):
+    """One link, on either end. `letter` begins its verbs, `named` says that accounts are named."""
+
+    def __init__(
+        self,
+        session: object,
+        kernel: Kernel,
+        cid: int,
+        max_pending: int,
+        letter: bytes,
+        named: bool,
+    ):
+        Conn.__init__(self, kernel, cid, max_pending)
+        self.session = session
+        self.letter = letter[0]
+        self.named = named
+        self.subs = {}
+        self.queues = []
+        self.headers = True
+        self.max_control_line = CONTROL_LINE_MAX
+
+    # --- in ----------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def parse(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Act on every complete frame; returns the bytes used."""
+        pos: cython.Py_ssize_t = 0
+        line: cython.Py_ssize_t
+        used: cython.Py_ssize_t
+        at: cython.p_const_uchar
+        while pos < n and not self.closed:
+            at = cython.cast(cython.p_const_uchar, memchr(data + pos, 10, n - pos))
+            line = n - pos if at == cython.NULL else at - (data + pos)
+            if line > self.max_control_line:
+                self.fail("maximum control line exceeded", "Maximum Control Line Exceeded")
+                break
+            if at == cython.NULL:
+                break
+            if line > 5 and self.ready and memcmp(data + pos + 1, MSG_TAIL, 4) == 0 and (
+                data[pos] == self.letter or data[pos] == 72
+            ):
+                used = self.message(
+                    data + pos, line, at + 1, n - pos - line - 1, data[pos] == 72
+                )
+            else:
+                if line > 0 and data[pos + line - 1] == 13:
+                    line -= 1
+                used = 0
+                self.verb(text_of(data + pos, line))
+            if used == NEED_MORE:
+                break
+            pos = at + 1 - data + used
+        return pos
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def message(
+        self,
+        line: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        body: cython.p_const_uchar,
+        room: cython.Py_ssize_t,
+        with_headers: cython.bint,
+    ) -> cython.Py_ssize_t:
+        """Take one message in; returns the body's bytes used, or -1 when it is not complete."""
+        starts: cython.Py_ssize_t[512]
+        ends: cython.Py_ssize_t[512]
+        count: cython.int
+        numbers: cython.int = 2 if with_headers else 1
+        first: cython.int = 1 if self.named else 0
+        i: cython.Py_ssize_t
+        k: cython.Py_ssize_t
+        m: Msg
+        only: tuple = ()
+        if line[n - 1] == 13:
+            n -= 1
+        count = arguments(line, n, cython.address(starts[0]), cython.address(ends[0]))
+        if count < first + 1 + numbers:
+            return self.broken("Parse Error")
+        m.size = take_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
+        m.header_len = 0
+        if with_headers:
+            m.header_len = take_size(line + starts[count - 2], ends[count - 2] - starts[count - 2])
+        if m.size < 0 or m.header_len < 0 or m.header_len > m.size:
+            return self.broken("Parse Error")
+        if m.size > self.max_payload:
+            self.fail("Maximum Payload Violation", "Maximum Message Payload Exceeded")
+            return NEED_MORE
+        if room < m.size + 2:
+            return NEED_MORE
+        if body[m.size] != 13 or body[m.size + 1] != 10:
+            return self.broken("Parse Error")
+        if with_headers and m.header_len < 12:
+            return self.broken("Message Header Violation")
+        m.subject = m.reply = m.shown = line + starts[first]
+        m.subject_len = ends[first] - starts[first]
+        m.reply_len = m.shown_len = 0
+        m.body = body
+        count -= numbers
+        # What follows the subject: nothing, a reply, or `+ reply` or `|` and queue groups.
+        k = first + 1
+        if count == k + 1:
+            m.reply = line + starts[k]
+            m.reply_len = ends[k] - starts[k]
+        elif count > k + 1:
+            if ends[k] - starts[k] != 1 or (line[starts[k]] != 43 and line[starts[k]] != 124):
+                return self.broken("Parse Error")
+            i = k + 1
+            if line[starts[k]] == 43:
+                m.reply = line + starts[i]
+                m.reply_len = ends[i] - starts[i]
+                i += 1
+            if i == count:
+                return self.broken("Parse Error")
+            only = tuple([text_of(line + starts[k], ends[k] - starts[k]) for k in range(i, count)])
+        count_in(self, cython.address(m))
+        self.inbound(line + starts[0], ends[0] - starts[0], cython.address(m), only)
+        return m.size + 2
+
+    def broken(self, reason: str) -> int:
+        """End a link whose peer does not speak the protocol."""
+        self.fail("Unknown Protocol Operation", reason)
+        return -1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def inbound(
+        self,
+        name: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        m: cython.pointer(Msg),
+        only: tuple,
+    ) -> cython.int:
+        """Route a message of the peer; the kind of link says where. `name` is the account's."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def route(
+        self, account: Account, m: cython.pointer(Msg), match: Match, only: tuple
+    ) -> cython.int:
+        """Route a message, and read no more for now when it met a slow receiver."""
+        self.kernel.congested = None
+        account.route(m, self, match, only)
+        if self.kernel.congested is not None:
+            self.pause()
+        return 0
+
+    # --- out ----------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def collect(self, sink: Sink) -> cython.int:
+        """Note that the message being routed goes to the peer."""
+        if sink.queue is not None:
+            self.queues.append(sink.queue)
+        if self.collected:
+            return 0
+        self.collected = True
+        if self.named:
+            self.name = cython.cast(RemoteSub, sink).account
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
+        """Whether a message may go to the peer."""
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def emit(self, m: cython.pointer(Msg)) -> cython.int:
+        """Queue one frame for all that was collected; 0 when it may not leave."""
+        self.collected = False
+        try:
+            if self.closed or not self.may_leave(m):
+                return 0
+            return self.write(m)
+        finally:
+            if self.queues:
+                self.queues = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write(self, m: cython.pointer(Msg)) -> cython.int:
+        """Append the frame of a message to the output."""
+        o: cython.p_uchar
+        begin: cython.p_uchar
+        body: cython.p_const_uchar = m.body
+        size: cython.Py_ssize_t = m.size
+        header_len: cython.Py_ssize_t = m.header_len
+        names: cython.Py_ssize_t = PyBytes_GET_SIZE(self.name) if self.named else 0
+        groups: bytes = b""
+        if header_len and not self.headers:
+            body += header_len
+            size -= header_len
+            header_len = 0
+        if self.queues:
+            groups = b" ".join(self.queues) + b" "
+        self.room(
+            FRAME_OVERHEAD
+            + names
+            + m.subject_len
+            + m.reply_len
+            + m.shown_len
+            + PyBytes_GET_SIZE(groups)
+            + size
+        )
+        begin = o = self.out + self.out_end
+        o[0] = 72 if header_len else self.letter
+        memcpy(o + 1, MSG_TAIL, 4)
+        o += 5
+        if self.named:
+            memcpy(o, PyBytes_AS_STRING(self.name), names)
+            o[names] = 32
+            o += names + 1
+        memcpy(o, m.subject, m.subject_len)
+        o += m.subject_len
+        o[0] = 32
+        o += 1
+        if groups:
+            o[0] = 43 if m.reply_len else 124
+            o[1] = 32
+            o += 2
+        if m.reply_len:
+            memcpy(o, m.reply, m.reply_len)
+            o += m.reply_len
+            if m.shown_len and m.reply_len > 8 and memcmp(m.reply, ACK_PREFIX, 8) == 0:
+                o[0] = 64
+                memcpy(o + 1, m.shown, m.shown_len)
+                o += 1 + m.shown_len
+            o[0] = 32
+            o += 1
+        if groups:
+            memcpy(o, PyBytes_AS_STRING(groups), PyBytes_GET_SIZE(groups))
+            o += PyBytes_GET_SIZE(groups)
+        if header_len:
+            o += put_number(o, header_len)
+            o[0] = 32
+            o += 1
+        o += put_number(o, size)
+        o[0] = 13
+        o[1] = 10
+        memcpy(o + 2, body, size)
+        o += 2 + size
+        o[0] = 13
+        o[1] = 10
+        o += 2
+        self.commit(o - begin)
+        self.out_msgs += 1
+        self.out_bytes += size
+        self.kernel.out_msgs += 1
+        self.kernel.out_bytes += size
+        return 1
+
+    # --- control frames go ahead of bulk data ----------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def room(self, need: cython.Py_ssize_t) -> cython.int:
+        """As of Conn; keeps `boundary` true when the buffer moves."""
+        start: cython.Py_ssize_t = self.out_start
+        if self.boundary < start and self.out_end + need > self.out_capacity:
+            self.find_boundary()
+        Conn.room(self, need)
+        if self.out_start != start:
+            self.boundary -= start
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def settle(self) -> cython.int:
+        """As of Conn; an empty buffer begins anew."""
+        Conn.settle(self)
+        if self.out_start == self.out_end:
+            self.boundary = 0
+        return 0
+
+    def find_boundary(self) -> None:
+        """Advance `boundary` to the first frame of which nothing has been sent."""
+        line: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        at: cython.p_const_uchar
+        frame: cython.p_const_uchar
+        while self.boundary < self.out_start:
+            frame = self.out + self.boundary
+            at = cython.cast(cython.p_const_uchar, memchr(frame, 10, self.out_end - self.boundary))
+            if at == cython.NULL:
+                self.boundary = self.out_end
+                return
+            line = at - frame
+            self.boundary += line + 1
+            if line > 5 and memcmp(frame + 1, MSG_TAIL, 4) == 0:
+                i = line - 1
+                while i > 5 and frame[i - 1] != 32:
+                    i -= 1
+                self.boundary += take_size(frame + i, line - 1 - i) + 2
+
+    def urge(self, data: bytes) -> None:
+        """Queue a control line ahead of the messages that wait; bytes already sent stay whole."""
+        n: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
+        if self.closed:
+            return
+        if self.filter is not None or self.out_start == self.out_end:
+            self.queue(data)
+            return
+        self.find_boundary()
+        self.room(n)
+        memmove(
+            self.out + self.boundary + n, self.out + self.boundary, self.out_end - self.boundary
+        )
+        memcpy(self.out + self.boundary, PyBytes_AS_STRING(data), n)
+        self.commit(n)
+        if not self.kernel.turning:
+            self.kernel.kick()
+
+    # --- verbs ----------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def verb(self, line: bytes) -> cython.int:
+        """Act on one control line that is not a message."""
+        head: bytes = line[:8].upper()
+        if head == b"PING":
+            self.urge(b"PONG\r\n")
+        elif head == b"PONG":
+            self.pings_out = 0
+            if self.pinged_ns:
+                self.rtt_ns = self.kernel.clock() - self.pinged_ns
+                self.pinged_ns = 0
+        elif head.startswith(b"INFO "):
+            self.session.got_info(self, line[5:])
+        elif head == b"CONNECT ":
+            self.session.got_connect(self, line[8:])
+        elif head.startswith(b"-ERR"):
+            self.session.got_error(self, line[4:].strip().strip(b"'"))
+        elif head[:1] == bytes((self.letter,)) and head[1:4] == b"S+ " and self.admitted():
+            self.interest_added(line[4:].split())
+        elif head[:1] == bytes((self.letter,)) and head[1:4] == b"S- " and self.admitted():
+            self.interest_removed(line[4:].split())
+        elif line and head != b"+OK" and not self.closed:
+            self.broken("Parse Error")
+        return 0
+
+    def admitted(self) -> bool:
+        """Whether the peer may speak of interest; ends the link when it may not yet."""
+        if not self.ready and not self.closed:
+            self.fail("Authorization Violation", "Protocol Violation")
+        return self.ready
+
+    def wanted(self, args: list) -> tuple | None:
+        """`<subject> [<queue> <weight>]` as (subject, queue, weight).
+
+        None, and the end of the link, when it is nothing of the kind.
+        """
+        if len(args) not in (1, 3) or not is_valid(args[0], len(args[0])):
+            self.broken("Parse Error")
+            return None
+        if len(args) == 1:
+            return args[0], None, 1
+        if not args[2].isdigit() or len(args[2]) > 9:
+            self.broken("Parse Error")
+            return None
+        return args[0], args[1], max(1, int(args[2]))
+
+    def keep_interest(self, key: tuple, account: Account, sub: RemoteSub) -> None:
+        """Put what the peer wants into an account, in the place of what it wanted by that key."""
+        old: RemoteSub = self.subs.get(key)
+        if old is not None:
+            if old.weight == sub.weight:
+                return
+            account.remove(old)
+        self.subs[key] = sub
+        account.insert(sub)
+
+    @cython.ccall
+    def fail(self, error: str, reason: str):
+        """Tell the peer what is wrong, and end the link."""
+        self.queue(b"-ERR '" + error.encode("utf-8", "replace") + b"'\r\n")
+        self.close(reason)
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self.pings_out += 1
+        self.pinged_ns = self.kernel.clock()
+        self.urge(b"PING\r\n")
