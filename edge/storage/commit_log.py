@@ -55,6 +55,8 @@ LIVE_LIMIT = cython.declare(cython.Py_ssize_t, 12)
 LIVE_SLOW = cython.declare(cython.Py_ssize_t, 5)
 # Unsynced bytes at which producers are paused; a segment or this, whichever is less.
 UNSYNCED_MAX = 32 << 20
+# Values of states up to this size are written twice: what is damaged is one copy.
+TWICE_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
 # Begin of a footer's body: batch number, offset of the batch's first record, records.
 FOOTER = struct.Struct("<QII")
 FOOTER_BYTES = cython.declare(cython.Py_ssize_t, 16)
@@ -579,8 +581,10 @@ class CommitLog:
     @cython.ccall
     @cython.exceptval(0, check=False)
     def put_state(self, owner: bytes, key: bytes, value: bytes) -> cython.ulonglong:
-        """Store the whole value of a state; returns its lsn."""
+        """Store the whole value of a state, twice when it is small; returns its lsn."""
         lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value)
+        if len(value) <= TWICE_MAX:
+            lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value)
         self.table.put(owner, key, value, self.active.number)
         return lsn
 
@@ -607,20 +611,6 @@ class CommitLog:
         are not kept in memory any more. The answer may include additions that are still to be
         logged, so deltas must bear being applied twice. None: keep them again."""
         self.table.snapshotter(owner, key, snapshot)
-
-    def put_again(self, segment: int) -> None:
-        """Write states that live in `segment` or before at the tail, so that it can be retired."""
-        for state in self.table.due(segment):
-            if state.snapshot is not None:
-                self.put_state(state.owner, state.key, state.snapshot())
-                continue
-            value, deltas = state.value, state.deltas
-            if value is not None:
-                self.put_state(state.owner, state.key, value)
-            else:
-                self.delete_state(state.owner, state.key)
-            for delta in deltas:
-                self.add_delta(state.owner, state.key, delta)
 
     def drop_oldest(self) -> LogSegment:
         """Take the oldest segment out: nothing needs it any more. The caller recycles its file."""

@@ -519,7 +519,8 @@ class NodeStore:
         for key in self.log.table.keys(owner):
             self.log.delete_state(owner, key)
         self.log.delete_state(NOTES_OWNER, owner)
-        lsn = self.log.write_record(STREAM_DELETE, store.stream_id, 0, owner, b"", b"")
+        for _ in range(2):
+            lsn = self.log.write_record(STREAM_DELETE, store.stream_id, 0, owner, b"", b"")
         self._forget(store)
         self.log.when_durable(lsn, lambda: self._trash(store))
 

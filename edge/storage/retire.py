@@ -33,6 +33,7 @@ from headwater.edge.storage.background import Background
 from headwater.edge.storage.file_store import HEAD
 from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_jobs import cut_segments, write_index, write_segment
+from headwater.edge.storage.states import put_again
 
 # Bytes of log looked at, and messages pointed elsewhere, in one turn: about a millisecond.
 COPY_SLICE = cython.declare(cython.Py_ssize_t, 256 << 10)
@@ -213,7 +214,7 @@ class Retirer(Task):
         try:
             if self.on_settle is not None:
                 self.on_settle(self.stores)
-            self.log.put_again(self.segment.number)
+            put_again(self.log, self.segment.number)
             lsn = self.log.write_record(KIND_RETIRED, 0, following.number, b"", b"", b"")
         except Exception as error:
             log.error("a log segment cannot be retired yet: %s", error)

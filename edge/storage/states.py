@@ -6,6 +6,7 @@ disk; the log tells it in which segment something landed.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 Snapshot = Callable[[], bytes]
 
@@ -109,3 +110,18 @@ class StateTable:
             if number <= segment
             for state in self._by_segment[number]
         ]
+
+
+def put_again(log: Any, segment: int) -> None:
+    """Write states that live in `segment` or before at the log's tail: it can be retired then."""
+    for state in log.table.due(segment):
+        if state.snapshot is not None:
+            log.put_state(state.owner, state.key, state.snapshot())
+            continue
+        value, deltas = state.value, state.deltas
+        if value is not None:
+            log.put_state(state.owner, state.key, value)
+        else:
+            log.delete_state(state.owner, state.key)
+        for delta in deltas:
+            log.add_delta(state.owner, state.key, delta)

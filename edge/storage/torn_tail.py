@@ -18,6 +18,7 @@ from cython.cimports.headwater.edge.storage.record import (
     KIND_FOOTER,
     KIND_HEAD,
     MAGIC,
+    VERSION,
     RecordHeader,
     body_ok,
     find_record,
@@ -30,8 +31,8 @@ from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
 SECTOR_BYTES = cython.declare(cython.Py_ssize_t, 512)
 # So many zeros cannot be the beginning of a record.
 ZEROS_MIN = cython.declare(cython.Py_ssize_t, 16)
-# Of the twelve bytes that are known of a record that begins somewhere.
-OTHER_BYTES_MIN = cython.declare(cython.int, 6)
+# Wrong bytes, of those that are known of a header, that are no accident.
+OTHER_BYTES_MIN = cython.declare(cython.int, 3)
 # A part of a sector with fewer zeros than this may be a message's own.
 ZERO_PART_MIN = cython.declare(cython.Py_ssize_t, 64)
 
@@ -105,32 +106,28 @@ def one_byte_wrong(record: cython.p_const_uchar) -> cython.bint:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def other_bytes(a: cython.uint, b: cython.uint) -> cython.int:
-    """How many of four bytes differ."""
-    differing: cython.uint = a ^ b
-    count: cython.int = 0
-    while differing:
-        count += (differing & 255) != 0
-        differing >>= 8
-    return count
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
 def other_content(
     segment: LogSegment, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether most of what is known of the record that begins at `start` is different."""
-    found: cython.pointer(RecordHeader)
+    """Whether much of what is known of the header that should begin at `start` is different, as far
+    as the sector goes."""
+    want: RecordHeader
+    wanted: cython.p_const_uchar = cython.cast(cython.p_const_uchar, cython.address(want))
+    room: cython.Py_ssize_t = min(HEADER_BYTES, SECTOR_BYTES - start % SECTOR_BYTES)
+    known: cython.int = 0
+    differing: cython.int = 0
+    i: cython.Py_ssize_t
     if end - start < HEADER_BYTES:
         return False
-    found = cython.cast(cython.pointer(RecordHeader), segment.image + start)
-    differing: cython.int = (
-        other_bytes(MAGIC, found.magic)
-        + other_bytes(segment.number, found.segment)
-        + other_bytes(cython.cast(cython.uint, start), found.offset)
-    )
-    return differing >= OTHER_BYTES_MIN
+    want.magic = MAGIC
+    want.version = VERSION
+    want.segment = segment.number
+    want.offset = cython.cast(cython.uint, start)
+    for i in range(room):
+        if i < 5 or 48 <= i < 56:
+            known += 1
+            differing += wanted[i] != segment.image[start + i]
+    return differing >= OTHER_BYTES_MIN and differing * 5 >= known * 2
 
 
 @cython.cfunc

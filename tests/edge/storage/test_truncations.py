@@ -1,0 +1,66 @@
+"""Every file of small stores, cut off at every byte: told, and no sequence given out twice.
+
+The suite takes a share; `make damage` takes every length.
+"""
+
+import logging
+import os
+
+import pytest
+from small_stores import SEGMENT, Truth, go_on, readable, stopped
+from twin_harness import TwinHarness
+
+from headwater.edge.storage.errors import FormatError
+from headwater.edge.twins.files import TwinFiles
+from headwater.edge.twins.inode import resize
+
+STRIDE = 1 if os.environ.get("HEADWATER_DAMAGE") == "all" else 211
+
+
+def cut(truth: Truth, parts: tuple[str, ...], size: int) -> TwinFiles:
+    disk = truth.disk.copy()
+    file = disk.file(parts)
+    resize(file.content, size)
+    resize(file.durable, size)
+    return disk
+
+
+def check(truth: Truth, parts: tuple[str, ...], size: int) -> bool:
+    """Open a store of which a file was cut off; whether that was told."""
+    where = ("/".join(parts), size)
+    harness = TwinHarness(cut(truth, parts, size), SEGMENT, "after")
+    try:
+        found = harness.open()
+    except FormatError as error:
+        assert parts[-1] == "HEADWATER", where
+        assert "restore it from a backup" in str(error)
+        return True
+    got = {incarnation: readable(store) for incarnation, store in found.items()}
+    problems = harness.node.problems
+    for incarnation, want in truth.rows.items():
+        if incarnation not in found:
+            assert parts[-1] == "meta" and parts[-2] == incarnation, where
+            assert any("is not served" in text for text in problems), where
+            continue
+        assert found[incarnation].last_seq >= truth.last[incarnation], where
+        for sequence in want.keys() & got[incarnation].keys():
+            assert got[incarnation][sequence] == want[sequence], where
+        if want.keys() - got[incarnation].keys():
+            assert problems, where
+    if truth.states != {key: harness.node.log.states(b"o").get(key) for key in truth.states}:
+        assert problems, where
+    go_on(harness, got, where)
+    return bool(problems)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("clean", [False, True])
+def test_every_length(clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    truth = stopped(clean)
+    checked = told = 0
+    for parts, file in truth.disk.walk():
+        for size in range(0, len(file.content), STRIDE):
+            checked += 1
+            told += check(truth, parts, size)
+    print(f"{checked} lengths, {told} told")
