@@ -29,6 +29,7 @@ def tick(r: "Raft") -> None:
         reset_timeout(r)
         r.assembly = None
         r.leader = 0
+        recovery.leaderless(r)
         if eligible(r):
             pre_campaign(r)
 

@@ -30,7 +30,11 @@ from headwater.hub.raft.snapshot import Assembly, Snapshot
 
 TERM_JUMP_MAX = 1 << 40
 """A greater step of the term in one message is damage, not an election."""
-AFTER_SYNC = frozenset((Kind.VOTE, Kind.VOTE_REPLY, Kind.APPEND_REPLY, Kind.SNAPSHOT_REPLY))
+AFTER_SYNC = frozenset(
+    (Kind.VOTE, Kind.VOTE_REPLY, Kind.APPEND_REPLY, Kind.SNAPSHOT_REPLY, Kind.HELLO_REPLY)
+)
+"""These promise something. A HELLO_REPLY tells where the log ends: others refuse logs that end
+before that, so it must not be lost."""
 
 
 class Raft:
@@ -134,7 +138,7 @@ class Raft:
         reads.clock(self, now_ns)
         if self.removed or self.sleep.asleep:
             return
-        if self.recovering:
+        if recovery.asking(self):
             recovery.tick(self)
         if self.is_leader:
             replication.tick(self)
@@ -261,10 +265,11 @@ class Raft:
         return committed
 
     def _release(self, held: list[Message]) -> None:
+        """What was promised in an earlier term is of no use, and what it speaks of may be gone."""
         for m in held:
             if m.to == self.node:
                 self.step(m)
-            else:
+            elif m.kind in OUT_OF_TERM or m.term >= self.term:
                 self._now.append(m)
 
     # -- used by the rules ----------------------------------------------------

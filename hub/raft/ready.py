@@ -75,6 +75,9 @@ class Restored:
     vote at once."""
     seeds: tuple[int, ...] = ()
     """Nodes to ask when the snapshot knows no members."""
+    life: int = 0
+    """At least this is the number of the new life: one more than the life that was removed, when
+    a replica is made again within one start of the node."""
 
 
 def bootstrap(config: Config, node: int) -> Restored:

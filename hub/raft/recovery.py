@@ -55,9 +55,7 @@ def start(r: "Raft", restored: Restored) -> None:
         r.incarnation = r.boot
         r.hard_changed()
         return
-    r.recovering = True
-    r.incarnation = r.boot
-    r.hard_changed()
+    doubt(r, max(r.boot, restored.life))
     r.recovery.since_hello = r.options.heartbeat_ticks
     prove(r)
 
@@ -67,6 +65,11 @@ def may_vote(r: "Raft", m: Message) -> bool:
     if r.recovering or m.term < r.vote_floor:
         return False
     return (m.log_term, m.index) >= r.barrier
+
+
+def asking(r: "Raft") -> bool:
+    """Whether answers of the others are wanted."""
+    return r.recovering or (r.below_barrier and not r.leader and not r.is_leader)
 
 
 def tick(r: "Raft") -> None:
@@ -129,13 +132,14 @@ def take_back(r: "Raft", m: Message) -> None:
 
 def on_hello_reply(r: "Raft", m: Message) -> None:
     """One more answer."""
-    if r.recovering and m.config is not None:
+    if asking(r) and m.config is not None:
         r.recovery.answers[m.sender] = Answer(m.context, m.log_term, m.index, m.config)
         prove(r)
 
 
 def prove(r: "Raft") -> None:
-    """Be the member of before, when all other voters of all configurations told of answered."""
+    """Be the member of before, when all other voters of all configurations told of answered. An
+    earlier barrier is not kept: what counts is what the others have now."""
     answers = r.recovery.answers
     former = former_life(r)
     if former is None or not voters_to_hear(r) <= answers.keys():
@@ -143,7 +147,7 @@ def prove(r: "Raft") -> None:
     r.incarnation = former
     r.vote_floor = 1 + max([r.term, r.vote_floor - 1, *(each.term for each in answers.values())])
     ends = [(each.log_term, each.last) for each in answers.values()]
-    r.barrier = max([r.barrier, (r.log.last_term, r.log.last), *ends])
+    r.barrier = max([(r.log.last_term, r.log.last), *ends])
     finish(r)
 
 
@@ -181,6 +185,23 @@ def config_changed(r: "Raft") -> None:
 
 def begin_again(r: "Raft", known: int) -> None:
     """The group knows this node under the life `known`, which is not this one."""
-    r.incarnation = max(r.boot, known + 1)
+    doubt(r, max(r.boot, known + 1))
+
+
+def doubt(r: "Raft", incarnation: int) -> None:
+    """Be a member that may have forgotten something."""
+    r.incarnation = incarnation
     r.recovering = True
     r.hard_changed()
+
+
+def leaderless(r: "Raft") -> None:
+    """No leader for an election timeout. When the one that was taking this node back is gone, and
+    that was never committed, the group may need the member of before: look for proof again. So it
+    does below the barrier: whoever told of it may have lost those entries in turn."""
+    if r.below_barrier and not r.recovering:
+        r.recovery.answers.clear()
+    certain = r.log.config_at(r.log.committed).incarnation(r.node)
+    listed = r.log.config.incarnation(r.node)
+    if not r.recovering and listed == r.incarnation and certain not in (None, listed):
+        doubt(r, r.incarnation)

@@ -47,6 +47,7 @@ class SimNode:
         self.waiting: list[Packet] = []
         self.sync_us = 300
         self.boot_floor = 0
+        self.begun: set[int] = set()
         self.tick_us = 10_000
         self.host: Host
         self.journal: Journal
@@ -82,14 +83,17 @@ class SimNode:
             self.disk.sync(name)
         self.disk.lying = lying
 
-    def add_group(self, group: int) -> None:
+    def add_group(self, group: int, life: int = 0) -> None:
+        """`life`: above that of a replica that was removed."""
         restored = self.journal.start.groups.pop(group, None)
-        if restored is None and self.life == 1 and self.number in self.cluster.first[group].voters:
+        first = self.number in self.cluster.first[group].voters and group not in self.begun
+        self.begun.add(group)
+        if restored is None and first:
             restored = bootstrap(self.cluster.first[group], self.number)
             self.journal.create(group, restored)
         if restored is None:
             restored = Restored(Snapshot(0, 0, Config()))
-        restored = replace(restored, seeds=tuple(self.cluster.nodes))
+        restored = replace(restored, seeds=tuple(self.cluster.nodes), life=life)
         hard = restored.hard_state
         checker = self.cluster.checker
         if self.number != self.cluster.victim:
@@ -173,7 +177,7 @@ class SimNode:
                 self.cluster.checker.cast.pop((group, self.number), None)
                 self.journal.sync()
                 self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
-                self.add_group(group)
+                self.add_group(group, raft.incarnation + 1)
 
     def pump(self) -> None:
         checker = self.cluster.checker

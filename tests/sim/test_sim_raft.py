@@ -10,7 +10,25 @@ from tests.sim.cluster import Cluster
 from tests.sim.history import Call, History
 from tests.sim.runner import STEPS, attempt, explain, hunt, run_seeds
 
-KNOWN_SEEDS = (1, 2, 50, 54, 1003, 1012, 1038, 1120, 1476, 1479, 1691, 636928150097)
+KNOWN_SEEDS = (
+    1,
+    2,
+    50,
+    54,
+    1003,
+    1012,
+    1038,
+    1120,
+    1476,
+    1479,
+    1691,
+    636928150097,
+    151436968410,
+    614053022076,
+    966647868605,
+    792378301624,
+    544026617872,
+)
 """These found bugs when the product was young."""
 SAMPLE = ("ack-before-sync", "two-votes", "minority-wins", "snapshot-misses-one", "no-log-sync")
 
