@@ -6,7 +6,7 @@ EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: damage help install ext demo test lint bench sim sim-bugs clean
+.PHONY: damage help install ext demo test lint bench bench-storage sim sim-bugs clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ damage: $(STAMP) ext  ## Every crash point and every flipped bit of small stores
 
 bench: $(STAMP) ext  ## Side by side with nats-server
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-storage: $(STAMP) ext  ## Storage beside nats-server, and what is required of it
+	@$(BIN)/python -m bench.storage $(ARGS)
 
 clean:  ## Remove everything that was built
 	@rm -rf build $(VENV) *.egg-info

@@ -155,8 +155,9 @@ class Server:
         path = self._work / "log"
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
-    def start(self) -> float:
-        """Launch and wait for the first INFO; returns and keeps the seconds it took."""
+    def start(self, timeout: float = START_TIMEOUT) -> float:
+        """Launch and wait for the first INFO, `timeout` seconds at most; returns and keeps the
+        seconds it took."""
         self.store.mkdir(parents=True, exist_ok=True)
         argv = self.recipe.argv(self.port, self._work, self.store)
         begin = time.monotonic()
@@ -164,11 +165,11 @@ class Server:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._work
             )
-        self._await_info(begin)
+        self._await_info(begin, timeout)
         self.startup = time.monotonic() - begin
         return self.startup
 
-    def _await_info(self, begin: float) -> None:
+    def _await_info(self, begin: float, timeout: float) -> None:
         process = self._running()
         watch = os.pidfd_open(process.pid)
         try:
@@ -179,9 +180,9 @@ class Server:
                     raise ServerFailed(
                         f"{self.recipe.name} ended with {process.wait()} at start\n{self.log}"
                     )
-                if time.monotonic() - begin > START_TIMEOUT:
+                if time.monotonic() - begin > timeout:
                     raise ServerFailed(
-                        f"{self.recipe.name}: no INFO within {START_TIMEOUT:.0f} s\n{self.log}"
+                        f"{self.recipe.name}: no INFO within {timeout:.0f} s\n{self.log}"
                     )
         finally:
             os.close(watch)
@@ -209,20 +210,22 @@ class Server:
         process.wait()
         self._process = None
 
-    def stop(self) -> None:
-        """SIGTERM, then SIGKILL after `STOP_TIMEOUT`; nothing when it does not run."""
+    def stop(self, patience: float = STOP_TIMEOUT) -> bool:
+        """SIGTERM, then SIGKILL after `patience` seconds; whether it ended by itself."""
         if self._process is None:
-            return
+            return True
         process = self._process
         self._process = None
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
             process.terminate()
         try:
-            process.wait(STOP_TIMEOUT)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            return False
+        return True
 
     def close(self) -> None:
         """Stop, and remove the temporary directory (a store given by the caller stays)."""
