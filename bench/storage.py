@@ -230,77 +230,48 @@ def drip(port: int, load: Load) -> int:
     return lines // 2
 
 
-def rows() -> tuple[Row, ...]:
-    """The table."""
+def publish_rows() -> tuple[Row, ...]:
+    """Rates and waits of publishers."""
     ours, theirs, synced = headwater(), anchor(), anchor_synced()
     lazy = Recipe("headwater, interval", (*ours.command, "--durability", "interval"))
     small = partial(window, size=128, storage="file")
     large = partial(window, size=1024, storage="file")
     memory = partial(window, size=128, storage="memory")
+    many = f"both fsynced, {STREAMS} streams at once"
+    wait = "one waiting publisher, both fsynced"
     return (
         Row("fsync-128", "fsync acks, theirs default, 128 B", 2.5, ours, theirs, 400_000, small),
         Row("fsync-1024", "fsync acks, theirs default, 1 KiB", 1.2, ours, theirs, 150_000, large),
         Row("synced", "both fsynced, 128 B", 60, ours, synced, 60_000, small),
-        Row(
-            "synced-many",
-            f"both fsynced, {STREAMS} streams at once",
-            60,
-            ours,
-            synced,
-            60_000,
-            many_streams,
-        ),
+        Row("synced-many", many, 60, ours, synced, 60_000, many_streams),
         Row("interval-128", "both interval, 128 B", 3.5, lazy, theirs, 400_000, small),
         Row("interval-1024", "both interval, 1 KiB", 1.5, lazy, theirs, 150_000, large),
         Row("memory", "memory, 128 B", 3.5, ours, theirs, 400_000, memory),
-        Row(
-            "waiting",
-            "one waiting publisher, both fsynced",
-            1.2,
-            ours,
-            synced,
-            3_000,
-            waiting,
-            "us",
-            True,
-        ),
-        Row(
-            "ready-clean",
-            "ready after a clean stop",
-            1.0,
-            ours,
-            theirs,
-            1_000_000,
-            partial(ready, killed=False),
-            "s",
-            True,
-            True,
-        ),
-        Row(
-            "ready-killed",
-            "ready after kill -9",
-            5,
-            ours,
-            theirs,
-            1_000_000,
-            partial(ready, killed=True),
-            "s",
-            True,
-            True,
-        ),
-        Row(
-            "written",
-            f"bytes written per byte acked, {PUBLISHERS} publishers",
-            5,
-            ours,
-            synced,
-            60_000,
-            amplification,
-            "B/B",
-            True,
-            True,
-        ),
+        Row("waiting", wait, 1.2, ours, synced, 3_000, waiting, "us", less=True),
     )
+
+
+def whole_life_rows() -> tuple[Row, ...]:
+    """Starts, and what is written from a start to a stop."""
+    ours, theirs, synced = headwater(), anchor(), anchor_synced()
+
+    def row(
+        name: str, title: str, required: float, other: Recipe, size: int, work: Measure, unit: str
+    ) -> Row:
+        return Row(name, title, required, ours, other, size, work, unit, less=True, fresh=True)
+
+    clean, killed = partial(ready, killed=False), partial(ready, killed=True)
+    written = f"bytes written per byte acked, {PUBLISHERS} publishers"
+    return (
+        row("ready-clean", "ready after a clean stop", 1.0, theirs, 1_000_000, clean, "s"),
+        row("ready-killed", "ready after kill -9", 5, theirs, 1_000_000, killed, "s"),
+        row("written", written, 5, synced, 60_000, amplification, "B/B"),
+    )
+
+
+def rows() -> tuple[Row, ...]:
+    """The table."""
+    return publish_rows() + whole_life_rows()
 
 
 def measure(row: Row, rounds: int, load: Load, parent: Path | None) -> Found:
