@@ -6,11 +6,11 @@ from headwater.edge.version import NATS_LEVEL, VERSION
 
 
 class LazyGroup(click.Group):
-    """A group that loads `spark`, the one heavy group, only when it is named."""
+    """A group that loads `spark` and `store`, which have much to load, only when named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return sorted([*super().list_commands(ctx), "spark"])
+        return sorted([*super().list_commands(ctx), "spark", "store"])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command of that name."""
@@ -19,6 +19,11 @@ class LazyGroup(click.Group):
 
             command: click.Command = spark
             return command
+        if name == "store":
+            from headwater.deploy.store.cli import store
+
+            group: click.Command = store
+            return group
         return super().get_command(ctx, name)
 
 

@@ -84,18 +84,7 @@ class NodeJetStream:
         settings = self.options.jetstream
         self.usage["memory"].limit = memory_limit(settings.max_memory_store)
         self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
-        self.storage = NodeStore(
-            self.kernel,
-            StoreOptions(
-                directory=self.directory.parent,
-                segment_bytes=segment_bytes(self.options),
-                sync_interval=sync_interval(self.options),
-                max_store=self.usage["file"].limit,
-                max_memory=self.usage["memory"].limit,
-                scrub_rate=self.options.headwater.scrub_rate,
-                scrub_pause=self.options.headwater.scrub_pause,
-            ),
-        )
+        self.storage = NodeStore(self.kernel, self.store_options())
         self.storage.damage.listeners.append(self._on_damage)
         recovered = 0
         for found in self.storage.open():
@@ -112,6 +101,18 @@ class NodeJetStream:
         self.age_watch.start()
         if recovered:
             log.info("  Restored %d streams", recovered)
+
+    def store_options(self) -> StoreOptions:
+        """How the node stores, by its options."""
+        return StoreOptions(
+            directory=self.directory.parent,
+            segment_bytes=segment_bytes(self.options),
+            sync_interval=sync_interval(self.options),
+            max_store=self.usage["file"].limit,
+            max_memory=self.usage["memory"].limit,
+            scrub_rate=self.options.headwater.scrub_rate,
+            scrub_pause=self.options.headwater.scrub_pause,
+        )
 
     def _on_damage(self, store: Any, found: dict[int, str]) -> None:
         """Messages were found damaged: consumers pass over them, and whoever listens is told."""

@@ -106,6 +106,9 @@ class NodeStore:
         self.memory_usage.limit = options.max_memory
         self.problems: list[str] = []
         self.clean_start = True
+        self.making = False
+        """While set, streams that are made count only once `finish_stream` was called; a start
+        removes those for which it was not."""
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
         self._files = OpenFiles()
@@ -172,6 +175,7 @@ class NodeStore:
         for stream in found:
             stream.store.log_lost()
         self._tell_vanished()
+        self._drop_unfinished(found)
         self._go_on(found, recovery.skip)
         try:
             files.top_up()
@@ -333,6 +337,19 @@ class NodeStore:
             )
             self.log.delete_state(NOTES_OWNER, key)
 
+    def _drop_unfinished(self, found: list[RecoveredStream]) -> None:
+        """Remove streams that were never finished, and those that a finished one replaced."""
+        left = {stream.incarnation: stream for stream in found if not stream.store.closed}
+        gone = set()
+        for incarnation in left:
+            identity = self._identities[incarnation]
+            if identity.get("unfinished"):
+                gone.add(incarnation)
+            elif identity.get("replaces") in left:
+                gone.add(str(identity["replaces"]))
+        for incarnation in gone:
+            self.delete_stream(left[incarnation].store)
+
     def _make_file_store(self, stream_id: int, incarnation: str, path: Path) -> FileStore:
         if stream_id in self.log.stores:
             raise StoreError(f"two streams have the id {stream_id:x}")
@@ -462,6 +479,8 @@ class NodeStore:
             "account": account,
             "name": name,
         }
+        if self.making:
+            identity["unfinished"] = True
         path.mkdir()
         TwoSlotFile(path / "meta").write(encode_meta(identity, meta))
         sync_directory(self.directory.streams)
@@ -485,6 +504,20 @@ class NodeStore:
             file.read()
             file.write(encode_meta(self._identities[store.incarnation], meta))
             self._metas[store.incarnation] = meta
+
+    def finish_stream(self, store: FileStore, replaced: FileStore | None = None) -> None:
+        """A stream made while `making` was set is whole and durable: it counts from now on, and
+        `replaced` goes away, both in one step. Raises OSError, and then nothing has changed."""
+        identity = dict(self._identities[store.incarnation])
+        identity.pop("unfinished", None)
+        if replaced is not None:
+            identity["replaces"] = replaced.incarnation
+        file = TwoSlotFile(store.directory / "meta")
+        file.read()
+        file.write(encode_meta(identity, self._metas[store.incarnation]))
+        self._identities[store.incarnation] = identity
+        if replaced is not None:
+            self.delete_stream(replaced)
 
     def rewrite_meta(self, store: FileStore) -> bool:
         """Write a stream's meta again when a copy of it is damaged or missing. Raises OSError."""

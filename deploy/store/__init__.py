@@ -1,0 +1,1 @@
+"""`headwater store`: verify, backup, restore, repair and quarantine."""

@@ -1,0 +1,165 @@
+"""The store commands over a directory on which no node runs."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.deploy.store.remote import fetch as fetch_from
+from headwater.deploy.store.wire import Login, Wire
+from headwater.edge.conf.flags import parse_args
+from headwater.edge.conf.options import Options
+from headwater.edge.jetstream.backup_file import BackupError, BackupReader
+from headwater.edge.jetstream.errors import JetStreamError
+from headwater.edge.jetstream.models import StreamConfig
+from headwater.edge.jetstream.offline import OfflineJetStream, Restorer, backup
+from headwater.edge.storage.node_store import StoreOptions
+from headwater.edge.storage.rebuild import Fetch, Found
+from headwater.edge.storage.repair import RepairReport, repair
+from headwater.edge.storage.verify import Report, verify
+
+UNLIMITED = 1 << 60
+"""Bytes: a command line is not kept from restoring by limits for clients."""
+
+Progress = Callable[[str, int, int], None]
+
+
+def quiet() -> None:
+    """What storage logs is in the report."""
+    logging.getLogger("headwater").addHandler(logging.NullHandler())
+
+
+def node_options(store_dir: str, config: str) -> Options:
+    """Options of the node whose store it is. Raises ConfigError, FlagError."""
+    flags = ["-js", *(["-c", config] if config else []), *(["-sd", store_dir] if store_dir else [])]
+    options = parse_args(flags).options
+    options.jetstream.max_file_store = UNLIMITED
+    options.jetstream.max_memory_store = UNLIMITED
+    return options
+
+
+def directory_of(options: Options) -> Path:
+    """The directory that `-sd` names."""
+    return Path(options.jetstream.store_dir or "/tmp/nats")
+
+
+async def _store_options(options: Options) -> StoreOptions:
+    """As the node would open its store."""
+    js = OfflineJetStream(options, directory_of(options) / "jetstream")
+    return replace(js.store_options(), max_store=0, max_memory=0)
+
+
+def run_verify(options: Options, progress: Progress, deep: bool) -> Report:
+    """Raises StoreError, OSError."""
+
+    async def work() -> Report:
+        wanted = await _store_options(options)
+        return await verify(wanted, lambda done, total: progress("verify", done, total), deep)
+
+    return asyncio.run(work())
+
+
+def run_repair(
+    options: Options, progress: Progress, url: str, login: Login, origin: str
+) -> RepairReport:
+    """Raises StoreError, WireError, OSError."""
+    with_wire = Wire(url, login) if url else None
+
+    def source(account: str, stream: str) -> Fetch | None:
+        if with_wire is None:
+            return None
+
+        async def ask(sequence: int) -> Found | None:
+            return fetch_from(with_wire, origin or stream, sequence)
+
+        return ask
+
+    async def work() -> RepairReport:
+        return await repair(await _store_options(options), source, progress)
+
+    try:
+        return asyncio.run(work())
+    finally:
+        if with_wire is not None:
+            with_wire.close()
+
+
+def run_backup(
+    options: Options, output: Path, wanted: set[str], progress: Progress
+) -> list[dict[str, Any]]:
+    """Raises BackupError, StoreError, OSError."""
+
+    def told(done: int, total: int) -> None:
+        progress("backup", done, total)
+
+    return asyncio.run(backup(options, directory_of(options), output, wanted, told))
+
+
+def run_restore(
+    options: Options, source: Path, wanted: set[str], name: str, account: str, progress: Progress
+) -> list[dict[str, Any]]:
+    """Restore the streams of `wanted` (empty: all), one of them as `name`, if that is given.
+    Raises BackupError, StoreError, OSError, RestoreError."""
+    return asyncio.run(_restore(options, source, wanted, name, account, progress))
+
+
+class RestoreError(Exception):
+    """The configuration in a backup does not fit this store."""
+
+
+async def _restore(
+    options: Options, source: Path, wanted: set[str], name: str, account: str, progress: Progress
+) -> list[dict[str, Any]]:
+    reader = BackupReader(source)
+    check_backup(source, wanted)
+    restorer = Restorer(options, directory_of(options))
+    rows = []
+    try:
+        for found in reader.streams():
+            if wanted and found.name not in wanted:
+                for _ in found.chunks():
+                    progress("restore", reader.read, reader.size)
+                continue
+            config = msgspec.convert(renamed(found.config, name), StreamConfig, strict=False)
+            target = account or found.account or "$G"
+            count = await restorer.restore(
+                found, target, config, lambda: progress("restore", reader.read, reader.size)
+            )
+            rows.append({"account": target, "stream": config.name, "messages": count})
+    except (JetStreamError, msgspec.ValidationError) as error:
+        raise RestoreError(str(error)) from error
+    finally:
+        await restorer.close()
+    progress("restore", reader.size, reader.size)
+    return rows
+
+
+def renamed(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """A stream's configuration under another name. A copy listens to its own name only, since the
+    original's subjects are the original's."""
+    if not name or name == config["name"]:
+        return config
+    return {**config, "name": name, "subjects": [name], "mirror": None, "sources": None}
+
+
+def check_backup(
+    source: Path, wanted: set[str], progress: Progress = lambda what, done, total: None
+) -> list[dict[str, Any]]:
+    """Verify a backup as a whole before anything is done with it. Raises BackupError, OSError."""
+    reader = BackupReader(source)
+    rows = []
+    for found in reader.streams():
+        for _ in found.chunks():
+            progress("verify", reader.read, reader.size)
+        row = {"account": found.account, "stream": found.name, "messages": found.messages}
+        if not wanted or found.name in wanted:
+            rows.append(row)
+    missing = wanted - {row["stream"] for row in rows}
+    if missing:
+        raise BackupError(f"{source} has no stream {', '.join(sorted(missing))}")
+    progress("verify", reader.size, reader.size)
+    return rows

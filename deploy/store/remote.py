@@ -1,0 +1,169 @@
+"""Backups, restores and lost messages over JetStream's API: what a running server is asked for."""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from headwater.deploy.store.wire import Message, Wire, WireError, checked
+from headwater.edge.jetstream.backup_file import BackedUp, BackupWriter, EntryCounter
+from headwater.edge.storage.rebuild import Found
+
+CHUNK_BYTES = 128 << 10
+WINDOW = 16
+"""Chunks of a restore that are on the way at once."""
+OWN_HEADERS = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
+"""Headers that a direct get adds to the message."""
+TIME = re.compile(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.(\d+))?Z?$")
+
+Progress = Callable[[int, int], None]
+
+
+def streams(wire: Wire) -> Iterator[dict[str, Any]]:
+    """The info of every stream of the account. Raises WireError."""
+    offset = 0
+    while True:
+        answer = wire.api("STREAM.LIST", {"offset": offset})
+        found = answer.get("streams") or []
+        yield from found
+        offset += len(found)
+        if not found or offset >= answer["total"]:
+            return
+
+
+def snapshot(wire: Wire, name: str) -> tuple[dict[str, Any], Iterator[bytes]]:
+    """A stream's snapshot: the API's answer, and its chunks. Raises WireError."""
+    target = wire.subject()
+    answer = wire.api(
+        f"STREAM.SNAPSHOT.{name}", {"deliver_subject": target, "chunk_size": CHUNK_BYTES}
+    )
+    return answer, _chunks(wire, target)
+
+
+def _chunks(wire: Wire, target: str) -> Iterator[bytes]:
+    while True:
+        message = wire.next()
+        if message.subject != target:
+            continue
+        if not message.payload:
+            if message.status not in (0, 204):
+                raise WireError(f"the snapshot failed: {message.text or message.status}")
+            return
+        if message.reply:
+            wire.publish(message.reply, b"")
+        yield message.payload
+
+
+def save(wire: Wire, writer: BackupWriter, name: str, progress: Progress) -> dict[str, Any]:
+    """Add one stream to a backup. Raises WireError, BackupError, OSError."""
+    answer, chunks = snapshot(wire, name)
+    state = answer["state"]
+    writer.begin("", answer["config"], state)
+    for chunk in chunks:
+        writer.data(chunk)
+        progress(writer.counted, state["messages"])
+    lost = state.get("lost") or {}
+    return {
+        "account": "", "stream": name, "messages": writer.end(),
+        "lost": len(lost.get("msgs") or []),
+    }  # fmt: skip
+
+
+def read_through(wire: Wire, info: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Have the server read every message of a stream, which verifies it; what the server knows of
+    its damage afterwards. Raises WireError, BackupError."""
+    name = info["config"]["name"]
+    _, chunks = snapshot(wire, name)
+    counter = EntryCounter()
+    for chunk in chunks:
+        counter.feed(chunk)
+        progress(counter.messages, info["state"]["messages"])
+    state = wire.api(f"STREAM.INFO.{name}")["state"]
+    lost = (state.get("lost") or {}).get("msgs") or []
+    return {
+        "account": "", "stream": name, "messages": state["messages"], "bytes": state["bytes"],
+        "first_seq": state["first_seq"], "last_seq": state["last_seq"], "lost": len(lost),
+        "lost_sequences": ", ".join(str(at) for at in lost[:8]),
+        "damaged": [] if counter.complete else ["the server's snapshot is not complete"],
+    }  # fmt: skip
+
+
+def put(wire: Wire, found: BackedUp, config: dict[str, Any], told: Callable[[], None]) -> int:
+    """Restore a stream of a backup into the server; returns its messages. Raises WireError,
+    BackupError."""
+    name = config["name"]
+    answer = wire.api(f"STREAM.RESTORE.{name}", {"config": config, "state": found.state})
+    target = answer["deliver_subject"]
+    waiting = 0
+    for chunk, _ in found.chunks():
+        for at in range(0, len(chunk), CHUNK_BYTES):
+            wire.publish(target, chunk[at : at + CHUNK_BYTES], wire.subject())
+            waiting += 1
+            while waiting >= WINDOW:
+                _take_answer(wire)
+                waiting -= 1
+        told()
+    while waiting:
+        _take_answer(wire)
+        waiting -= 1
+    checked(json.loads(wire.ask(target).payload))
+    return found.messages
+
+
+def _take_answer(wire: Wire) -> None:
+    """A chunk was taken, or the restore failed."""
+    message = wire.next()
+    if message.status:
+        raise WireError("the server gave up the restore; its log tells why")
+    if message.payload:
+        checked(json.loads(message.payload))
+
+
+def fetch(wire: Wire, stream: str, sequence: int) -> Found | None:
+    """One message of a stream by direct get, or by STREAM.MSG.GET where that is not allowed; None
+    when the server does not have it. Raises WireError."""
+    body = json.dumps({"seq": sequence}).encode()
+    try:
+        message = wire.ask(f"$JS.API.DIRECT.GET.{stream}", body)
+    except WireError:
+        return _fetch_by_api(wire, stream, body)
+    if message.status or message.headers.get("Nats-Sequence") != str(sequence):
+        return None
+    return Found(
+        message.headers["Nats-Subject"].encode("utf-8", "surrogateescape"),
+        own_headers(message),
+        message.payload,
+        nanoseconds(message.headers["Nats-Time-Stamp"]),
+    )
+
+
+def _fetch_by_api(wire: Wire, stream: str, body: bytes) -> Found | None:
+    answer = json.loads(wire.ask(f"$JS.API.STREAM.MSG.GET.{stream}", body).payload)
+    if answer.get("error", {}).get("err_code") == 10037:
+        return None
+    message = checked(answer)["message"]
+    return Found(
+        message["subject"].encode("utf-8", "surrogateescape"),
+        base64.b64decode(message.get("hdrs", "")),
+        base64.b64decode(message.get("data", "")),
+        nanoseconds(message["time"]),
+    )
+
+
+def own_headers(message: Message) -> bytes:
+    """The header block of a message without what the direct get added; b"" when none is left."""
+    lines = message.block.split(b"\r\n")
+    added = tuple(f"{name}:".encode() for name in OWN_HEADERS)
+    left = [line for line in lines[1:] if line and not line.startswith(added)]
+    return b"\r\n".join([b"NATS/1.0", *left, b"", b""]) if left else b""
+
+
+def nanoseconds(text: str) -> int:
+    """A time as JetStream writes it, in ns since the epoch. Raises WireError."""
+    found = TIME.match(text)
+    if found is None:
+        raise WireError(f"'{text}' is no time")
+    whole = int(datetime.fromisoformat(f"{found[1]}+00:00").timestamp())
+    return whole * 1_000_000_000 + int((found[2] or "").ljust(9, "0")[:9])
