@@ -115,7 +115,8 @@ def backup(
         for row in rows:
             if row["lost"]:
                 show.warn(f"{row['stream']}: {row['lost']} messages are lost; all others are kept")
-        show.finish(True, {"ok": True, "file": output, "streams": rows}, output, ("messages", "lost"))
+        result = {"ok": True, "file": output, "streams": rows}
+        show.finish(True, result, output, ("messages", "lost"))
 
 
 @store.command()

@@ -143,7 +143,8 @@ def renamed(config: dict[str, Any], name: str) -> dict[str, Any]:
     original's subjects are the original's."""
     if not name or name == config["name"]:
         return config
-    return {**config, "name": name, "subjects": [name], "mirror": None, "sources": None}
+    kept = {key: config[key] for key in config if key not in ("mirror", "sources")}
+    return {**kept, "name": name, "subjects": [name]}
 
 
 def check_backup(

@@ -17,11 +17,9 @@ from headwater.edge.conf.options import Options
 from headwater.edge.jetstream import s2, stream_config
 from headwater.edge.jetstream.backup import Restore, Snapshot
 from headwater.edge.jetstream.backup_file import BackedUp, BackupError, BackupWriter
-from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import SnapshotRequest, StreamConfig
 from headwater.edge.jetstream.node import NodeJetStream
 from headwater.edge.jetstream.stream import Stream
-from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.store_lock import StoreLock
 from headwater.edge.twins.shadow import shadow_of
 
@@ -187,7 +185,3 @@ class Restorer:
     async def close(self) -> None:
         """Stop the store cleanly."""
         await self.js.shutdown()
-
-
-RESTORE_ERRORS = (BackupError, JetStreamError, StoreError, OSError, msgspec.MsgspecError, ValueError)
-"""What `Restorer.restore` raises."""
