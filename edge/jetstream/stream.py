@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Msg, Task
+from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Task
 from cython.cimports.headwater.edge.jetstream.consumer import Consumer
 from cython.cimports.headwater.edge.jetstream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.puback import EMPTY, STORED, AckQueue
@@ -21,6 +21,7 @@ from cython.cimports.headwater.edge.jetstream.republish import Republisher
 from cython.cimports.headwater.edge.jetstream.usage import Usage
 from cython.cimports.headwater.edge.storage.store import MessageStore
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
+from cython.cimports.headwater.edge.subjects.transform import Transform
 
 from headwater.edge.jetstream import stream_wire
 from headwater.edge.jetstream.times import SECOND

@@ -14,6 +14,7 @@ import logging
 import os
 import struct
 from collections import deque
+from collections.abc import Callable
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
