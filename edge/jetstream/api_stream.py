@@ -181,6 +181,8 @@ def message_delete(
     if not stream.delete_message(request.seq, not request.no_erase):
         if stream.config.storage == "file" and request.seq < stream.store.first_seq:
             raise errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")
+        if stream.config.storage == "file" and request.seq > stream.store.last_seq:
+            raise errors.STREAM_MSG_DELETE_FAILED.error(err="stream store EOF")
         raise errors.SEQUENCE_NOT_FOUND.error(seq=request.seq)
     durable = js.node.durable(stream) if request.no_erase else js.node.erased(stream)
     return done(durable, Success(success=True))

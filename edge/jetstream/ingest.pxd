@@ -22,6 +22,7 @@ cdef class IngestSink(Sink):
     cdef bint refused_discard(self, Msg* m, long long size) except -1
     cdef int refuse(self, Msg* m, object kind) except -1
     cdef int refuse_with(self, Msg* m, object error) except -1
+    cdef bint rolls_up(self, Msg* m) except -1
     cdef int roll_up(self, Msg* m, PublishHeaders* h, int keep) except -1
     cdef unsigned long long last_of(self, Msg* m, Slice other) except? 0
     cdef bint refuse_full(self, Msg* m, str text) except -1

@@ -408,23 +408,36 @@ class IngestSink(Sink):
         stream: Stream = self.stream
         held: cython.longlong = stream.store.messages
         full: cython.bint = False
+        oldest: cython.ulonglong
+        if m.header_len:
+            size += stream.store.header_overhead
         if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
             return False
         if stream.max_per_subject > 0:
             full = stream.store.count_for(m.subject, m.subject_len) >= cython.cast(
                 cython.ulonglong, stream.max_per_subject
             )
-        if full and stream.discard_new_per:
+        if full and stream.discard_new_per and not self.rolls_up(m):
             return self.refuse_full(m, "maximum messages per subject exceeded")
-        if full:
-            # It takes the place of the subject's oldest.
-            return False
-        if stream.max_msgs > 0 and held >= stream.max_msgs:
+        # One that takes the place of its subject's oldest adds no message.
+        if stream.max_msgs > 0 and held >= stream.max_msgs and not full:
             return self.refuse_full(m, "maximum messages exceeded")
         held = stream.store.bytes
         if stream.max_bytes > 0 and held + size > stream.max_bytes:
-            return self.refuse_full(m, "maximum bytes exceeded")
+            oldest = stream.store.first_for(m.subject, m.subject_len) if full else 0
+            if not full or cython.cast(cython.longlong, stream.store.cost_of(oldest)) < size:
+                return self.refuse_full(m, "maximum bytes exceeded")
         return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def rolls_up(self, m: cython.pointer(Msg)) -> cython.bint:
+        """Whether a message takes the place of all others of its subject, or of the stream."""
+        h: PublishHeaders
+        if m.header_len == 0:
+            return False
+        scan_publish(m.body, m.header_len, cython.address(h))
+        return h.rollup.n > 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -378,7 +378,10 @@ class Stream(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def trim(self) -> cython.int:
-        """Drop the oldest messages until `max_msgs` and `max_bytes` hold."""
+        """Drop the oldest messages until `max_msgs` and `max_bytes` hold, unless it is the new
+        ones that are refused."""
+        if self.discard_new:
+            return 0
         while self.max_msgs > 0 and self.store.messages > cython.cast(
             cython.ulonglong, self.max_msgs
         ):
@@ -407,13 +410,13 @@ class Stream(Task):
     def trim_all(self) -> None:
         """Make a changed configuration's limits hold for what is stored."""
         text: bytes
+        self.trim()
         if self.max_per_subject > 0:
             for row in self.store.subjects_matching(b">"):
                 text = row[0]
                 self.trim_subject(
                     cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text)), len(text)
                 )
-        self.trim()
         self.count_usage()
 
     @cython.cfunc

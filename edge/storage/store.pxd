@@ -45,6 +45,7 @@ cdef class MessageStore(MessageIndex):
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cdef unsigned long long count_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cdef unsigned long long first_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
+    cdef unsigned long long cost_of(self, unsigned long long sequence) except? 0
     cdef unsigned long long next_match(self, Filter filter, unsigned long long start) except? 0
     cdef unsigned long long count_match(self, Filter filter, unsigned long long start) except? 0
     cdef int scheduled_listener(self) except -1

@@ -187,6 +187,13 @@ class MessageStore(MessageIndex):
 
     @cython.cfunc
     @cython.exceptval(0, check=True)
+    def cost_of(self, sequence: cython.ulonglong) -> cython.ulonglong:
+        """Bytes that a stored message counts; 0 when it is not there."""
+        entry: cython.pointer(Entry) = self.at(sequence)
+        return 0 if entry == cython.NULL else self.cost(entry.subject, entry)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
     def next_match(self, filter: Filter, start: cython.ulonglong) -> cython.ulonglong:
         """First stored sequence at or after `start` that matches (None: any); 0 when none does."""
         if filter is None:
