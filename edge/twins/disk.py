@@ -42,6 +42,11 @@ class TwinDisk:
         self.durable_names: dict[str, TwinFile] = {}
         self.lying = False
         self.full = False
+        self.sync_fails = False
+        """The next sync fails with EIO. What it was to write is never written, and still reads as
+        written until the power goes, as on Linux."""
+        self.unreadable = False
+        """Reads fail with EIO."""
         self.syncs = 0
 
     # -- the port -------------------------------------------------------------
@@ -50,6 +55,8 @@ class TwinDisk:
         return sorted(self.files)
 
     def read(self, name: str) -> bytes:
+        if self.unreadable:
+            raise OSError(errno.EIO, "cannot be read", name)
         return bytes(self._file(name).content)
 
     def write(self, name: str, offset: int, data: bytes) -> None:
@@ -62,6 +69,10 @@ class TwinDisk:
     def sync(self, name: str) -> None:
         file = self._file(name)
         self.syncs += 1
+        if self.sync_fails and file.unsynced:
+            self.sync_fails = False
+            file.unsynced = []
+            raise OSError(errno.EIO, "cannot be written", name)
         file.claimed.append(file.unsynced)
         file.unsynced = []
         while file.claimed and (not self.lying or len(file.claimed) > self.CLAIMED_MAX):

@@ -95,12 +95,22 @@ class Journal:
         snapshots = self._load_snapshots()
         for group in {*self.slots.found, *snapshots} - {BOOT_GROUP}:
             self.start.groups[group] = self._restored(group, found, snapshots)
+        if not self.start.clean:
+            self._rewrite(segment_name(found.last))
+            self._rewrite(HARD_NAME)
         self._begin_segment(found.last + 1, found.last, found.end)
         self.slots.write(BOOT_GROUP, HardState(term=self.boot))
         self.sync()
         disk.sync_names()
 
     # -- the start ------------------------------------------------------------
+
+    def _rewrite(self, name: str) -> None:
+        """After a sync that failed, what was read may be in memory only, and no later sync would
+        write it: write it again. Only the newest segment and the slots can be so."""
+        if name in self.disk.names():
+            self.disk.write(name, 0, self.disk.read(name))
+            self.dirty.add(name)
 
     def _boot_before(self) -> int:
         hard = self.slots.found.get(BOOT_GROUP)

@@ -202,6 +202,6 @@ def leaderless(r: "Raft") -> None:
     if r.below_barrier and not r.recovering:
         r.recovery.answers.clear()
     certain = r.log.config_at(r.log.committed).incarnation(r.node)
-    listed = r.log.config.incarnation(r.node)
+    listed = r.log.config.learners.get(r.node)
     if not r.recovering and listed == r.incarnation and certain not in (None, listed):
         doubt(r, r.incarnation)

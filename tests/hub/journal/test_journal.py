@@ -142,3 +142,25 @@ def test_a_full_disk_is_an_error() -> None:
     disk.full = True
     with pytest.raises(OSError, match="no room"):
         append(journal, entries(2, 3))
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again() -> None:
+    """It reads as written until the power goes, and no later sync of the file would write it."""
+    disk = TwinDisk()
+    journal = begin(disk)
+    append(journal, entries(2, 5), HardState(2, 3, 1, 1))
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="cannot be written"):
+        append(journal, entries(6, 9))
+    found = Journal(disk, 0).start.groups[1].entries
+    disk.power_cut(SeededRandom(1))
+    assert found == entries(2, 9)
+    assert Journal(disk, 0).start.groups[1].entries == found
+
+
+def test_a_disk_that_cannot_be_read_is_an_error() -> None:
+    disk = TwinDisk()
+    begin(disk)
+    disk.unreadable = True
+    with pytest.raises(OSError, match="cannot be read"):
+        Journal(disk, 0)

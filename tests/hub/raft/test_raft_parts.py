@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.codec import decode_packet, encode_packet
 from headwater.hub.raft.config import Config, decode_config
-from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.entry import Entry, EntryKind
 from headwater.hub.raft.errors import (
     ChangeRefused,
     InvariantBroken,
@@ -27,6 +27,7 @@ from headwater.hub.raft.options import Options
 from headwater.hub.raft.quorum import majority_value, quorum_size, vote_result
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Restored, bootstrap
+from headwater.hub.raft.role import Role
 from headwater.hub.raft.snapshot import Assembly, Snapshot
 
 numbers = st.integers(0, 2**63)
@@ -201,3 +202,44 @@ def test_a_clean_start_under_a_number_that_the_group_does_not_know_is_in_doubt()
     hard = HardState(term=2, commit=1, incarnation=7)
     restored = Restored(Snapshot(1, 1, Config({1: 1, 2: 1, 3: 1})), [], hard, clean=True)
     assert Raft(1, 1, 9, restored, Random(1).randrange).recovering
+
+
+def test_a_node_that_was_taken_back_as_a_voter_campaigns_before_that_is_committed() -> None:
+    """Its log may be the only one that can lead."""
+    back = Config({1: 1, 2: 1, 3: 7}).encode()
+    entries = [Entry(3, 2, EntryKind.CONFIG, back)]
+    hard = HardState(term=3, commit=1, incarnation=7)
+    snapshot = Snapshot(1, 1, Config({1: 1, 2: 1, 3: 1}))
+    raft = Raft(1, 3, 9, Restored(snapshot, entries, hard, clean=True), Random(1).randrange)
+    for _ in range(40):
+        raft.tick()
+    assert raft.role is Role.PRE_CANDIDATE and not raft.recovering
+
+
+def test_a_node_that_was_being_taken_back_asks_again_when_the_leader_is_gone() -> None:
+    """The change may be undone, and the group may need the member of before."""
+    back = Config({1: 1, 2: 1}, {3: 7}, frozenset({3})).encode()
+    entries = [Entry(3, 2, EntryKind.CONFIG, back)]
+    hard = HardState(term=3, commit=1, incarnation=7)
+    snapshot = Snapshot(1, 1, Config({1: 1, 2: 1, 3: 1}))
+    raft = Raft(1, 3, 9, Restored(snapshot, entries, hard, clean=True), Random(1).randrange)
+    for _ in range(40):
+        raft.tick()
+    assert raft.recovering
+    for node in (1, 2):
+        raft.step(
+            Message(
+                Kind.HELLO_REPLY,
+                node,
+                3,
+                1,
+                boot=1,
+                to_boot=9,
+                incarnation=1,
+                index=1,
+                log_term=1,
+                context=3,
+                config=snapshot.config,
+            )
+        )
+    assert not raft.recovering and raft.incarnation == 1
