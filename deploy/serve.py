@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 from headwater.deploy.compose import services_for
+from headwater.deploy.notify import Notifier
+from headwater.deploy.recovery_watch import RecoveryWatch
 from headwater.edge import logs
 from headwater.edge.conf.flags import USAGE, FlagError, Invocation, parse_args
 from headwater.edge.conf.options import Options
@@ -81,8 +83,11 @@ def configure_logging(options: Options) -> None:
 async def _main(options: Options, arguments: list[str]) -> int:
     loop = asyncio.get_running_loop()
     node = None
+    notifier = Notifier()
+    watch = RecoveryWatch(notifier)
     try:
         node = Node(options, loop)
+        node.recovery_progress = watch
         node.services.extend(services_for(options))
         node.reloader = lambda: _reload(node, arguments)
         tasks = _listen_to_signals(node, arguments)
@@ -92,7 +97,11 @@ async def _main(options: Options, arguments: list[str]) -> int:
         if node is not None:
             await node.stop()
         return 1
+    finally:
+        watch.close()
+    notifier.send(READY=1, STATUS="serving")
     await node.stopped()
+    notifier.send(STOPPING=1, STATUS="stopping")
     await asyncio.gather(*tasks)
     return 0
 

@@ -55,6 +55,8 @@ class Node:
         """Called when lame duck mode begins."""
         self.reloader: Callable[[], None] | None = None
         """Reads the configuration again; None where there is none to read."""
+        self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
+        """Called while JetStream recovers, with segments done and segments in all."""
         self.listeners: list[Listener] = []
         self.facts = self._facts()
         self.sessions = Sessions(
@@ -146,6 +148,7 @@ class Node:
         log.info("Starting JetStream")
         jetstream = NodeJetStream(self.kernel, self.options, self.account)
         jetstream.server_name = self.server_name
+        jetstream.progress = self.recovery_progress
         jetstream.open()
         self.jetstream = jetstream
         for account in list(self.accounts.values()):

@@ -69,6 +69,8 @@ class NodeJetStream:
         self._sweeps: dict[Stream, int] = {}
         self.age_watch: AgeWatch | None = None
         self.saver: Any = None  # saver.Saver of the consumers' progress, made with the first one
+        self.progress: Callable[[int, int], None] = lambda done, total: None
+        """Called while `open` recovers; see StoreOptions."""
         self.closed = False
 
     def _directory(self) -> Path:
@@ -112,6 +114,7 @@ class NodeJetStream:
             max_memory=self.usage["memory"].limit,
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
+            progress=self.progress,
         )
 
     def _on_damage(self, store: Any, found: dict[int, str]) -> None:

@@ -23,8 +23,8 @@ from headwater.edge.jetstream.stream import Stream
 from headwater.edge.storage.store_lock import StoreLock
 from headwater.edge.twins.shadow import shadow_of
 
-# Entries of a restore between two waits for the disk.
-RESTORE_SLICE = 2000
+# Bytes of a restore between two waits for the disk.
+RESTORE_BYTES = 4 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -167,20 +167,19 @@ class Restorer:
     async def _take(
         self, taking: Restore, found: BackedUp, told: Callable[[], None]
     ) -> int:
-        count = 0
+        room = RESTORE_BYTES
         for _, entries in found.chunks():
             told()
             for entry in entries:
                 taking.take(entry)
-                count += 1
-                if count % RESTORE_SLICE == 0:
+                room -= len(entry.payload) + len(entry.headers) + 128
+                if room <= 0:
                     await self._settle()
+                    room = RESTORE_BYTES
         return found.messages
 
     async def _settle(self) -> None:
-        log = self.storage.log
-        await log.wait_durable(log.hand_over())
-        self.js.kernel.turn()
+        await self.storage.keep_up()
 
     async def close(self) -> None:
         """Stop the store cleanly."""

@@ -6,6 +6,7 @@ nothing on disk.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,8 @@ SEGMENT_BYTES_MAX = 1 << 30
 STREAM_SEGMENT_MAX = 32 * MIB
 # A clean stop that cannot finish moving messages in this time leaves them to the next start.
 CLOSE_SECONDS = 20.0
+# Log segments beyond the kept ones that may wait for retirement while `keep_up` returns.
+KEEP_UP_SEGMENTS = 3
 # Read buffers that were not used between two of these checks are given back.
 HOUSEKEEPING_SECONDS = 30.0
 
@@ -84,6 +87,8 @@ class StoreOptions:
     numbered_elsewhere: Callable[[bytes], bool] = lambda meta: False
     """Whether the stream with this meta takes its sequences from another one (a mirror): it does
     not leave any out after damage, since it gets the messages again."""
+    progress: Callable[[int, int], None] = lambda done, total: None
+    """Called while a start reads streams, with segments done and segments in all."""
     clock: Clock | None = None
     chance: Random | None = None
     """Where times and identities come from; None: the system's."""
@@ -106,6 +111,8 @@ class NodeStore:
         self.memory_usage.limit = options.max_memory
         self.problems: list[str] = []
         self.clean_start = True
+        self.recovery: dict[str, float] = {}
+        """How long the start took, and what it read (see `numbers`)."""
         self.making = False
         """While set, streams that are made count only once `finish_stream` was called; a start
         removes those for which it was not."""
@@ -115,6 +122,7 @@ class NodeStore:
         self._stores: dict[str, MessageStore] = {}
         self._identities: dict[str, dict[str, object]] = {}
         self._metas: dict[str, bytes] = {}
+        self._segments_left = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._notes: dict[bytes, bytes] = {}
@@ -124,6 +132,14 @@ class NodeStore:
     # Start and stop.
 
     def open(self) -> list[RecoveredStream]:
+        """Recover everything, and measure it; see `_recover`."""
+        began = time.monotonic()
+        found = self._recover()
+        self.recovery["recovery_seconds"] = round(time.monotonic() - began, 6)
+        self.recovery["recovery_streams"] = len(found)
+        return found
+
+    def _recover(self) -> list[RecoveredStream]:
         """Recover everything; returns the file-backed streams that were found.
 
         Raises StoreLocked, FormatError or StoreError when the directory cannot be used at all.
@@ -215,7 +231,10 @@ class NodeStore:
 
     def _find_streams(self) -> list[RecoveredStream]:
         found = []
-        for path in sorted(self.directory.streams.iterdir()):
+        paths = sorted(self.directory.streams.iterdir())
+        self._segments_left = sum(len(list(path.glob("*.seg"))) for path in paths)
+        self.recovery["recovery_segments"] = self._segments_left
+        for path in paths:
             try:
                 stream = self._open_stream(path)
             except Exception as error:
@@ -252,6 +271,7 @@ class NodeStore:
             store.born = known.born
             remove_gone(store, known)
         stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
+        stream.recovery.on_segment = self._segment_read
         try:
             stream.recovery.run()
         except BaseException:
@@ -261,6 +281,14 @@ class NodeStore:
         self._metas[store.incarnation] = own
         self._stores[store.incarnation] = store
         return stream
+
+    def _segment_read(self, scanned: int) -> None:
+        """A segment was entered; `scanned` bytes of it had no index."""
+        total = int(self.recovery.get("recovery_segments", 0))
+        self._segments_left = max(self._segments_left - 1, 0)
+        before = self.recovery.get("recovery_scanned_bytes", 0)
+        self.recovery["recovery_scanned_bytes"] = before + scanned
+        self.options.progress(total - self._segments_left, total)
 
     def _erase_again(self, store: FileStore) -> None:
         """Finish overwriting messages in a stream's segments before they are read."""
@@ -400,6 +428,17 @@ class NodeStore:
             await asyncio.sleep(0)
             if self.log.durable_lsn == lsn:
                 await asyncio.sleep(0.001)
+            self.kernel.turn()
+
+    async def keep_up(self) -> None:
+        """Return once everything is durable and the log has room again: whoever appends without
+        clients that wait for acks calls this every few MiB. Raises StoreError."""
+        await self.log.wait_durable(self.log.hand_over())
+        self.kernel.turn()
+        while len(self.log.live) > self.log.keep + KEEP_UP_SEGMENTS:
+            if self.log.failure is not None:
+                raise self.log.failure
+            await asyncio.sleep(0.001)
             self.kernel.turn()
 
     def stop_now(self) -> None:
@@ -638,6 +677,7 @@ class NodeStore:
         """Counters for monitoring."""
         return {
             **self.log.numbers(),
+            **self.recovery,
             "store_bytes": self.store_bytes,
             "memory_bytes": self.memory_bytes,
             "lost": self.lost,

@@ -5,7 +5,6 @@ in their places, and takes the old one's place in one durable step. A crash befo
 the old stream, one after it the new one. It takes the stream's size on the disk once more.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -143,10 +142,7 @@ class Rebuild:
         self._room -= len(found.payload) + len(found.headers) + 128
         if self._room <= 0:
             self._room = BATCH_BYTES
-            log = self.storage.log
-            await log.wait_durable(log.hand_over())
-            self.storage.kernel.turn()
-            await asyncio.sleep(0)
+            await self.storage.keep_up()
 
     def _copy_states(self, made: FileStore) -> None:
         """Consumers and whatever else is kept of the stream."""

@@ -7,6 +7,7 @@ what was found wrong is told in `problems`.
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,6 +118,9 @@ class StreamRecovery:
         # Whether what segments hold behind the note is in the log as well.
         self.note_counts = note is not None and log_is_whole
         self.heads = Heads()
+        self.on_segment: Callable[[int], None] = lambda scanned: None
+        """Called after each segment with how many bytes of it no index covered."""
+        self.scanned = 0
         # Segments of which an index lists more than their file holds, and what there is of it.
         self._short: list[tuple[StreamSegment, int]] = []
         # Last sequence before each part of which nothing tells what stood there; and the first
@@ -138,7 +142,9 @@ class StreamRecovery:
             before = int(self.store.last_seq)
             open_gaps = [gap for gap in self._gaps if not gap[1]]
             if number in there:
+                scanned = self.scanned
                 self._load(path, number == newest)
+                self.on_segment(self.scanned - scanned)
             elif not self.note.is_gone(number):
                 self._load_missing(path)
             for gap in open_gaps:
@@ -247,6 +253,7 @@ class StreamRecovery:
             if size > start:
                 file.seek(0)
                 content = file.read()
+                self.scanned += size - start
                 if is_last and not short:
                     content = self._without_torn_tail(segment, content, start)
                 sound = self._scan(segment, content, start, is_last and not short)

@@ -116,3 +116,19 @@ def test_one_stream_is_there(
         assert len(list((tmp_path / "jetstream" / "streams").iterdir())) == 1
 
     asyncio.run(run())
+
+
+def test_a_clean_start_scans_no_data(tmp_path: Path) -> None:
+    async def run() -> None:
+        await make(tmp_path)
+        node, _ = opened(tmp_path)
+        assert node.numbers()["recovery_segments"] == 1
+        assert node.numbers()["recovery_scanned_bytes"] == 0
+        node.stop_now()
+        for index in tmp_path.rglob("*.idx"):
+            index.unlink()
+        node, _ = opened(tmp_path)
+        assert node.numbers()["recovery_scanned_bytes"] > 0
+        node.stop_now()
+
+    asyncio.run(run())

@@ -1,0 +1,17 @@
+"""The script that measures memory runs, and what it measures stays within bounds."""
+
+import json
+
+import pytest
+
+from bench import bounds
+
+
+def test_a_tiny_run(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--messages", "40000", "--subjects", "20000", "--streams", "20"]
+    assert bounds.main([*sizes, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert 30 < rows["messages"]["bytes_each_after_start"] < 120
+    assert 0 < rows["subjects"]["bytes_each_after_start"] < 400
+    assert rows["streams"]["open_files_after_start"] < 64
+    assert rows["memory"]["bytes_each"] > 128
