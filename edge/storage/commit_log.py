@@ -653,6 +653,8 @@ class CommitLog:
         log.warning("the commit log is written again: publishes are accepted")
         self.retry_delay = RETRY_FIRST
         self.fail(None)
+        if self.on_retire is not None:
+            self.on_retire()
 
     def rewrite_pending(self, slot: Slot) -> None:
         """Copy the records after the durable point to a segment in `slot`."""

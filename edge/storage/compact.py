@@ -315,9 +315,11 @@ class Compactor:
         """Swap the files, or leave everything as it was."""
         new = temporary(segment.path)
         release(segment, before)
+        if error is None and not store.closed and not self.stopped:
+            error = self.put_in_place(segment, before)
         if error is not None:
             log.error("segment %s cannot be rewritten: %s", segment.path, error)
-            new.unlink(missing_ok=True)
+            self.background.submit(lambda: new.unlink(missing_ok=True))
             segment.dirty = segment.avoided = True
             store.trim()
             self.log.kernel.loop.call_later(RETRY, segment.release)
@@ -330,12 +332,22 @@ class Compactor:
                 before.busy = True
             self.queue.insert(0, (store, segment, before))
         else:
-            new.rename(segment.path)
             self.swap(store, segment, *built.results())
             segment.deletes = bytearray(job.deletes)
             self.settle(store, segment, before)
         if not self.stopped:
             self.begin()
+
+    def put_in_place(
+        self, segment: StreamSegment, before: StreamSegment | None
+    ) -> BaseException | None:
+        """Rename the new file over the old one, unless it holds what was erased meanwhile."""
+        if not segment.erased and (before is None or not before.erased):
+            try:
+                temporary(segment.path).rename(segment.path)
+            except OSError as error:
+                return error
+        return None
 
     def settle(
         self, store: FileStore, segment: StreamSegment, before: StreamSegment | None
@@ -444,7 +456,7 @@ class Compactor:
         store.open_files.forget(segment.path)
         store.window_segment = 0
         segment.generation += 1
-        segment.end = end
+        segment.end = segment.settled_end = end
         segment.rest = segment.written_rest = end - size
         segment.chain = chain
         segment.indexed = False

@@ -618,6 +618,10 @@ class FileStore(LoggedStore):
 
     def settle_position(self) -> None:
         """What was staged is durable."""
+        segment: StreamSegment
+        for item in self.segments:
+            segment = item
+            segment.settled_end = segment.end
         self.settled_last = self.retired_last
         self.settled_ts = self.retired_ts
         self.staging = False

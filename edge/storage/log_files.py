@@ -145,7 +145,10 @@ class LogFiles:
         try:
             self._save()
         except OSError:
-            self._remove(slot)
+            if slot.path.name in json.loads(self._list.read() or b"{}"):
+                self.spares.append(slot)
+            else:
+                self._remove(slot)
             raise
         return slot
 

@@ -336,14 +336,17 @@ class NodeStore:
             identity = self._identities.get(store.incarnation)
             if store.closed or identity is None or not store.segments:
                 continue
-            oldest, newest = store.segments[0], store.segments[-1]
+            settled = [segment for segment in store.segments if segment.settled_end]
+            if not settled:
+                continue
+            oldest, newest = settled[0], settled[-1]
             store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
             note = SegmentNote(
                 str(identity["account"]),
                 str(identity["name"]),
                 newest.number,
                 newest.generation,
-                newest.end,
+                newest.settled_end,
                 store.settled_last,
                 oldest.number,
                 oldest.last,
@@ -459,8 +462,11 @@ class NodeStore:
         self.background.close()
         self.eraser.release()
         if clean:
-            self._write_indexes()
-            self.directory.set_clean_mark(self.log.position())
+            try:
+                self._write_indexes()
+                self.directory.set_clean_mark(self.log.position())
+            except OSError as error:
+                log.warning("the next start is like one after a crash: %s", error)
         for store in list(self._stores.values()):
             store.close()
         self._files.close()
@@ -520,9 +526,13 @@ class NodeStore:
         }
         if self.making:
             identity["unfinished"] = True
-        path.mkdir()
-        TwoSlotFile(path / "meta").write(encode_meta(identity, meta))
-        sync_directory(self.directory.streams)
+        try:
+            path.mkdir()
+            TwoSlotFile(path / "meta").write(encode_meta(identity, meta))
+            sync_directory(self.directory.streams)
+        except OSError:
+            discard_tree(path)
+            raise
         store = self._make_file_store(stream_id, incarnation, path)
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
@@ -644,6 +654,7 @@ class NodeStore:
         self.problems += stream.problems
         note = SegmentNote(stream.account, stream.name, born=store.born).encode()
         self.log.put_state(NOTES_OWNER, store.incarnation.encode(), note)
+        self._put_notes([store])
         return stream
 
     def label(self, store: MessageStore) -> str:

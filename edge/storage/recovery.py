@@ -45,7 +45,7 @@ from headwater.edge.storage.segment_files import (
 )
 from headwater.edge.storage.segment_jobs import index_path, remove_segments
 from headwater.edge.storage.stream_segment import StreamSegment
-from headwater.edge.storage.torn_tail import torn_at, was_synced, whole_until
+from headwater.edge.storage.torn_tail import torn_at, unconfirmed, was_synced, whole_until
 
 log = logging.getLogger("headwater.storage")
 
@@ -116,7 +116,7 @@ class StreamRecovery:
         self.problems = problems
         self.note = note or SegmentNote("", "")
         # Whether what segments hold behind the note is in the log as well.
-        self.note_counts = note is not None and log_is_whole
+        self.note_counts = note is not None and log_is_whole and (note.segment > 0 or not note.born)
         self.heads = Heads()
         self.on_segment: Callable[[int], None] = lambda scanned: None
         """Called after each segment with how many bytes of it no index covered."""
@@ -386,6 +386,16 @@ class LogRecovery:
         elif clean is not None:
             self.skip = 0
         self._path, self._surveys = path, surveys
+        if path and self.end:
+            self._write_again(path[-1])
+
+    def _write_again(self, segment: LogSegment) -> None:
+        """Write what no footer calls durable once more, and sync it: after a failed sync it can be
+        read until the power is cut, but is not on the device. Raises OSError."""
+        start = unconfirmed(segment, self.log.seed, self.end)
+        if start < self.end:
+            ports.write_all(segment.fd, segment.bytes_at(start, self.end - start), start)
+            ports.sync_data(segment.fd)
 
     def replay(self) -> None:
         """Apply the log to the stores."""

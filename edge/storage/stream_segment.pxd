@@ -4,6 +4,7 @@ cdef class StreamSegment:
     cdef public object path
     cdef public long long created       # ns; tells files apart that had one number
     cdef public Py_ssize_t end          # valid bytes, file header included; 0: not yet created
+    cdef public Py_ssize_t settled_end  # of these durable and known to be
     cdef public unsigned int chain
     cdef public unsigned long long first
     cdef public unsigned long long last

@@ -265,3 +265,20 @@ def whole_until(
             records = 0
         end = at
     return end
+
+
+def unconfirmed(segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t) -> int:
+    """Where the batches begin that no footer calls durable, up to `end`."""
+    durable: cython.ulonglong = newest_durable(segment, seed, end)
+    header: cython.pointer(RecordHeader)
+    begin: cython.Py_ssize_t = FILE_HEADER_BYTES
+    at: cython.Py_ssize_t = find_record(
+        segment.image, FILE_HEADER_BYTES, end, seed, segment.number
+    )
+    while at < end:
+        header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+        at += record_size(header.length)
+        if header.kind == KIND_FOOTER and header.sequence <= durable:
+            begin = at
+        at = find_record(segment.image, at, end, seed, segment.number)
+    return begin

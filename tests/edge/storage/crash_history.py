@@ -74,14 +74,15 @@ class History:
         disk = self.harness.disk
         if what in ("read", "list") or disk.operations not in self.wanted:
             return
-        self.moments.append(
-            Moment(
-                disk.operations,
-                f"{what} {path}",
-                disk.copy(),
-                {name: self.promise(name, book) for name, book in self.books.items()},
-                {key: (self.sure[key], len(found)) for key, found in self.states.items()},
-            )
+        self.moments.append(self.moment(f"{what} {path}", disk.copy()))
+
+    def moment(self, what: str, disk: TwinFiles) -> Moment:
+        return Moment(
+            self.harness.disk.operations,
+            what,
+            disk,
+            {name: self.promise(name, book) for name, book in self.books.items()},
+            {key: (self.sure[key], len(found)) for key, found in self.states.items()},
         )
 
     def promise(self, incarnation: str, book: StreamBook) -> StreamPromise:
@@ -127,10 +128,13 @@ class History:
                 b"NATS/1.0\r\nN: %d\r\n\r\n" % self.n if self.n % 3 == 0 else b"",
                 b"payload %d " % self.n * (self.n % 7),
             )
-            book.rows[store.last_seq + 1] = row
-            store.add_message(row[0], row[2], row[1])
+            self.append(store, book, row)
             if i % every == every - 1:
                 self.harness.commit()
+
+    def append(self, store: FileStore, book: StreamBook, row: Row) -> None:
+        book.rows[store.last_seq + 1] = row
+        store.add_message(row[0], row[2], row[1])
 
     def remove(self, incarnation: str, sequences: range, erase: bool = False) -> None:
         book = self.books[incarnation]
@@ -260,8 +264,15 @@ def check(moment: Moment, history: History, seed: object, lose: str) -> None:
     """Cut the power at a moment, start again, and see whether every promise was kept."""
     harness = TwinHarness(moment.disk.copy(), seed=f"{seed}/after")
     harness.power_cut(seed, lose)
-    found = harness.open()
     where = (moment.number, moment.what, seed, lose)
+    check_promises(harness, moment, history, where)
+
+
+def check_promises(
+    harness: TwinHarness, moment: Moment, history: History, where: object
+) -> None:
+    """Start, and compare what is there with what was promised."""
+    found = harness.open()
     assert harness.node.problems == [], (where, harness.node.problems)
     for incarnation, promise in moment.streams.items():
         if promise.deleted:
