@@ -25,6 +25,7 @@ COMPILED = (
     "edge/storage/memory.py",
     "edge/storage/crc.py",
     "edge/storage/record.py",
+    "edge/storage/packing.py",
     "edge/storage/file_calls.py",
     "edge/storage/commit_thread.py",
     "edge/storage/log_segment.py",

@@ -25,6 +25,10 @@ class TLSConfigError(SecurityError):
     """Certificates, keys or TLS settings cannot be used."""
 
 
+class SealingError(SecurityError):
+    """A key for stored data is missing, cannot be read, or is not the right one."""
+
+
 class AuthError(SecurityError):
     """Authentication failed.
 

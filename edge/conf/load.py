@@ -20,7 +20,13 @@ from headwater.edge.conf.operator_section import (
     resolver,
     trusted_keys,
 )
-from headwater.edge.conf.options import HeadwaterOptions, Options, ProxyOptions
+from headwater.edge.conf.options import (
+    HeadwaterOptions,
+    KeySourceOptions,
+    Options,
+    ProxyOptions,
+    SealingOptions,
+)
 from headwater.edge.conf.problems import Problems
 from headwater.edge.conf.quantities import format_duration
 from headwater.edge.conf.reader import (
@@ -234,6 +240,18 @@ def _scrub(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> 
         reader.section(key, value, _SCRUB_FIELDS, target)
 
 
+def _sealing(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+    target.sealing = SealingOptions()
+    reader.section(key, value, _SEALING_FIELDS, target.sealing)
+
+
+def _previous_keys(reader: Reader, key: str, value: Value, target: SealingOptions) -> None:
+    for item in reader.array(key, value) or []:
+        source = KeySourceOptions()
+        reader.section(key, item, _KEY_SOURCE_FIELDS, source)
+        target.previous = [*target.previous, source]
+
+
 _OCSP_FIELDS: dict[str, Field] = {"mode": _ocsp_mode, "url": ignored, "urls": ignored}
 _OCSP_CACHE_FIELDS: dict[str, Field] = keys(
     "type local_store preserve_revoked save_interval", ignored
@@ -248,12 +266,23 @@ _SCRUB_FIELDS: dict[str, Field] = {
     "rate": size_at_least_zero("scrub_rate"),
     "pause": seconds("scrub_pause"),
 }
+_KEY_SOURCE_FIELDS: dict[str, Field] = {
+    "key_file": text("key_file"),
+    "key_env": text("key_env"),
+    "key_command": text("key_command"),
+}
+_SEALING_FIELDS: dict[str, Field] = {
+    **_KEY_SOURCE_FIELDS,
+    "cipher": choice("cipher", "chacha aes"),
+    "previous": _previous_keys,
+}
 _HEADWATER_FIELDS: dict[str, Field] = {
     "durability": choice("durability", "fsync interval memory"),
     "commit_segment_bytes": storage_size("commit_segment_bytes"),
     "commit_max_delay": duration("commit_max_delay"),
     "discovery": _discovery,
     "scrub": _scrub,
+    "sealing": _sealing,
 }
 _FIELDS: dict[str, Field] = {
     "listen": listen(),

@@ -404,6 +404,26 @@ class ProxyOptions(msgspec.Struct, kw_only=True):
     """Public NKeys."""
 
 
+class KeySourceOptions(msgspec.Struct, kw_only=True):
+    """Where a key for stored data comes from: one of these."""
+
+    key_file: str = ""
+    """A file with mode 0600."""
+    key_env: str = ""
+    """An environment variable."""
+    key_command: str = ""
+    """A command that prints it."""
+
+
+class SealingOptions(KeySourceOptions, kw_only=True):
+    """`headwater.sealing`: what `jetstream.key` says, with the key kept out of the file."""
+
+    cipher: str = ""
+    """"", "chacha" or "aes"."""
+    previous: list[KeySourceOptions] = []
+    """Keys that still open what is stored."""
+
+
 class HeadwaterOptions(msgspec.Struct, kw_only=True):
     """The `headwater` block: what this system adds to the NATS configuration."""
 
@@ -417,6 +437,7 @@ class HeadwaterOptions(msgspec.Struct, kw_only=True):
     """Bytes per second that are read to verify what is stored; 0 verifies nothing."""
     scrub_pause: float = 86400.0
     """Seconds from the end of one such pass to the begin of the next."""
+    sealing: SealingOptions | None = None
     discovery: bool = False
     """Announce this node by zeroconf, and look for others."""
     discovery_service: str = "_nats._tcp.local."

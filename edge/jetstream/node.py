@@ -21,6 +21,7 @@ from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
 from headwater.edge.jetstream.age_watch import AgeWatch
 from headwater.edge.jetstream.models import ClusterInfo, StreamConfig
+from headwater.edge.jetstream.sealing_keys import key_ring
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.errors import StoreError
@@ -223,6 +224,10 @@ class NodeJetStream:
             log.error("stream '%s > %s' not created: %s", account, config.name, error)
             text = "error creating store for stream"
             raise errors.STREAM_CREATE.error(err=text) from error
+
+    def set_compression(self, stream: Stream) -> None:
+        """Compress a stream's messages from now on, or no more, as its configuration says."""
+        self.store().set_compression(stream.store, stream.config.compression == "s2")
 
     def update_meta(self, stream: Stream, meta: bytes) -> None:
         """Keep a stream's new description; durable when this returns."""

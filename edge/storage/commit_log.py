@@ -325,7 +325,7 @@ class CommitLog:
         sequence: cython.ulonglong,
     ) -> cython.ulonglong:
         """Append a message; returns the address of its record."""
-        length: cython.Py_ssize_t = m.subject_len + m.size
+        length: cython.Py_ssize_t = store.body_size(m)
         at: cython.p_uchar = self.reserve(length, True)
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
         header.kind = KIND_MESSAGE
@@ -335,8 +335,8 @@ class CommitLog:
         header.sequence = sequence
         header.timestamp = timestamp
         header.stream = store.stream_id
-        memcpy(at + HEADER_BYTES, m.subject, m.subject_len)
-        memcpy(at + HEADER_BYTES + m.subject_len, m.body, m.size)
+        header.length = cython.cast(cython.uint, length)
+        store.write_body(header, m)
         self.add_run(store, sequence)
         self.finish(at, length)
         if (

@@ -78,6 +78,11 @@ class TwoSlotFile:
         self.generation, content = max(valid, key=lambda slot: slot[0])
         return content
 
+    def replace(self, content: bytes) -> None:
+        """`write` over a file that may be there already. Raises OSError."""
+        self.read()
+        self.write(content)
+
     def write(self, content: bytes) -> None:
         """Replace the content durably."""
         slot = _encode_slot(self.generation + 1, content)

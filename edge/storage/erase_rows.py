@@ -24,7 +24,8 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
     rows: list = []
     if entry == cython.NULL:
         return rows
-    size = record_size(entry.size + store.names.items[entry.subject].size)
+    size = record_size(store.body_length(entry))
+    store.packer.wipe()
     if not entry.flags & IN_LOG:
         rows.append(segment_row(store, sequence, entry.timestamp, entry.place, size))
         return rows

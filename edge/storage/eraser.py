@@ -25,6 +25,7 @@ from headwater.edge.storage.erase_jobs import (
 )
 from headwater.edge.storage.erase_rows import IN_LOG_FILE, IN_SEGMENT, names_subject, rows_of
 from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.log_files import DATA_START, Slot
 from headwater.edge.storage.record_layout import ERASE, ERASE_DONE
 from headwater.edge.storage.replay import index_of
@@ -205,7 +206,7 @@ class Eraser:
                 continue
             index = None
             if segment.indexed and not store.staging:
-                index = index_of(store, segment, self.log.live[0].number).encode(self.log.seed)
+                index = index_bytes(store, index_of(store, segment, self.log.live[0].number))
             segment.indexed = index is not None
             work.indexes.append((segment.path, index))
 

@@ -14,6 +14,7 @@ from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.file_calls import read_some
 from cython.cimports.headwater.edge.storage.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.packing import Packer
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
     FLAG_COPY,
@@ -26,6 +27,7 @@ from cython.cimports.headwater.edge.storage.record import (
     RecordHeader,
     body_ok,
     header_ok,
+    packed_bits,
     record_size,
     seal_header,
 )
@@ -62,7 +64,7 @@ class FileStore(LoggedStore):
     def __init__(
         self,
         log: CommitLog,
-        stream_id: int,
+        packer: Packer,
         incarnation: str,
         directory: object,
         open_files: OpenFiles,
@@ -71,7 +73,8 @@ class FileStore(LoggedStore):
     ):
         LoggedStore.__init__(self, log.kernel, usage)
         self.log = log
-        self.stream_id = stream_id
+        self.packer = packer
+        self.stream_id = packer.stream
         self.incarnation = incarnation
         self.directory = directory
         self.open_files = open_files
@@ -112,7 +115,7 @@ class FileStore(LoggedStore):
             if self.names.items[subject].count == 0:
                 self.names.release(subject)
             raise
-        entry.flags = IN_LOG
+        entry.flags = IN_LOG | packed_bits(cython.cast(cython.p_const_uchar, entry.place))
         entry.timestamp = timestamp
         entry.size = cython.cast(cython.uint, m.size)
         entry.header_len = cython.cast(cython.uint, m.header_len)
@@ -132,9 +135,7 @@ class FileStore(LoggedStore):
             return 0
         segment.live -= 1
         segment.dirty = True
-        segment.live_bytes -= record_size(
-            entry.size + self.names.items[entry.subject].size
-        )
+        segment.live_bytes -= record_size(self.body_length(entry))
         if segment.mostly_dead():
             self.ask_compact(segment)
         return 0
@@ -300,11 +301,20 @@ class FileStore(LoggedStore):
         out: cython.pointer(Record),
     ) -> cython.int:
         record: cython.p_const_uchar
+        plain: cython.p_const_uchar
+        s: cython.pointer(Subject) = cython.address(self.names.items[entry.subject])
         if entry.flags & IN_LOG:
             record = cython.cast(cython.p_const_uchar, entry.place)
         else:
             record = self.read_record(sequence, entry)
-        out.body = record + HEADER_BYTES + out.subject_len
+        plain = self.plain_body(record)
+        if plain == cython.NULL:
+            self.damage(sequence, "it does not open")
+        if entry.flags != IN_LOG and (
+            self.plain_size(record) != s.size + entry.size or memcmp(plain, s.text, s.size)
+        ):
+            self.damage(sequence, "it is another message")
+        out.body = plain + s.size
         return 1
 
     @cython.cfunc
@@ -315,9 +325,8 @@ class FileStore(LoggedStore):
         s: cython.pointer(Subject) = cython.address(self.names.items[entry.subject])
         number: cython.uint = cython.cast(cython.uint, entry.place >> 32)
         offset: cython.Py_ssize_t = entry.place & 0xFFFFFFFF
-        need: cython.Py_ssize_t = record_size(
-            cython.cast(cython.Py_ssize_t, entry.size) + s.size
-        )
+        length: cython.Py_ssize_t = self.body_length(entry)
+        need: cython.Py_ssize_t = record_size(length)
         at: cython.p_const_uchar
         header: cython.pointer(RecordHeader)
         if (
@@ -339,12 +348,12 @@ class FileStore(LoggedStore):
             header.kind != KIND_MESSAGE
             or header.sequence != sequence
             or header.stream != self.stream_id
-            or header.length != s.size + entry.size
+            or header.length != length
             or header.subject_len != s.size
             or header.header_len != entry.header_len
         ):
             self.damage(sequence, f"another record in segment {number} at {offset}")
-        if not body_ok(at) or memcmp(at + HEADER_BYTES, s.text, s.size) != 0:
+        if not body_ok(at):
             self.damage(sequence, f"bad body in segment {number} at {offset}")
         return at
 
@@ -649,12 +658,10 @@ class FileStore(LoggedStore):
             if entry == cython.NULL or entry.place != row.old or not entry.flags & IN_LOG:
                 continue
             entry.place = row.new
-            entry.flags = 0
+            entry.flags &= ~IN_LOG
             segment = self.segment_of(cython.cast(cython.uint, row.new >> 32))
             segment.live += 1
-            segment.live_bytes += record_size(
-                entry.size + self.names.items[entry.subject].size
-            )
+            segment.live_bytes += record_size(self.body_length(entry))
         if self.published == self.staged_count:
             free(self.staged)
             self.staged = cython.NULL
@@ -748,7 +755,7 @@ class FileStore(LoggedStore):
         if not flags & IN_LOG:
             segment = self.segment_of(cython.cast(cython.uint, place >> 32))
             segment.live += 1
-            segment.live_bytes += record_size(n + size)
+            segment.live_bytes += record_size(self.body_length(entry))
             if segment.first == 0:
                 segment.first = sequence
             segment.last = sequence

@@ -15,7 +15,7 @@ cdef struct Entry:                      # 40 bytes per stored message
     unsigned int subject                # number of the subject; 0: nothing stored here
     unsigned int next                   # distance to the next message of the subject, 0 at the end
     unsigned int prev                   # distance to the one before, 0 at the start
-    unsigned int flags
+    unsigned int flags                  # IN_LOG, and above it: bytes of a packed body, or 0
 
 cdef struct Page:
     Entry* entries                      # NULL while nothing of it is stored

@@ -1,4 +1,8 @@
 # What the commit log needs of the stores that write to it. See logged_store.py.
+from headwater.edge.broker.core cimport Msg
+from headwater.edge.storage.index cimport Entry
+from headwater.edge.storage.packing cimport Packer
+from headwater.edge.storage.record cimport RecordHeader
 from headwater.edge.storage.store cimport MessageStore
 
 cdef class LoggedStore(MessageStore):
@@ -8,6 +12,12 @@ cdef class LoggedStore(MessageStore):
     cdef unsigned int run_index
     cdef bint turn_noted                        # flush_turn is due
     cdef public object on_erase                 # called with a sequence that is to be overwritten
+    cdef public Packer packer                   # seals and compresses bodies
+    cdef Py_ssize_t body_size(self, Msg* m) except -1
+    cdef int write_body(self, RecordHeader* header, Msg* m) except -1
+    cdef Py_ssize_t body_length(self, Entry* entry) noexcept nogil
+    cdef const unsigned char* plain_body(self, const unsigned char* record)
+    cdef Py_ssize_t plain_size(self, const unsigned char* record) noexcept
     cdef int flush_turn(self) except -1
     cdef int note_erase(self, unsigned long long sequence) except -1
     cdef int moved(self, unsigned long long sequence, unsigned long long old, unsigned long long new) except -1

@@ -1,11 +1,71 @@
 """What the commit log needs of the stores that write to it."""
 
 import cython
+from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.storage.index import Entry
+from cython.cimports.headwater.edge.storage.record import (
+    FLAG_COMPRESSED,
+    FLAG_SEALED,
+    HEADER_BYTES,
+    RecordHeader,
+)
+from cython.cimports.libc.string import memcpy
 
 
 @cython.cclass
 class LoggedStore(MessageStore):
     """A store whose messages go through the commit log."""
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def body_size(self, m: cython.pointer(Msg)) -> cython.Py_ssize_t:
+        """Bytes that the body of a message's record will take; `write_body` follows."""
+        if self.packer.packs:
+            return self.packer.prepare(m)
+        return m.subject_len + m.size
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_body(
+        self, header: cython.pointer(RecordHeader), m: cython.pointer(Msg)
+    ) -> cython.int:
+        """Put the body behind a header whose other fields are set."""
+        at: cython.p_uchar = cython.cast(cython.p_uchar, header) + HEADER_BYTES
+        if self.packer.packs:
+            return self.packer.fill(header, m)
+        memcpy(at, m.subject, m.subject_len)
+        memcpy(at + m.subject_len, m.body, m.size)
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def body_length(self, entry: cython.pointer(Entry)) -> cython.Py_ssize_t:
+        """Bytes that the body of a stored message's record has."""
+        packed: cython.Py_ssize_t = entry.flags >> 1
+        if packed:
+            return packed
+        return cython.cast(cython.Py_ssize_t, entry.size) + self.names.items[entry.subject].size
+
+    @cython.cfunc
+    def plain_body(self, record: cython.p_const_uchar) -> cython.p_const_uchar:
+        """Subject, headers and payload of a verified record, until the next call; NULL when it
+        does not open."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        if not header.flags & (FLAG_SEALED | FLAG_COMPRESSED):
+            return record + HEADER_BYTES
+        if not self.packer.open(record):
+            return cython.NULL
+        return self.packer.plain
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def plain_size(self, record: cython.p_const_uchar) -> cython.Py_ssize_t:
+        """Bytes of what `plain_body` just returned."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        if not header.flags & (FLAG_SEALED | FLAG_COMPRESSED):
+            return header.length
+        return self.packer.plain_length
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -5,11 +5,13 @@ nothing on disk.
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headwater.edge.broker.core import Kernel
 from headwater.edge.files import is_twin, remove_tree, sync_directory
@@ -24,6 +26,7 @@ from headwater.edge.storage.erase_jobs import decode_places, redo_in_segments
 from headwater.edge.storage.eraser import Eraser
 from headwater.edge.storage.errors import StoreClosed, StoreError
 from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.log_files import LogFiles
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.notes import (
@@ -33,6 +36,8 @@ from headwater.edge.storage.notes import (
     number_runs,
     runs_text,
 )
+from headwater.edge.storage.packers import META_PURPOSE, Packers, sealed_meta
+from headwater.edge.storage.packing import Packer
 from headwater.edge.storage.put_back import put_back_tail
 from headwater.edge.storage.quarantine import Quarantine
 from headwater.edge.storage.record import STREAM_DELETE
@@ -52,6 +57,7 @@ from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments, write_index
 from headwater.edge.storage.store import MessageStore, Usage
+from headwater.security.sealing import KeyRing
 
 MIB = 1 << 20
 # A gateway's flash is small; a hub sets 64 MiB.
@@ -89,6 +95,8 @@ class StoreOptions:
     not leave any out after damage, since it gets the messages again."""
     progress: Callable[[int, int], None] = lambda done, total: None
     """Called while a start reads streams, with segments done and segments in all."""
+    keys: KeyRing | None = None
+    """What seals streams; None: nothing is sealed, and sealed streams stop the start."""
     clock: Clock | None = None
     chance: Random | None = None
     """Where times and identities come from; None: the system's."""
@@ -116,11 +124,12 @@ class NodeStore:
         self.making = False
         """While set, streams that are made count only once `finish_stream` was called; a start
         removes those for which it was not."""
+        self.packers = Packers(self.directory, options.keys, options.chance is not None)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
         self._files = OpenFiles()
         self._stores: dict[str, MessageStore] = {}
-        self._identities: dict[str, dict[str, object]] = {}
+        self._identities: dict[str, dict[str, Any]] = {}
         self._metas: dict[str, bytes] = {}
         self._segments_left = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -146,6 +155,7 @@ class NodeStore:
         """
         self.directory.open()
         try:
+            self.packers.check()
             return self._open()
         except OSError as error:
             self.directory.close()
@@ -260,10 +270,18 @@ class NodeStore:
                 f"{path}: the stream's meta file {reason}; the directory was moved to {kept}"
             )
             return None
-        identity, own = meta
+        identity, stored = meta
+        before = json.dumps(identity)
+        packer = self.packers.open(identity)
+        own = packer.open_blob(stored, META_PURPOSE)
+        if own is None:
+            raise StoreError(f"{path / 'meta'}: the sealed part does not open")
+        self.packers.load_dictionaries(path, identity, packer, self.problems)
+        if json.dumps(identity) != before:
+            TwoSlotFile(path / "meta").replace(encode_meta(identity, sealed_meta(packer, own)))
         for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
             leftover.unlink()
-        store = self._make_file_store(int(identity["id"], 16), identity["incarnation"], path)
+        store = self._make_file_store(packer, identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
         self._erase_again(store)
         known = decode_note(note) if note is not None else None
@@ -381,12 +399,13 @@ class NodeStore:
         for incarnation in gone:
             self.delete_stream(left[incarnation].store)
 
-    def _make_file_store(self, stream_id: int, incarnation: str, path: Path) -> FileStore:
+    def _make_file_store(self, packer: Packer, incarnation: str, path: Path) -> FileStore:
+        stream_id = packer.stream
         if stream_id in self.log.stores:
             raise StoreError(f"two streams have the id {stream_id:x}")
         store = FileStore(
             self.log,
-            stream_id,
+            packer,
             incarnation,
             path,
             self._files,
@@ -481,7 +500,7 @@ class NodeStore:
             for segment in store.segments:
                 if not segment.indexed:
                     index = index_of(store, segment, number)
-                    write_index(segment.path, index.encode(self.log.seed))
+                    write_index(segment.path, index_bytes(store, index))
 
     def _housekeeping(self) -> None:
         for store in self._stores.values():
@@ -518,7 +537,7 @@ class NodeStore:
             raise self.log.failure
         path = self.directory.streams / incarnation
         stream_id = int.from_bytes(self.directory.make_id()[:8], "big") >> 1 | 1
-        identity: dict[str, object] = {
+        identity: dict[str, Any] = {
             "id": f"{stream_id:x}",
             "incarnation": incarnation,
             "account": account,
@@ -526,14 +545,15 @@ class NodeStore:
         }
         if self.making:
             identity["unfinished"] = True
+        packer = self.packers.open(identity)
         try:
             path.mkdir()
-            TwoSlotFile(path / "meta").write(encode_meta(identity, meta))
+            TwoSlotFile(path / "meta").write(encode_meta(identity, sealed_meta(packer, meta)))
             sync_directory(self.directory.streams)
         except OSError:
             discard_tree(path)
             raise
-        store = self._make_file_store(stream_id, incarnation, path)
+        store = self._make_file_store(packer, incarnation, path)
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
         self._metas[incarnation] = meta
@@ -549,9 +569,10 @@ class NodeStore:
     def update_meta(self, store: MessageStore, meta: bytes) -> None:
         """Replace a stream's meta; durable when this returns. Raises OSError."""
         if isinstance(store, FileStore):
-            file = TwoSlotFile(store.directory / "meta")
-            file.read()
-            file.write(encode_meta(self._identities[store.incarnation], meta))
+            content = sealed_meta(store.packer, meta)
+            TwoSlotFile(store.directory / "meta").replace(
+                encode_meta(self._identities[store.incarnation], content)
+            )
             self._metas[store.incarnation] = meta
 
     def finish_stream(self, store: FileStore, replaced: FileStore | None = None) -> None:
@@ -563,7 +584,8 @@ class NodeStore:
             identity["replaces"] = replaced.incarnation
         file = TwoSlotFile(store.directory / "meta")
         file.read()
-        file.write(encode_meta(identity, self._metas[store.incarnation]))
+        content = sealed_meta(store.packer, self._metas[store.incarnation])
+        file.write(encode_meta(identity, content))
         self._identities[store.incarnation] = identity
         if replaced is not None:
             self.delete_stream(replaced)
@@ -576,7 +598,8 @@ class NodeStore:
         if file.read() is not None and not file.damaged:
             return False
         identity = self._identities[store.incarnation]
-        file.write(encode_meta(identity, self._metas[store.incarnation]))
+        content = sealed_meta(store.packer, self._metas[store.incarnation])
+        file.write(encode_meta(identity, content))
         return True
 
     def stores(self) -> list[MessageStore]:
@@ -588,7 +611,27 @@ class NodeStore:
         if not isinstance(store, FileStore):
             return None
         content = TwoSlotFile(store.directory / "meta").read()
-        return decode_meta(content)[1] if content is not None else None
+        if content is None:
+            return None
+        own: bytes | None = store.packer.open_blob(decode_meta(content)[1], META_PURPOSE)
+        return own
+
+    def set_compression(self, store: MessageStore, on: bool) -> None:
+        """Whether what is appended to a file-backed stream from now on is compressed."""
+        if isinstance(store, FileStore) and store.packer.compress != on:
+            store.packer.set_compression(on, lambda samples: self._train(store, samples))
+
+    def _train(self, store: FileStore, samples: list[bytes]) -> None:
+        """There are enough messages to make a stream's dictionary from."""
+        identity = self._identities[store.incarnation]
+        known = list(identity.get("dictionaries", []))
+        number = max(known, default=0) + 1
+
+        def note() -> None:
+            identity["dictionaries"] = [*known, number]
+            self.update_meta(store, self._metas[store.incarnation])
+
+        self.packers.train(store, samples, self.background, number, note)
 
     def delete_stream(self, store: MessageStore) -> None:
         """Remove a stream and the states whose owner is its incarnation. The files go away once

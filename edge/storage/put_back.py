@@ -15,7 +15,10 @@ from headwater.edge.storage.log_files import DATA_START, decode_header
 from headwater.edge.storage.quarantine import Quarantine
 from headwater.edge.storage.record_layout import (
     DELETE,
+    FLAG_COMPRESSED,
     FLAG_ERASED,
+    FLAG_SEALED,
+    HEADER_BYTES,
     MESSAGE,
     Header,
     body_of,
@@ -37,7 +40,7 @@ def put_back_tail(store: Any, quarantine: Quarantine) -> int:
         data = path.read_bytes()
         for header, at in records(data, store.seed):
             if header.stream == store.stream_id:
-                count += apply(store, header, body_of(data, at, header))
+                count += apply(store, header, plain_body(store, data, at, header))
     if count:
         log.warning("stream %s: %d messages came back from the kept log", store.incarnation, count)
     return count
@@ -69,6 +72,16 @@ def records(data: bytes, seed: int) -> Iterator[tuple[Header, int]]:
             continue
         yield header, at
         at += header.size
+
+
+def plain_body(store: Any, data: bytes, at: int, header: Header) -> bytes | None:
+    """The body of a record, opened; None when it is damaged or does not open."""
+    body = body_of(data, at, header)
+    if body is None or not header.flags & (FLAG_SEALED | FLAG_COMPRESSED):
+        return body
+    record = data[at : at + HEADER_BYTES + header.length]
+    plain: bytes | None = store.packer.plain_of(record)
+    return plain
 
 
 def apply(store: Any, header: Header, body: bytes | None) -> int:

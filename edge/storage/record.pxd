@@ -24,6 +24,8 @@ cdef enum:
 cdef enum:
     FLAG_COPY = 1                       # second copy of a footer
     FLAG_PART = 2                       # the batch goes on in the next segment, and counts with it
+    FLAG_SEALED = 4                     # the body is sealed; what is below is inside
+    FLAG_COMPRESSED = 8                 # the body is compressed
     FLAG_ERASED = 0x8000                # a message that was overwritten with zeros
 
 cdef struct RecordHeader:               # 64 bytes, little endian
@@ -48,6 +50,7 @@ cdef struct Run:                        # a footer's account of what its batch h
     unsigned long long first
     unsigned long long last
 
+cdef unsigned int packed_bits(const unsigned char* record) noexcept nogil
 cdef Py_ssize_t record_size(Py_ssize_t length) noexcept nogil
 cdef void seal_header(RecordHeader* header, unsigned int seed) noexcept nogil
 cdef bint header_ok(const unsigned char* data, Py_ssize_t room, unsigned int seed, unsigned int segment, unsigned int offset) noexcept nogil

@@ -38,6 +38,16 @@ def record_size(length: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def packed_bits(record: cython.p_const_uchar) -> cython.uint:
+    """What an Entry's flags say of a record whose body is sealed or compressed: its length, above
+    the lowest bit. 0 of any other."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    return header.length << 1 if header.flags & (FLAG_SEALED | FLAG_COMPRESSED) else 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def seal_header(header: cython.pointer(RecordHeader), seed: cython.uint) -> cython.void:
     """Set magic, version and the header's checksum; everything else is set already."""
     header.magic = MAGIC
@@ -66,9 +76,11 @@ def header_ok(
         return False
     if crc32c(seed, data, HEADER_BYTES - 4) != header.header_crc or header.version != VERSION:
         return False
+    if record_size(header.length) > room:
+        return False
     return (
-        record_size(header.length) <= room
-        and cython.cast(cython.ulonglong, header.subject_len) + header.header_len <= header.length
+        header.flags & (FLAG_SEALED | FLAG_COMPRESSED)
+        or cython.cast(cython.ulonglong, header.subject_len) + header.header_len <= header.length
     )
 
 

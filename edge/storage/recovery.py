@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headwater.edge import files as ports
 from headwater.edge.storage.commit_log import CommitLog
@@ -18,6 +19,7 @@ from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.erase_jobs import decode_places, redo_in_log
 from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.index_bytes import read_index
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
 from headwater.edge.storage.notes import SegmentNote
@@ -38,7 +40,6 @@ from headwater.edge.storage.segment_files import (
 from headwater.edge.storage.segment_files import (
     RUN,
     IndexFile,
-    decode_index,
     decode_segment_header,
     segment_number,
     segment_path,
@@ -97,7 +98,7 @@ def encode_meta(identity: dict[str, object], meta: bytes) -> bytes:
     return json.dumps(identity).encode() + META_SEPARATOR + meta
 
 
-def decode_meta(content: bytes) -> tuple[dict[str, str], bytes]:
+def decode_meta(content: bytes) -> tuple[dict[str, Any], bytes]:
     line, _, meta = content.partition(META_SEPARATOR)
     return json.loads(line), meta
 
@@ -202,7 +203,7 @@ class StreamRecovery:
         segment.end = SEGMENT_START
         segment.sealed = segment.indexed = segment.avoided = True
         known = index_path(path)
-        index = decode_index(known.read_bytes(), self.store.seed) if known.exists() else None
+        index = read_index(self.store, known.read_bytes()) if known.exists() else None
         fits = index is not None and (index.number, index.stream) == (
             segment.number,
             self.store.stream_id,
@@ -309,7 +310,7 @@ class StreamRecovery:
         path = index_path(segment.path)
         if not path.exists():
             return SEGMENT_START
-        index = decode_index(path.read_bytes(), self.store.seed)
+        index = read_index(self.store, path.read_bytes())
         if index is None:
             self.problems.append(f"{path} is damaged; its segment is read instead")
             return SEGMENT_START
@@ -596,7 +597,7 @@ def remove_gone(store: FileStore, note: SegmentNote) -> None:
         remove_segments([segment_path(store.directory, number) for number in sorted(numbers)])
 
 
-def read_meta(path: Path, problems: list[str]) -> tuple[dict[str, str], bytes] | None:
+def read_meta(path: Path, problems: list[str]) -> tuple[dict[str, Any], bytes] | None:
     """Identity and meta of a stream's directory; None when both copies are bad. A single bad copy
     is written again."""
     file = TwoSlotFile(path / "meta")

@@ -56,4 +56,5 @@ cdef class SegmentScan:
     cdef public long long last_ts
     cdef public unsigned int log_segment
     cdef int apply(self, const unsigned char* data, list offsets) except -1
+    cdef int apply_message(self, const unsigned char* record, Py_ssize_t at) except -1
     cdef int finish_batch(self, const unsigned char* record, list offsets, const unsigned char* data, bint damaged) except -1

@@ -38,6 +38,7 @@ from cython.cimports.headwater.edge.storage.record import (
     body_ok,
     find_record,
     header_ok,
+    packed_bits,
     record_size,
 )
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
@@ -333,15 +334,18 @@ class LogReplay:
             return 0
         if not body_ok(record):
             return self.lose(store, sequence, "its body in the log is damaged")
+        plain: cython.p_const_uchar = store.plain_body(record)
+        if plain == cython.NULL:
+            return self.lose(store, sequence, "its record in the log does not open")
         return store.restore(
-            record + HEADER_BYTES,
+            plain,
             header.subject_len,
             sequence,
             header.timestamp,
-            header.length - header.subject_len,
+            cython.cast(cython.uint, store.plain_size(record)) - header.subject_len,
             header.header_len,
             cython.cast(cython.ulonglong, record),
-            IN_LOG,
+            IN_LOG | packed_bits(record),
         )
 
     @cython.cfunc
@@ -362,15 +366,18 @@ class LogReplay:
         return 0
 
 
-def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes]:
-    """What an index file lists: [(subject number, subject)], and a row per message served from
-    the segment."""
+def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes, bytes]:
+    """What an index file lists: [(subject number, subject)], a row per message served from the
+    segment, and if some are packed the lengths of their bodies."""
     entry: cython.pointer(Entry)
     row: cython.pointer(IndexRow)
     used: dict = {}
     known: cython.uint = 0
     sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
     rows: bytearray = bytearray(segment.live * cython.sizeof(IndexRow))
+    packed: bytearray = bytearray(segment.live * 4)
+    lengths: cython.p_uint = cython.cast(cython.p_uint, PyByteArray_AS_STRING(packed))
+    any_packed: cython.uint = 0
     count: cython.ulonglong = 0
     while sequence and sequence <= segment.last and count < segment.live:
         entry = store.slot(sequence)
@@ -386,9 +393,15 @@ def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes]:
             row.size = entry.size
             row.header_len = entry.header_len
             row.subject = known
+            lengths[count] = entry.flags >> 1
+            any_packed |= lengths[count]
             count += 1
         sequence = store.next_alive(sequence + 1)
-    return list(used.items()), bytes(rows[: count * cython.sizeof(IndexRow)])
+    return (
+        list(used.items()),
+        bytes(rows[: count * cython.sizeof(IndexRow)]),
+        bytes(packed[: count * 4]) if any_packed else b"",
+    )
 
 
 def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> IndexFile:
@@ -406,7 +419,7 @@ def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> Inde
         bytes(segment.deletes),
         list(segment.lost),
     )
-    index.subjects, index.entries = index_rows(store, segment)
+    index.subjects, index.entries, index.packed = index_rows(store, segment)
     return index
 
 
@@ -415,6 +428,8 @@ def load_index(store: FileStore, segment: StreamSegment, index: IndexFile) -> No
     subjects: dict = dict(index.subjects)
     text: bytes = b""
     entries: bytes = index.entries
+    packed: bytes = index.packed
+    lengths: cython.p_uint = cython.cast(cython.p_uint, PyBytes_AS_STRING(packed))
     rows: cython.pointer(IndexRow) = cython.cast(
         cython.pointer(IndexRow), PyBytes_AS_STRING(entries)
     )
@@ -433,7 +448,7 @@ def load_index(store: FileStore, segment: StreamSegment, index: IndexFile) -> No
             rows[i].size,
             rows[i].header_len,
             (cython.cast(cython.ulonglong, segment.number) << 32) | rows[i].offset,
-            0,
+            lengths[i] << 1 if packed else 0,
         )
     segment.end = index.data_end
     segment.deletes = bytearray(index.deletes)
@@ -455,7 +470,7 @@ def cut_off(store: FileStore, segment: StreamSegment, size: cython.ulonglong) ->
     sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
     while sequence and sequence <= segment.last:
         entry = store.slot(sequence)
-        length = record_size(entry.size + store.names.items[entry.subject].size)
+        length = record_size(store.body_length(entry))
         if (
             not entry.flags & IN_LOG
             and entry.place >> 32 == segment.number
@@ -552,6 +567,29 @@ class SegmentScan:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def apply_message(
+        self, record: cython.p_const_uchar, at: cython.Py_ssize_t
+    ) -> cython.int:
+        """Enter a message whose record verifies."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        plain: cython.p_const_uchar = self.store.plain_body(record)
+        if plain == cython.NULL:
+            self.lose(header.sequence, "its record in the segment does not open")
+            return 0
+        return self.store.restore(
+            plain,
+            header.subject_len,
+            header.sequence,
+            header.timestamp,
+            cython.cast(cython.uint, self.store.plain_size(record)) - header.subject_len,
+            header.header_len,
+            (cython.cast(cython.ulonglong, self.segment.number) << 32)
+            | cython.cast(cython.ulonglong, at),
+            packed_bits(record),
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def apply(self, data: cython.p_const_uchar, offsets: list) -> cython.int:
         header: cython.pointer(RecordHeader)
         record: cython.p_const_uchar
@@ -568,17 +606,7 @@ class SegmentScan:
             elif header.flags & FLAG_ERASED:
                 self.erased.add(header.sequence)
             elif header.kind == KIND_MESSAGE:
-                self.store.restore(
-                    record + HEADER_BYTES,
-                    header.subject_len,
-                    header.sequence,
-                    header.timestamp,
-                    header.length - header.subject_len,
-                    header.header_len,
-                    (cython.cast(cython.ulonglong, self.segment.number) << 32)
-                    | cython.cast(cython.ulonglong, at),
-                    0,
-                )
+                self.apply_message(record, at)
             elif header.kind == KIND_DELETE:
                 self.segment.deletes.extend(body_of(record))
             elif header.kind == KIND_LOST:

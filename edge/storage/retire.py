@@ -31,6 +31,7 @@ from cython.cimports.headwater.edge.storage.record import (
 
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.file_store import HEAD
+from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_jobs import cut_segments, write_index, write_segment
 from headwater.edge.storage.states import put_again
@@ -204,7 +205,7 @@ class Retirer(Task):
             if segment.sealed and not segment.indexed and segment.number in store.by_number:
                 segment.indexed = True
                 index = index_of(store, segment, self.segment.number)
-                data = index.encode(self.log.seed)
+                data = index_bytes(store, index)
                 self.background.submit(lambda at=segment.path, body=data: write_index(at, body))
 
     def settle(self) -> None:

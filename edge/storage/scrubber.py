@@ -18,6 +18,7 @@ from headwater.edge.storage.compact import live_records
 from headwater.edge.storage.erase_jobs import overwrite
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.index_bytes import index_bytes, read_index
 from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.scrub_check import RecordCheck
 from headwater.edge.storage.scrub_tasks import (
@@ -27,7 +28,6 @@ from headwater.edge.storage.scrub_tasks import (
     WholeFileTask,
     overlaps,
 )
-from headwater.edge.storage.segment_files import decode_index
 from headwater.edge.storage.segment_jobs import index_path, write_index
 
 # Bytes of one step, at most; and steps per second, about.
@@ -129,7 +129,7 @@ class Scrubber:
                 yield WholeFileTask(
                     index_path(segment.path),
                     partial(self._index_found, store, segment),
-                    lambda data: decode_index(data, store.seed) is not None,
+                    lambda data: read_index(store, data) is not None,
                 )
             if segment.end and (segment.sealed or not store.staging):
                 yield RecordsTask(
@@ -208,7 +208,7 @@ class Scrubber:
             return
         path = segment.path
         index = index_of(store, segment, self._storage.log.live[0].number)
-        data = index.encode(store.seed)
+        data = index_bytes(store, index)
         self._told(1, "%s was damaged; it is written again", index_path(path))
         self._storage.background.submit(lambda: write_index(path, data))
 

@@ -23,6 +23,8 @@ FOOTER = struct.Struct("<QqIIII")
 INDEX_HEADER = struct.Struct("<4sIIIQqQQQqIIIII")
 INDEX_MAGIC = b"HWIX"
 INDEX_FORMAT = 1
+# Of an index whose messages are sealed or compressed: with the lengths of their bodies.
+INDEX_FORMAT_PACKED = 2
 INDEX_ENTRY = struct.Struct("<QqIIII")
 RUN = struct.Struct("<QQ")
 NAME = re.compile(r"(\d{6,})\.seg")
@@ -91,11 +93,14 @@ class IndexFile:
     lost: list[tuple[int, int]] = field(default_factory=list)
     subjects: list[tuple[int, bytes]] = field(default_factory=list)
     entries: bytes = b""
+    packed: bytes = b""
+    """For each entry the length (u32) of its sealed or compressed body, 0 for a plain one; b"" when
+    all are plain."""
 
     def encode(self, seed: int) -> bytes:
         head = INDEX_HEADER.pack(
             INDEX_MAGIC,
-            INDEX_FORMAT,
+            INDEX_FORMAT_PACKED if self.packed else INDEX_FORMAT,
             self.number,
             self.generation,
             self.stream,
@@ -115,7 +120,7 @@ class IndexFile:
         parts += [RUN.pack(*run) for run in self.lost]
         for number, text in self.subjects:
             parts.append(struct.pack("<II", number, len(text)) + text)
-        parts.append(self.entries)
+        parts += [self.entries, self.packed]
         data = b"".join(parts)
         return data + struct.pack("<I", checksum(data, seed))
 
@@ -127,7 +132,7 @@ def decode_index(data: bytes, seed: int) -> IndexFile | None:
     if struct.unpack("<I", data[-4:])[0] != checksum(data[:-4], seed):
         return None
     fields = INDEX_HEADER.unpack_from(data)
-    if fields[0] != INDEX_MAGIC or fields[1] != INDEX_FORMAT:
+    if fields[0] != INDEX_MAGIC or fields[1] not in (INDEX_FORMAT, INDEX_FORMAT_PACKED):
         return None
     index = IndexFile(*fields[2:11])
     subjects, entries, deletes, lost = fields[11:15]
@@ -142,8 +147,12 @@ def decode_index(data: bytes, seed: int) -> IndexFile | None:
         number, length = struct.unpack_from("<II", data, at)
         index.subjects.append((number, data[at + 8 : at + 8 + length]))
         at += 8 + length
-    index.entries = data[at:-4]
-    return index if len(index.entries) == entries * INDEX_ENTRY.size else None
+    end = at + entries * INDEX_ENTRY.size
+    index.entries = data[at:end]
+    index.packed = data[end:-4]
+    expected = 4 * entries if fields[1] == INDEX_FORMAT_PACKED else 0
+    whole = len(index.entries) == entries * INDEX_ENTRY.size
+    return index if whole and len(index.packed) == expected else None
 
 
 class OpenFiles:

@@ -8,27 +8,43 @@ from pathlib import Path
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.security.sealing import KeyRing, NodeKey
 
 SMALL = 64 << 10
+KEY = NodeKey.of(b"a key for tests")
 
 
 class Harness:
     """Owns an event loop and one open NodeStore at a time."""
 
-    def __init__(self, directory: Path, segment_bytes: int = SMALL, interval: float = 0.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes: int = SMALL,
+        interval: float = 0.0,
+        sealed: bool = False,
+        compressed: bool = False,
+    ) -> None:
         self.directory = directory
         self.options = StoreOptions(directory, segment_bytes, interval)
+        self.options.keys = KeyRing(KEY) if sealed else None
+        self.compressed = compressed
         self.loop = asyncio.new_event_loop()
         self.node: NodeStore | None = None
 
     def open(self) -> list[FileStore]:
         self.kernel = Kernel(self.loop)
         self.node = NodeStore(self.kernel, self.options)
-        return [stream.store for stream in self.node.open()]
+        stores = [stream.store for stream in self.node.open()]
+        for store in stores:
+            self.node.set_compression(store, self.compressed)
+        return stores
 
     def create(self, name: str = "S", first_seq: int = 1) -> FileStore:
         assert self.node is not None
-        return self.node.create_stream("A", name, b'{"name":"S"}', first_seq=first_seq)
+        store = self.node.create_stream("A", name, b'{"name":"S"}', first_seq=first_seq)
+        self.node.set_compression(store, self.compressed)
+        return store
 
     def turn(self) -> None:
         """One turn, then whatever the loop has ready."""

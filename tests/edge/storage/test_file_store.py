@@ -1,66 +1,12 @@
-"""The file store against the model, through restarts, retirement and compaction."""
+"""What only a file store does: restarts, retirement, compaction, damage."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis.stateful import rule
 from store_harness import Harness, contents
-from store_model import StoreMachine
 
 from headwater.edge.storage.errors import Damaged
-
-
-class FileMachine(StoreMachine):
-    """Adds turns, commits, crashes and clean restarts."""
-
-    def make_store(self) -> object:
-        self.path = Path(tempfile.mkdtemp(prefix="headwater-test-"))
-        self.harness = Harness(self.path)
-        self.harness.open()
-        return self.harness.create()
-
-    def settle_store(self) -> None:
-        self.harness.breathe()
-
-    def size_of(self, row: tuple[bytes, bytes, bytes]) -> int:
-        return sum(map(len, row)) + 30 + (4 if row[1] else 0)
-
-    def reopen(self) -> None:
-        self.filters = []
-        (self.store,) = self.harness.open()
-        assert self.harness.node.problems == []
-        self.check_everything()
-
-    @rule()
-    def restart(self) -> None:
-        self.harness.close()
-        self.reopen()
-
-    @rule()
-    def crash(self) -> None:
-        self.harness.crash()
-        self.reopen()
-
-    @rule()
-    def commit(self) -> None:
-        self.harness.commit()
-        assert self.store.committed == self.store.last_seq
-        self.harness.settle()
-
-    def teardown(self) -> None:
-        try:
-            self.check_everything()
-        finally:
-            self.harness.end()
-            shutil.rmtree(self.path)
-
-
-TestFileStore = FileMachine.TestCase
-TestFileStore.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @pytest.fixture

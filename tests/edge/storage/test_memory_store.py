@@ -1,14 +1,12 @@
-"""The memory store against the model, and how it gives memory back."""
+"""What only a memory store does: its limit, and how it gives memory back."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
-from store_model import StoreMachine
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFull
+from headwater.edge.storage.errors import StoreClosed, StoreFull
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.store import Usage
 
@@ -20,44 +18,11 @@ class QuietLoop:
         pass
 
 
-class MemoryMachine(StoreMachine):
-    def make_store(self) -> MemoryStore:
-        return MemoryStore(Kernel(QuietLoop()))
-
-
-TestMemoryStore = MemoryMachine.TestCase
-TestMemoryStore.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-
-
 @pytest.fixture
 def store() -> Iterator[MemoryStore]:
     loop = asyncio.new_event_loop()
     yield MemoryStore(Kernel(loop))
     loop.close()
-
-
-def test_fresh_and_after_purge(store: MemoryStore) -> None:
-    assert (store.first_seq, store.last_seq) == (1, 0)
-    store.add_message(b"a", b"1")
-    store.add_message(b"a", b"2")
-    assert store.purge() == 2
-    assert (store.first_seq, store.last_seq, store.messages, store.bytes) == (3, 2, 0, 0)
-    assert store.add_message(b"a", b"3") == 3
-
-
-def test_timestamps_never_go_back(store: MemoryStore) -> None:
-    store.add_message(b"a", b"", timestamp=100)
-    store.add_message(b"a", b"", timestamp=50)
-    store.add_message(b"a", b"", timestamp=200)
-    assert [store.time_of(n) for n in (1, 2, 3)] == [100, 100, 200]
-    assert [store.sequence_at_time(t) for t in (0, 100, 101, 200, 201)] == [1, 1, 3, 3, 4]
-
-
-def test_sequence_must_grow(store: MemoryStore) -> None:
-    store.add_message(b"a", b"", sequence=10)
-    with pytest.raises(StoreError):
-        store.add_message(b"a", b"", sequence=10)
-    assert (store.first_seq, store.last_seq) == (10, 10)
 
 
 def test_limit_and_close() -> None:
