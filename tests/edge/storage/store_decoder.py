@@ -1,8 +1,12 @@
 """Reads a store's files with nothing but docs/STORAGE.md and the standard library.
 
-    python store_decoder.py <store_dir>      prints every message that the files hold
+    python store_decoder.py <store_dir> [<key>]      prints every message that the files hold
+
+Sealed and compressed streams need PyNaCl and zstandard.
 """
 
+import hashlib
+import hmac
 import json
 import struct
 import sys
@@ -63,6 +67,7 @@ def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
                 "stream": stream,
                 "parts": (body[:first], body[first : first + second], body[first + second :]),
                 "body": body,
+                "lengths": (first, second),
                 "chain": chain,
                 "crc": header_crc,
                 "offset": at,
@@ -72,6 +77,69 @@ def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
     return found
 
 
+def unseal(cipher: str, secret: bytes, box: bytes, bound: bytes) -> bytes:
+    """Opens a nonce followed by what was sealed with it."""
+    from nacl import bindings
+
+    size = {"xchacha20poly1305": 24, "aes256gcm": 12}[cipher]
+    name = "aes256gcm" if size == 12 else "xchacha20poly1305_ietf"
+    decrypt = getattr(bindings, f"crypto_aead_{name}_decrypt")
+    opened: bytes = decrypt(box[size:], bound, box[:size], secret)
+    return opened
+
+
+class Keys:
+    """Data keys and dictionaries of one stream."""
+
+    def __init__(self, path: Path, identity: Row, key: bytes) -> None:
+        self.stream = int(identity["id"], 16)
+        self.keys = {}
+        node_key = hmac.digest(b"headwater node key", key.strip(), hashlib.sha256)
+        owner = f"{identity['id']}:{identity['incarnation']}"
+        for row in identity.get("keys", []):
+            bound = f"headwater data key\0{row['number']}\0{row['cipher']}\0{owner}".encode()
+            secret = unseal("xchacha20poly1305", node_key, bytes.fromhex(row["key"]), bound)
+            self.keys[row["number"]] = (row["cipher"], secret)
+        self.dictionaries = {
+            number: self.blob(two_slot(path / f"{number:06d}.dict"), b"dictionary")
+            for number in identity.get("dictionaries", [])
+        }
+
+    def blob(self, data: bytes, purpose: bytes) -> bytes:
+        if data[:4] != b"HWSB":
+            return data
+        cipher, secret = self.keys[struct.unpack_from("<I", data, 4)[0]]
+        return unseal(cipher, secret, data[8:], purpose + struct.pack("<Q", self.stream))
+
+    def open(self, row: Row) -> None:
+        """Replace a message's parts by what is inside."""
+        body, flags = row["body"], row["flags"]
+        first, second = row["lengths"]
+        if flags & 4:
+            cipher, secret = self.keys[struct.unpack_from("<I", body)[0]]
+            bound = struct.pack(
+                "<IIIIQqQ",
+                flags & 12,
+                len(body),
+                first,
+                second,
+                row["sequence"],
+                row["timestamp"],
+                row["stream"],
+            )
+            body = unseal(cipher, secret, body[4:], bound)
+        if flags & 8:
+            import zstandard
+
+            number = struct.unpack_from("<I", body)[0]
+            content = self.dictionaries[number] if number else b""
+            body = zstandard.ZstdDecompressor(
+                dict_data=zstandard.ZstdCompressionDict(content) if content else None,
+                format=zstandard.FORMAT_ZSTD1_MAGICLESS,
+            ).decompress(body[4:])
+        row["parts"] = (body[:first], body[first : first + second], body[first + second :])
+
+
 def runs(body: bytes) -> list[tuple[int, int]]:
     return list(struct.iter_unpack("<QQ", body))
 
@@ -79,7 +147,9 @@ def runs(body: bytes) -> list[tuple[int, int]]:
 class Decoder:
     """The content of a node's directory."""
 
-    def __init__(self, store_dir: Path) -> None:
+    def __init__(self, store_dir: Path, key: bytes = b"") -> None:
+        self.key = key
+        self.keys: dict[int, Keys] = {}
         self.root = store_dir / "jetstream"
         identity = json.loads(two_slot(self.root / "HEADWATER"))
         assert identity["format"] == 1
@@ -96,6 +166,7 @@ class Decoder:
             stream = int(identity["id"], 16)
             self.names[stream] = identity["name"]
             self.streams[stream] = {}
+            self.keys[stream] = Keys(path, identity, self.key)
             self.first[stream], self.last[stream] = 1, 0
             for segment in sorted(path.glob("*.seg")):
                 self.read_segment(segment, stream)
@@ -163,6 +234,8 @@ class Decoder:
             return
         messages = self.streams[stream]
         if row["kind"] == 1 and row["sequence"] > self.last[stream]:
+            if row["flags"] & 12:
+                self.keys[stream].open(row)
             if not row["flags"] & 0x8000:
                 messages[row["sequence"]] = row
             self.last[stream] = row["sequence"]
@@ -178,7 +251,7 @@ class Decoder:
 
 
 def main() -> None:
-    decoder = Decoder(Path(sys.argv[1]))
+    decoder = Decoder(Path(sys.argv[1]), sys.argv[2].encode() if len(sys.argv) > 2 else b"")
     decoder.read()
     for stream, messages in decoder.streams.items():
         for sequence, row in messages.items():
