@@ -116,6 +116,7 @@ class NodeJetStream:
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,
+            keys=key_ring(self.options),
         )
 
     def _on_damage(self, store: Any, found: dict[int, str]) -> None:

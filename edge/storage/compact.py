@@ -35,6 +35,7 @@ from headwater.edge.files import sync_directory, write_file
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.dead_runs import needed_runs
 from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_files import FOOTER, RUN, SegmentHeader
 from headwater.edge.storage.segment_jobs import remove_segments, write_index
@@ -365,7 +366,7 @@ class Compactor:
             )
         if not store.staging:
             index = index_of(store, segment, self.log.active.number)
-            data = index.encode(self.log.seed)
+            data = index_bytes(store, index)
             segment.indexed = True
             self.background.submit(lambda: write_index(segment.path, data))
         store.trim()

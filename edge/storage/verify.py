@@ -13,6 +13,7 @@ from typing import Any
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.compact import live_records
 from headwater.edge.storage.errors import Damaged, FormatError, StoreError
+from headwater.edge.storage.index_bytes import read_index
 from headwater.edge.storage.node_store import NodeStore, StoreOptions
 from headwater.edge.storage.notes import runs_text
 from headwater.edge.storage.recovery import RecoveredStream
@@ -23,7 +24,6 @@ from headwater.edge.storage.scrub_tasks import (
     WholeFileTask,
     overlaps,
 )
-from headwater.edge.storage.segment_files import decode_index
 from headwater.edge.storage.segment_jobs import index_path
 from headwater.edge.storage.store_lock import StoreLock
 from headwater.edge.twins.shadow import shadow_of
@@ -179,7 +179,7 @@ class _Examination:
         index = index_path(path)
         if index.exists():
             task = WholeFileTask(
-                index, _nothing, lambda data: decode_index(data, store.seed) is not None
+                index, _nothing, lambda data: read_index(store, data) is not None
             )
             if await self._check(task):
                 row.damaged.append(f"{index.name}: damaged; it can be made again from its segment")
