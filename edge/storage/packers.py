@@ -6,7 +6,7 @@ cannot be unwrapped stops the start before anything is touched: a missing key is
 
 import json
 import logging
-import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class Packers:
     def __init__(self, directory: StoreDirectory, ring: KeyRing | None, twin: bool) -> None:
         self.ring = ring
         self._directory = directory
-        self._random: Callable[[int], bytes] = self._from_port if twin else os.urandom
+        self._random: Callable[[int], bytes] = self._from_port if twin else secrets.token_bytes
 
     def _from_port(self, count: int) -> bytes:
         """Random bytes of the directory's port for chance, as a simulation wants them."""
