@@ -42,6 +42,7 @@ from headwater.edge.storage.segment_files import (
     FOOTER,
     OpenFiles,
     SegmentHeader,
+    next_number,
     segment_path,
 )
 
@@ -512,7 +513,7 @@ class FileStore(LoggedStore):
             return 0
         segment = self.segments[len(self.segments) - 1] if self.segments else None
         if segment is None or segment.sealed:
-            number = self.next_number() if segment is None else segment.number + 1
+            number = next_number(self.directory) if segment is None else segment.number + 1
             segment = StreamSegment(number, 0, segment_path(self.directory, number))
             segment.created = self.kernel.now_ns
             self.segments.append(segment)
@@ -536,11 +537,6 @@ class FileStore(LoggedStore):
             self.stage_length = FILE_HEADER_BYTES
         self.stage_start = segment.end + self.stage_length
         return 0
-
-    def next_number(self) -> int:
-        """Number of the first segment of a stream that has none: above any file left over."""
-        numbers = [int(path.stem) for path in self.directory.glob("*.seg") if path.stem.isdigit()]
-        return max(numbers, default=0) + 1
 
     @cython.cfunc
     def stage_room(self, length: cython.Py_ssize_t) -> cython.p_uchar:

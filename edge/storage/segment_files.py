@@ -69,6 +69,12 @@ def segment_path(directory: Path, number: int) -> Path:
     return directory / f"{number:06d}.seg"
 
 
+def next_number(directory: Path) -> int:
+    """Number of the first segment of a stream that has none: above any file left over."""
+    numbers = [int(path.stem) for path in directory.glob("*.seg") if path.stem.isdigit()]
+    return max(numbers, default=0) + 1
+
+
 def segment_number(path: Path) -> int | None:
     found = NAME.fullmatch(path.name)
     return int(found.group(1)) if found else None
