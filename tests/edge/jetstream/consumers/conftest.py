@@ -66,6 +66,7 @@ class World:
             create_store=self.create_store,
             delete_store=lambda stream: None,
             durable=lambda stream: None,
+            set_compression=lambda stream: None,
             sweep=lambda stream: stream.sweep_some(1, 1 << 30),
         )
         from headwater.edge.jetstream.api import routes
