@@ -1,7 +1,7 @@
 """What the scrubber verifies, a step at a time; each step runs in the background.
 
-A task only reads. What it finds is looked at once more on the loop before anything is done about
-it, since files change while they are read.
+A task only reads. What it finds is looked at again, by the task and then on the loop, before
+anything is done about it: files change while they are read.
 """
 
 from abc import ABC, abstractmethod
@@ -35,6 +35,13 @@ class Task(ABC):
         """Called on the loop when there are findings."""
         self.findings: list[Finding] = []
         self.done = False
+        self.looks = 1
+
+    def look_again(self) -> None:
+        """Begin at the start once more."""
+        self.findings = []
+        self.done = False
+        self.looks += 1
 
     @abstractmethod
     def step(self, limit: int) -> int:
@@ -86,9 +93,16 @@ class RecordsTask(Task):
         headed: bool,
     ) -> None:
         super().__init__(path, found)
+        self._identity = (seed, number)
         self._check = RecordCheck(seed, number)
         self._end = end
         self._headed = headed
+        self._at = 0
+        self._need = 0
+
+    def look_again(self) -> None:
+        super().look_again()
+        self._check = RecordCheck(*self._identity)
         self._at = 0
         self._need = 0
 

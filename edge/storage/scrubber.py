@@ -36,6 +36,8 @@ STEP_MIN = 64 << 10
 STEPS_PER_SECOND = 16
 # The first pass begins this long after the start, so that it does not slow a start down.
 FIRST_SECONDS = 60.0
+# Erasing overwrites in place, so that a look may meet a half of it; so many in a row do not.
+LOOKS_MAX = 3
 MESSAGE = 1
 
 log = logging.getLogger("headwater.storage")
@@ -163,7 +165,9 @@ class Scrubber:
         if self._stopped or task is None:
             return
         self.bytes += count
-        if error is not None or task.done:
+        if task.done and task.findings and task.looks < LOOKS_MAX:
+            task.look_again()
+        elif error is not None or task.done:
             self._task = None
             self._end_task(task, error)
         self._timer = self._loop.call_later(count / max(self._rate, 1), self._next)
