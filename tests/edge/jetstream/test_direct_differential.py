@@ -64,7 +64,7 @@ async def gather(url: str, storage: str, requests: list[dict[str, Any]]) -> list
     for subject, body, *headers in setup("DB", storage):
         subject = subject[1:] if subject.startswith("=") else f"$JS.API.{subject}"
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        await nc.request(subject, body, headers=headers[0] if headers else None)
+        await nc.request(subject, body, timeout=10, headers=headers[0] if headers else None)
     answers = []
     for request in requests:
         inbox = nc.new_inbox()
@@ -72,14 +72,14 @@ async def gather(url: str, storage: str, requests: list[dict[str, Any]]) -> list
         await nc.publish("$JS.API.DIRECT.GET.DB", json.dumps(request).encode(), reply=inbox)
         found = []
         while True:
-            msg = await sub.next_msg(timeout=2)
+            msg = await sub.next_msg(timeout=10)
             headers = {k: v for k, v in (msg.headers or {}).items() if k != "Nats-Time-Stamp"}
             found.append((msg.data, headers))
             if "Status" in headers:
                 break
         answers.append(found)
         await sub.unsubscribe()
-    await nc.request("$JS.API.STREAM.DELETE.DB", b"")
+    await nc.request("$JS.API.STREAM.DELETE.DB", b"", timeout=10)
     await nc.close()
     return answers
 
