@@ -94,7 +94,12 @@ class Cursors(Task):
             inflow = item
             inflow.noted = False
             try:
-                self.log.put_state(inflow.owner, inflow.key, inflow.cursor())
+                self.log.put_state(
+                    inflow.owner,
+                    inflow.key,
+                    inflow.cursor(),
+                    inflow.stream.store.sync_delay_ns,
+                )
             except StoreError as error:
                 # The header of the last message holds the same cursor.
                 log.error("cursor of stream %s is not kept: %s", inflow.stream.name, error)

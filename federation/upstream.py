@@ -135,6 +135,7 @@ class Upstreams:
                 stream.store.incarnation.encode(),
                 STATE_PREFIX + name.encode(),
                 msgspec.json.encode(Cursor(sequence, stream.store.last_seq, identity)),
+                stream.store.sync_delay_ns,
             )
             stream.kernel.kick()
 

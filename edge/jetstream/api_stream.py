@@ -163,7 +163,7 @@ def purge(
     if stream.config.deny_purge:
         raise errors.STREAM_PURGE_FAILED.error(err="stream purge not permitted")
     purged = stream.purge(request.filter.encode(), request.seq, request.keep)
-    return done(js.node.durable(stream), Purged(success=True, purged=purged))
+    return done(js.node.kept(stream), Purged(success=True, purged=purged))
 
 
 def message_delete(
@@ -184,7 +184,7 @@ def message_delete(
         if stream.config.storage == "file" and request.seq > stream.store.last_seq:
             raise errors.STREAM_MSG_DELETE_FAILED.error(err="stream store EOF")
         raise errors.SEQUENCE_NOT_FOUND.error(seq=request.seq)
-    durable = js.node.durable(stream) if request.no_erase else js.node.erased(stream)
+    durable = js.node.kept(stream) if request.no_erase else js.node.erased(stream)
     return done(durable, Success(success=True))
 
 

@@ -250,6 +250,15 @@ class NodeJetStream:
         waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over())
         return waiting
 
+    def kept(self, stream: Stream) -> Awaitable[None] | None:
+        """Done when what was done to a stream's messages is as safe as an acknowledged message."""
+        if stream.config.storage != "file":
+            return None
+        commit_log = self.store().log
+        early = stream.store.acks_written
+        waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over(early), early)
+        return waiting
+
     def erased(self, stream: Stream) -> Awaitable[None] | None:
         """Done when what was to be erased of a stream is overwritten; None for a memory stream."""
         if stream.config.storage != "file":

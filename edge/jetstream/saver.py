@@ -2,6 +2,7 @@
 
 It runs before the log hands its batch over, so that what a turn delivered and what was acknowledged
 in it become durable together with the data. Acks that asked for an answer get it when that is done.
+How soon it is synced, and whether answers wait for that, is the stream's durability.
 """
 
 import logging
@@ -19,7 +20,7 @@ log = logging.getLogger("headwater.jetstream")
 
 @cython.cclass
 class Answers(Task):
-    """Answers to acks that wait for one batch of the log."""
+    """Answers to acks that wait for one batch of the log to be durable, or written."""
 
     owed: list
 
@@ -29,7 +30,7 @@ class Answers(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
-        """Send them: the batch is durable."""
+        """Send them: the batch is safe."""
         for account, subject in self.owed:
             cython.cast(Account, account).send(subject, b"")
         self.owed = []
@@ -57,7 +58,9 @@ class Saver(Task):
         """Save every consumer that changed in this turn."""
         batch: list
         consumer: Consumer
-        answers: Answers = None
+        answers: Answers = Answers()
+        early: Answers = Answers()
+        owed: list
         lsn: cython.ulonglong = 0
         if not self.unsaved:
             return 0
@@ -76,13 +79,14 @@ class Saver(Task):
                 log.error("progress of consumer %s is not saved: %s", consumer.name, error)
                 continue
             if consumer.replies:
-                if answers is None:
-                    answers = Answers()
+                owed = early.owed if consumer.stream.store.acks_written else answers.owed
                 for subject in consumer.replies:
-                    answers.owed.append((consumer.account, subject))
+                    owed.append((consumer.account, subject))
                 consumer.replies = []
-        if answers is not None:
+        if answers.owed:
             self.log.when_durable(lsn, answers)
+        if early.owed:
+            self.log.when_written(lsn, early)
         return 0
 
     @cython.cfunc
@@ -90,9 +94,10 @@ class Saver(Task):
     def save(self, consumer: Consumer) -> cython.ulonglong:
         """Write a consumer's progress; returns the log sequence number."""
         data: bytes
+        delay_ns: cython.longlong = consumer.stream.store.sync_delay_ns
         if consumer.stale:
             consumer.stale = False
             data = consumer.save_whole()
-            return self.log.put_state(consumer.owner, consumer.key, data)
+            return self.log.put_state(consumer.owner, consumer.key, data, delay_ns)
         data = consumer.delta.take(cython.address(consumer.at))
-        return self.log.add_delta(consumer.owner, consumer.key, data)
+        return self.log.add_delta(consumer.owner, consumer.key, data, delay_ns)

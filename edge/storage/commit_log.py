@@ -3,9 +3,11 @@
 Records are encoded straight into the image of the active segment. At the end of a kernel turn the
 batch gets its footer and goes to the commit thread; when the thread says that it is durable, the
 stores learn how far they are committed. A log sequence number (lsn) is the number of a batch.
+A batch is synced as soon as its most impatient record asks; stores whose acks come after the write
+learn of that before.
 
 When a write or sync fails, nothing that was pending is acknowledged. The log begins a fresh file,
-writes the pending records there, and only what is synced there counts.
+writes everything there that was not synced, and only what is synced there is durable.
 """
 
 import asyncio
@@ -19,9 +21,11 @@ from collections.abc import Callable
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
-from cython.cimports.headwater.edge.storage.commit_thread import CommitThread
+from cython.cimports.headwater.edge.storage.batch_runs import BatchRuns
+from cython.cimports.headwater.edge.storage.commit_thread import NO_SYNC, CommitThread
 from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.log_waiters import Waiters
 from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
@@ -34,17 +38,16 @@ from cython.cimports.headwater.edge.storage.record import (
     KIND_STATE_DELTA,
     KIND_STATE_PUT,
     RecordHeader,
-    Run,
     record_size,
     seal_header,
 )
-from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.files import FIRST_TWIN, close
 from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
-from headwater.edge.storage.log_files import LogFiles, LogHeader, Slot
+from headwater.edge.storage.log_files import LogFiles, LogHeader
+from headwater.edge.storage.log_rewrite import write_again
 from headwater.edge.storage.states import Snapshot, StateTable
 
 # Full segments' worth of records that may wait to be retired before appends are refused. What
@@ -56,6 +59,8 @@ LIVE_LIMIT = cython.declare(cython.Py_ssize_t, 12)
 LIVE_SLOW = cython.declare(cython.Py_ssize_t, 5)
 # Unsynced bytes at which producers are paused; a segment or this, whichever is less.
 UNSYNCED_MAX = 32 << 20
+# Batches that may wait for a sync; beyond them it is not put off any more.
+UNSYNCED_BATCHES_MAX = cython.declare(cython.Py_ssize_t, 16384)
 # Values of states up to this size are written twice: what is damaged is one copy.
 TWICE_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
 # Begin of a footer's body: batch number, offset of the batch's first record, records.
@@ -91,7 +96,6 @@ class CommitLog:
         files: LogFiles,
         seed: int,
         node_id: bytes,
-        sync_interval: float = 0.0,
     ):
         self.kernel = kernel
         self.files = files
@@ -106,15 +110,15 @@ class CommitLog:
         self.touched = []
         self.turn_stores = []
         self.pending = deque()
-        self.waiters = []
+        self.unwritten = deque()
+        self.batch_delay_ns = NO_SYNC
+        self.waiters = Waiters(kernel)
+        self.early_waiters = Waiters(kernel)
         self.gate = Endpoint()
         self.batch = 1
+        self.runs = BatchRuns()
         self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
         self.retry_delay = RETRY_FIRST
-        self.interval = sync_interval
-
-    def __dealloc__(self):
-        free(self.runs)
 
     def start(self, batch: int, chain: int, number: int, previous: int, end: int) -> None:
         """Begin segment `number` after what recovery found: number and end of the last one that
@@ -122,7 +126,8 @@ class CommitLog:
         Raises OSError."""
         self.batch = batch
         self.durable = batch - 1
-        self.thread = CommitThread(self.interval, batch)
+        self.reached = batch - 1
+        self.thread = CommitThread(batch)
         self.chain = chain
         slot = self.files.take(self.segment_bytes, True)
         self.begin_segment(slot, number, previous, end, chain)
@@ -134,7 +139,7 @@ class CommitLog:
         if self.active.fd < FIRST_TWIN:
             loop.add_reader(self.thread.start(), self.on_done)
         else:
-            self.stepper = CommitStepper(self.thread, loop, self.interval, self.take_results)
+            self.stepper = CommitStepper(self.thread, loop, self.take_results)
         self.watching = True
         self.ender = TurnEnd(self)
         self.kernel.add_ender(self.ender)
@@ -183,7 +188,7 @@ class CommitLog:
         """
         need: cython.Py_ssize_t = record_size(length)
         footers: cython.Py_ssize_t = 2 * record_size(
-            FOOTER_BYTES + RUN_BYTES * (self.run_count + 1)
+            FOOTER_BYTES + RUN_BYTES * (self.runs.count + 1)
         )
         if self.failure is not None and message:
             raise self.failure
@@ -280,39 +285,15 @@ class CommitLog:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def add_run(self, store: LoggedStore, sequence: cython.ulonglong) -> cython.int:
-        """Note in the batch's account that it holds a message."""
-        run: cython.pointer(Run)
-        grown: cython.p_void
-        capacity: cython.uint
-        if store.run_batch == self.batch and store.run_index < self.run_count:
-            run = cython.address(self.runs[store.run_index])
-            if run.last + 1 == sequence:
-                run.last = sequence
-                return 0
-        if self.run_count == self.run_capacity:
-            capacity = self.run_capacity * 2 or 16
-            grown = realloc(self.runs, capacity * cython.sizeof(Run))
-            if grown == cython.NULL:
-                raise MemoryError
-            self.runs = cython.cast(cython.pointer(Run), grown)
-            self.run_capacity = capacity
-        run = cython.address(self.runs[self.run_count])
-        run.stream = store.stream_id
-        run.first = sequence
-        run.last = sequence
-        store.run_batch = self.batch
-        store.run_index = self.run_count
-        self.run_count += 1
-        return self.touch(store)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
     def touch(self, store: LoggedStore) -> cython.int:
         """Have the store told when this batch is durable."""
         if store.touched_batch != self.batch:
             store.touched_batch = self.batch
             self.touched.append(store)
+            if store.sync_delay_ns < self.batch_delay_ns:
+                self.batch_delay_ns = store.sync_delay_ns
+            if store.acks_written:
+                self.batch_tell = True
         return 0
 
     @cython.cfunc
@@ -337,10 +318,11 @@ class CommitLog:
         header.stream = store.stream_id
         header.length = cython.cast(cython.uint, length)
         store.write_body(header, m)
-        self.add_run(store, sequence)
+        self.runs.add(store, self.batch, sequence)
+        self.touch(store)
         self.finish(at, length)
         if (
-            self.written - self.settled > cython.cast(cython.ulonglong, self.high_water)
+            self.written - self.flushed > cython.cast(cython.ulonglong, self.high_water)
             or self.slow
         ):
             self.kernel.congested = self.gate
@@ -356,8 +338,9 @@ class CommitLog:
         first: bytes,
         second: bytes,
         rest: bytes,
+        delay_ns: cython.longlong = 0,
     ) -> cython.ulonglong:
-        """Append a record that is no message; returns its lsn."""
+        """Append a record that is no message, to be synced within `delay_ns`; returns its lsn."""
         a: cython.Py_ssize_t = PyBytes_GET_SIZE(first)
         b: cython.Py_ssize_t = PyBytes_GET_SIZE(second)
         c: cython.Py_ssize_t = PyBytes_GET_SIZE(rest)
@@ -378,7 +361,19 @@ class CommitLog:
         memcpy(at + HEADER_BYTES + a, PyBytes_AS_STRING(second), b)
         memcpy(at + HEADER_BYTES + a + b, PyBytes_AS_STRING(rest), c)
         self.finish(at, a + b + c)
+        if delay_ns < self.batch_delay_ns:
+            self.batch_delay_ns = delay_ns
         return self.batch
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def write_own(
+        self, store: LoggedStore, kind: cython.int, at: cython.ulonglong, body: bytes
+    ) -> cython.ulonglong:
+        """Append a record of a stream, to be synced when its messages are; returns its lsn."""
+        return self.write_record(
+            kind, store.stream_id, at, b"", b"", body, store.sync_delay_ns
+        )
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -419,7 +414,7 @@ class CommitLog:
         """End the batch with its account; room for it was reserved."""
         at: cython.p_uchar = self.active.image + self.active.end
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
-        runs: cython.Py_ssize_t = self.run_count * RUN_BYTES
+        runs: cython.Py_ssize_t = self.runs.count * RUN_BYTES
         begin: bytes = FOOTER.pack(
             self.batch, max(self.batch_start, FILE_HEADER_BYTES), self.batch_records
         )
@@ -432,7 +427,7 @@ class CommitLog:
         header.stream = self.thread.newest_synced()
         memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(begin), FOOTER_BYTES)
         if runs:
-            memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs, runs)
+            memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs.rows, runs)
         self.finish(at, FOOTER_BYTES + runs)
         self.batch_records -= 1
         return 0
@@ -444,6 +439,8 @@ class CommitLog:
         and is released, only together with what follows in the next segment."""
         segment: LogSegment = self.active
         length: cython.Py_ssize_t
+        delay_ns: cython.longlong = NO_SYNC if part else self.batch_delay_ns
+        tell: cython.bint = self.batch_tell and not part
         flags: cython.int = FLAG_PART if part else 0
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
@@ -455,9 +452,22 @@ class CommitLog:
             self.pending.append(
                 (self.batch, segment.number, segment.end, self.chain, stores, self.written)
             )
+            if tell:
+                self.told = self.batch
+                self.unwritten.append((self.batch, stores, self.written))
             self.touched = []
+            self.batch_delay_ns = NO_SYNC
+            self.batch_tell = False
+            if len(self.pending) > UNSYNCED_BATCHES_MAX:
+                delay_ns = 0
         if self.thread.submit(
-            segment.fd, segment.image + self.batch_start, length, self.batch_start, self.batch
+            segment.fd,
+            segment.image + self.batch_start,
+            length,
+            self.batch_start,
+            self.batch,
+            delay_ns,
+            tell,
         ):
             raise StoreFull("the commit thread's queue is full")
         if self.stepper is not None:
@@ -465,7 +475,7 @@ class CommitLog:
         self.batch += 1
         self.batch_start = segment.end
         self.batch_records = 0
-        self.run_count = 0
+        self.runs.count = 0
         return 0
 
     def on_done(self) -> None:
@@ -482,17 +492,47 @@ class CommitLog:
         synced: cython.ulonglong = 0
         error: cython.int
         error = self.thread.results(cython.address(written), cython.address(synced))
-        self.complete(written if self.interval > 0 else synced)
+        self.reach(written)
+        self.complete(synced)
         if error and not isinstance(self.failure, StoreFailed):
             self.on_failure(error)
         self.kernel.turn()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def reach(self, batch: cython.ulonglong) -> cython.int:
+        """Release what waited for batches up to `batch` to be written, synced or not."""
+        store: LoggedStore
+        if batch <= self.reached:
+            return 0
+        self.reached = batch
+        while self.unwritten and self.unwritten[0][0] <= batch:
+            _, stores, self.flushed = self.unwritten.popleft()
+            for item, last in stores:
+                store = item
+                if store.acks_written and last > store.committed:
+                    store.committed = last
+                    store.scheduled_listener()
+        self.early_waiters.release(batch)
+        return self.let_go_on()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def let_go_on(self) -> cython.int:
+        """Schedule paused producers when there is room again."""
+        if (
+            self.gate.waiters
+            and self.written - self.flushed <= cython.cast(cython.ulonglong, self.high_water // 2)
+            and not self.slow
+        ):
+            self.open_gate()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def complete(self, batch: cython.ulonglong) -> cython.int:
         """Release what waited for batches up to `batch`."""
         store: LoggedStore
-        left: list
         if batch <= self.durable:
             return 0
         while self.pending and self.pending[0][0] <= batch:
@@ -507,21 +547,10 @@ class CommitLog:
                 if last > store.committed:
                     store.committed = last
                     store.scheduled_listener()
-        if (
-            self.gate.waiters
-            and self.unsynced <= self.high_water // 2
-            and not self.slow
-        ):
-            self.open_gate()
-        if self.waiters:
-            left = []
-            for wait in self.waiters:
-                if wait[0] <= self.durable:
-                    self.release(wait[1])
-                else:
-                    left.append(wait)
-            self.waiters = left
-        return 0
+        if self.flushed < self.settled:
+            self.flushed = self.settled
+        self.waiters.release(self.durable)
+        return self.let_go_on()
 
     def open_gate(self) -> None:
         """Schedule every producer that was paused."""
@@ -530,27 +559,23 @@ class CommitLog:
         for item in waiters:
             self.kernel.schedule(cython.cast(Task, item))
 
-    def release(self, waiter: object) -> None:
-        """Schedule a Task, or call a callable."""
-        if isinstance(waiter, Task):
-            self.kernel.schedule(cython.cast(Task, waiter))
-        else:
-            cython.cast(object, waiter)()
-
     @property
     def durable_lsn(self) -> int:
-        """Every record written with an lsn up to this is durable."""
+        """Every record with an lsn up to this is durable."""
         return self.durable
 
     @property
     def unsynced(self) -> int:
-        """Bytes of records that are not yet durable."""
+        """Bytes of records that are not durable yet."""
         return self.written - self.settled
 
     @property
     def congested(self) -> bool:
         """Whether producers should wait."""
-        return self.unsynced > self.high_water or self.slow
+        return (
+            self.written - self.flushed > cython.cast(cython.ulonglong, self.high_water)
+            or self.slow
+        )
 
     def backlog(self) -> int:
         """Bytes in segments that are not retired; one for a very large message counts as full."""
@@ -565,35 +590,62 @@ class CommitLog:
     def when_durable(self, lsn: cython.ulonglong, waiter: object):
         """Schedule `waiter` (a Task), or call it, once everything up to `lsn` is durable."""
         if lsn <= self.durable:
-            self.release(waiter)
+            self.waiters.let_go(waiter)
         else:
-            self.waiters.append((lsn, waiter))
+            self.waiters.add(lsn, waiter)
+            self.hurry(lsn)
+
+    @cython.ccall
+    def when_written(self, lsn: cython.ulonglong, waiter: object):
+        """The same, once it is written: it survives the end of the process."""
+        if lsn <= self.reached or lsn <= self.durable:
+            self.waiters.let_go(waiter)
+            return
+        self.early_waiters.add(lsn, waiter)
+        self.batch_tell = self.batch_tell or lsn >= self.batch
+        if self.told < lsn < self.batch:
+            self.hurry(lsn)
+
+    @cython.ccall
+    def hurry(self, lsn: cython.ulonglong):
+        """Do not put off the sync of what was written up to `lsn`."""
+        if lsn >= self.batch:
+            self.batch_delay_ns = 0
             if not self.kernel.turning:
                 self.kernel.kick()
+        elif lsn > self.durable:
+            self.thread.hurry(lsn)
+            if self.stepper is not None:
+                self.stepper.ask()
 
-    async def wait_durable(self, lsn: int) -> None:
-        """Return once everything up to `lsn` is durable."""
+    async def wait_durable(self, lsn: int, written: bool = False) -> None:
+        """Return once everything up to `lsn` is durable or, with `written`, written."""
         if lsn <= self.durable:
             return
         future: asyncio.Future[None] = self.kernel.loop.create_future()
-        self.when_durable(lsn, lambda: future.done() or future.set_result(None))
+        wait = self.when_written if written else self.when_durable
+        wait(lsn, lambda: future.done() or future.set_result(None))
         await future
 
     @cython.ccall
     @cython.exceptval(0, check=False)
-    def put_state(self, owner: bytes, key: bytes, value: bytes) -> cython.ulonglong:
+    def put_state(
+        self, owner: bytes, key: bytes, value: bytes, delay_ns: cython.longlong = 0
+    ) -> cython.ulonglong:
         """Store the whole value of a state, twice when it is small; returns its lsn."""
-        lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value)
+        lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
         if len(value) <= TWICE_MAX:
-            lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value)
+            lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
         self.table.put(owner, key, value, self.active.number)
         return lsn
 
     @cython.ccall
     @cython.exceptval(0, check=False)
-    def add_delta(self, owner: bytes, key: bytes, value: bytes) -> cython.ulonglong:
+    def add_delta(
+        self, owner: bytes, key: bytes, value: bytes, delay_ns: cython.longlong = 0
+    ) -> cython.ulonglong:
         """Store an addition to a state; returns its lsn."""
-        lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value)
+        lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value, delay_ns)
         self.table.delta(owner, key, value, self.active.number)
         return lsn
 
@@ -618,8 +670,7 @@ class CommitLog:
         segment: LogSegment = self.live.pop(0)
         self.donor = segment
         self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes
-        if self.gate.waiters and not self.congested:
-            self.open_gate()
+        self.let_go_on()
         return segment
 
     def on_failure(self, error: int) -> None:
@@ -643,7 +694,7 @@ class CommitLog:
             return
         self.thread.clear_error()
         self.failure = None
-        self.rewrite_pending(slot)
+        write_again(self, slot)
         self.close_batch(False)
         self.when_durable(self.batch - 1, self.recovered)
         self.kernel.kick()
@@ -655,70 +706,6 @@ class CommitLog:
         self.fail(None)
         if self.on_retire is not None:
             self.on_retire()
-
-    def rewrite_pending(self, slot: Slot) -> None:
-        """Copy the records after the durable point to a segment in `slot`."""
-        segment: LogSegment
-        at: cython.Py_ssize_t
-        header: cython.pointer(RecordHeader)
-        old = [item for item in self.live if item.number >= self.durable_segment]
-        number: cython.uint = self.active.number + 1
-        touched = {row[0] for batch in self.pending for row in batch[4]} | set(self.touched)
-        self.pending.clear()
-        self.touched = []
-        self.run_count = 0
-        self.batch_records = 0
-        self.batch += 1
-        self.written = self.settled
-        self.chain = self.durable_chain
-        self.begin_segment(
-            slot, number, self.durable_segment, self.durable_end, self.durable_chain
-        )
-        for item in old:
-            segment = item
-            at = self.durable_end if segment.number == self.durable_segment else FILE_HEADER_BYTES
-            while at < segment.end:
-                header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
-                at += record_size(header.length)
-                if header.kind != KIND_FOOTER:
-                    self.copy_again(cython.cast(cython.p_uchar, header))
-        for item in old:
-            segment = item
-            if segment.number == self.durable_segment:
-                segment.end = self.durable_end
-                segment.suspect = True
-                segment.slot.blank = False
-            else:
-                self.live.remove(segment)
-                self.files.discard(segment.slot)
-        for item in touched:
-            self.touch(cython.cast(LoggedStore, item))
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def copy_again(self, old: cython.p_uchar) -> cython.int:
-        """Write one pending record again."""
-        source: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), old)
-        store: LoggedStore
-        at: cython.p_uchar
-        length: cython.Py_ssize_t = source.length
-        if source.kind == KIND_MESSAGE:
-            store = self.stores.get(source.stream)
-            if store is None:
-                return 0
-            at = self.reserve(length, False)
-            if not store.moved(
-                source.sequence,
-                cython.cast(cython.ulonglong, old),
-                cython.cast(cython.ulonglong, at),
-            ):
-                return 0
-            memcpy(at, old, HEADER_BYTES + length)
-            self.add_run(store, source.sequence)
-            return self.finish(at, length)
-        at = self.reserve(length, False)
-        memcpy(at, old, HEADER_BYTES + length)
-        return self.finish(at, length)
 
     def submit_zeros(self, zeros: bytes, offset: cython.Py_ssize_t) -> bool:
         """Have `zeros` written at `offset` of the active segment, behind its end and before what
@@ -732,6 +719,8 @@ class CommitLog:
             len(zeros),
             offset,
             self.batch - 1,
+            NO_SYNC,
+            False,
         )
 
     def wipe_images(self) -> None:
@@ -745,8 +734,10 @@ class CommitLog:
         if self.active.end > FILE_HEADER_BYTES:
             self.roll(FILE_HEADER_BYTES, False)
 
-    def hand_over(self) -> int:
-        """Hand over what is written now, outside of a turn; returns the last lsn."""
+    def hand_over(self, tell: bool = False) -> int:
+        """Hand over what is written now, outside of a turn; returns the last lsn. `tell`: somebody
+        will wait for that to be written only."""
+        self.batch_tell = self.batch_tell or tell
         self.end_turn()
         return self.batch - 1
 
@@ -760,6 +751,7 @@ class CommitLog:
             else:
                 self.stepper.stopped = True
             self.thread.stop()
+            self.reach(self.thread.written)
             self.complete(self.thread.synced)
         self.closed = True
         if self.ender in self.kernel.enders:

@@ -13,14 +13,13 @@ class CommitStepper:
         self,
         thread: Any,
         loop: asyncio.AbstractEventLoop,
-        interval: float,
         done: Callable[[], None],
     ) -> None:
         self._thread = thread
         self._loop = loop
-        self._interval = interval
         self._done = done
         self._asked = False
+        self._timer: asyncio.TimerHandle | None = None
         self.stopped = False
 
     def ask(self) -> None:
@@ -30,11 +29,15 @@ class CommitStepper:
             self._loop.call_soon(self.step)
 
     def step(self) -> None:
-        """One round, and another when the interval is over."""
+        """One round, and another when the next sync by the clock is due."""
         self._asked = False
         if self.stopped:
             return
         self._thread.step(int(self._loop.time() * 1e9))
-        if self._thread.dirty:
-            self._loop.call_later(self._interval, self.step)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        left = self._thread.due_in
+        if left >= 0:
+            self._timer = self._loop.call_later(left, self.step)
         self._done()

@@ -19,12 +19,17 @@ cdef extern from "pthread.h" nogil:
 cdef enum:
     JOBS_MAX = 64
 
+cdef enum: # No sync is asked for; larger than every time.
+    NO_SYNC = 0x4000000000000000
+
 cdef struct Job:                        # bytes of one file that end with a batch
     int fd
     const unsigned char* data
     Py_ssize_t length
     long long offset
     unsigned long long batch
+    long long delay_ns                  # how long the sync may wait; NO_SYNC
+    bint tell                           # somebody waits for the write only
 
 cdef class CommitThread:
     cdef pthread_mutex_t mutex
@@ -36,8 +41,8 @@ cdef class CommitThread:
     cdef int error                      # errno of a failed write or sync; jobs are dropped while set
     cdef unsigned long long written     # newest batch handed to the kernel
     cdef unsigned long long synced      # newest batch on the device
-    cdef long long interval_ns          # 0: sync every time
-    cdef long long last_sync_ns
+    cdef unsigned long long wanted      # batch up to which a sync was asked for
+    cdef long long due_ns               # when the next sync is due; NO_SYNC
     cdef bint stepped                   # without the thread; `now_ns` is the clock then
     cdef long long now_ns
     cdef int done_fd                    # an eventfd, readable when something completed
@@ -45,7 +50,10 @@ cdef class CommitThread:
     cdef unsigned long long syncs
     cdef unsigned long long bytes_written
     cdef object thread
-    cdef int submit(self, int fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch) noexcept nogil
+    cdef int submit(self, int fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch, long long delay_ns, bint tell) noexcept nogil
+    cdef void hurry(self, unsigned long long batch) noexcept nogil
+    cdef bint sync_is_due(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
+    cdef void tell_written(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
     cdef void loop(self) noexcept nogil
     cdef void perform(self, Job* jobs, int count) noexcept nogil
     cdef long long clock(self) noexcept nogil

@@ -2,9 +2,11 @@
 
 It loops: take everything that is queued, `pwrite`, `fdatasync`, publish the number of the last
 batch and signal an eventfd that the event loop watches. While it syncs one batch, the next ones
-queue up (adjacent ones as one job). With an interval it publishes what is written at once and
-syncs by the clock. After a failed write or sync it drops what is queued, and says so, until the
-log has made a new beginning: a sync that failed once cannot be trusted the second time.
+queue up (adjacent ones as one job). Each job says how long its sync may wait: one with no time to
+wait is synced at once, together with everything before it; without such a job the clock decides.
+What is acknowledged as soon as it is written is published before the sync. After a failed write or
+sync it drops what is queued, and says so, until the log has made a new beginning: a sync that
+failed once cannot be trusted the second time.
 """
 
 import os
@@ -35,15 +37,14 @@ class CommitThread:
     """Owns the thread, its queue and its eventfd; knows files by descriptor only. Without the
     thread, `step` does one round of its work on the caller's."""
 
-    def __cinit__(self, interval: float = 0.0, first_batch: int = 1):
+    def __cinit__(self, first_batch: int = 1):
         pthread_mutex_init(cython.address(self.mutex), cython.NULL)
         pthread_cond_init(cython.address(self.wake), cython.NULL)
-        self.interval_ns = cython.cast(cython.longlong, interval * 1e9)
         self.dirty_fd = -1
+        self.due_ns = NO_SYNC
         self.written = first_batch - 1
         self.synced = first_batch - 1
         self.done_fd = -1
-        self.last_sync_ns = monotonic_ns()
 
     def __dealloc__(self):
         pthread_cond_destroy(cython.address(self.wake))
@@ -73,6 +74,8 @@ class CommitThread:
             close(self.done_fd)
         else:
             self.step(self.now_ns)
+            if self.dirty_fd >= 0:
+                self.step(self.now_ns)
 
     def step(self, now_ns: int) -> None:
         """One round without the thread, never waiting; `now_ns` is any clock that goes on."""
@@ -84,9 +87,11 @@ class CommitThread:
         self.perform(jobs, count)
 
     @property
-    def dirty(self) -> bool:
-        """Whether something waits for the next sync by the clock."""
-        return self.dirty_fd >= 0
+    def due_in(self) -> float:
+        """Seconds until the next sync by the clock; below 0: none is due."""
+        if self.dirty_fd < 0 or self.due_ns == NO_SYNC:
+            return -1.0
+        return max(self.due_ns - self.now_ns, 0) / 1e9
 
     def clear_error(self) -> None:
         """Accept jobs again; those that were queued meanwhile are gone."""
@@ -95,6 +100,7 @@ class CommitThread:
             self.error = 0
             self.job_count = 0
             self.dirty_fd = -1
+            self.due_ns = NO_SYNC
             pthread_mutex_unlock(cython.address(self.mutex))
 
     def counters(self) -> dict[str, int]:
@@ -111,8 +117,11 @@ class CommitThread:
         length: cython.Py_ssize_t,
         offset: cython.longlong,
         batch: cython.ulonglong,
+        delay_ns: cython.longlong,
+        tell: cython.bint,
     ) -> cython.int:
-        """Queue bytes that end with `batch`; -1 when the queue is full."""
+        """Queue bytes that end with `batch`, to be synced within `delay_ns` (0: at once; NO_SYNC:
+        when something else asks for it); `tell` when they are written. -1: the queue is full."""
         last: cython.pointer(Job)
         answer: cython.int = 0
         pthread_mutex_lock(cython.address(self.mutex))
@@ -127,6 +136,9 @@ class CommitThread:
         ):
             last.length += length
             last.batch = batch
+            last.tell |= tell
+            if delay_ns < last.delay_ns:
+                last.delay_ns = delay_ns
         elif self.job_count == JOBS_MAX:
             answer = -1
         else:
@@ -136,11 +148,25 @@ class CommitThread:
             last.length = length
             last.offset = offset
             last.batch = batch
+            last.delay_ns = delay_ns
+            last.tell = tell
             self.job_count += 1
         if self.waiting:
             pthread_cond_signal(cython.address(self.wake))
         pthread_mutex_unlock(cython.address(self.mutex))
         return answer
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def hurry(self, batch: cython.ulonglong) -> cython.void:
+        """Sync up to `batch`, which was queued before, without further delay."""
+        pthread_mutex_lock(cython.address(self.mutex))
+        if batch > self.wanted:
+            self.wanted = batch
+        if self.waiting:
+            pthread_cond_signal(cython.address(self.wake))
+        pthread_mutex_unlock(cython.address(self.mutex))
 
     @cython.cfunc
     @cython.nogil
@@ -182,8 +208,10 @@ class CommitThread:
         pthread_mutex_lock(cython.address(self.mutex))
         while self.job_count == 0 and not self.stopping and not self.stepped:
             self.waiting = True
-            if self.interval_ns and self.dirty_fd >= 0:
-                left = self.last_sync_ns + self.interval_ns - monotonic_ns()
+            if self.dirty_fd >= 0 and self.wanted > self.synced:
+                break
+            if self.dirty_fd >= 0 and self.due_ns != NO_SYNC:
+                left = self.due_ns - monotonic_ns()
                 if left <= 0:
                     break
                 if left > SECOND_NS:
@@ -218,8 +246,8 @@ class CommitThread:
         if error:
             return error
         self.dirty_fd = -1
+        self.due_ns = NO_SYNC
         self.syncs += 1
-        self.last_sync_ns = self.clock()
         return 0
 
     @cython.cfunc
@@ -236,6 +264,9 @@ class CommitThread:
                 error = self.sync()
                 if error:
                     return error
+                pthread_mutex_lock(cython.address(self.mutex))
+                self.synced = jobs[i - 1].batch if i else self.written
+                pthread_mutex_unlock(cython.address(self.mutex))
             self.dirty_fd = jobs[i].fd
             done = 0
             while done < jobs[i].length:
@@ -275,11 +306,8 @@ class CommitThread:
         if count > 0:
             batch = jobs[count - 1].batch
             error = self.write_jobs(jobs, count)
-        if error == 0 and (
-            self.interval_ns == 0
-            or count < 0
-            or self.clock() - self.last_sync_ns >= self.interval_ns
-        ):
+        if error == 0 and (count < 0 or self.sync_is_due(jobs, count, batch)):
+            self.tell_written(jobs, count, batch)
             error = self.sync()
         pthread_mutex_lock(cython.address(self.mutex))
         if error:
@@ -295,6 +323,47 @@ class CommitThread:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def sync_is_due(
+        self, jobs: cython.pointer(Job), count: cython.int, batch: cython.ulonglong
+    ) -> cython.bint:
+        """Whether what was just written, or what was written before it, is to be synced now."""
+        i: cython.int
+        due: cython.longlong
+        wanted: cython.ulonglong
+        now: cython.longlong = self.clock()
+        for i in range(count):
+            if jobs[i].delay_ns != NO_SYNC:
+                due = now + jobs[i].delay_ns
+                if due < self.due_ns:
+                    self.due_ns = due
+        pthread_mutex_lock(cython.address(self.mutex))
+        wanted = self.wanted
+        if wanted <= batch:
+            self.wanted = 0
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return now >= self.due_ns or wanted > self.synced
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def tell_written(
+        self, jobs: cython.pointer(Job), count: cython.int, batch: cython.ulonglong
+    ) -> cython.void:
+        """Let those who wait for the write only go on before the sync begins."""
+        i: cython.int
+        one: cython.ulonglong = 1
+        for i in range(count):
+            if jobs[i].tell:
+                pthread_mutex_lock(cython.address(self.mutex))
+                self.written = batch
+                pthread_mutex_unlock(cython.address(self.mutex))
+                if self.done_fd >= 0:
+                    write(self.done_fd, cython.address(one), 8)
+                return
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def clock(self) -> cython.longlong:
-        """Nanoseconds for the interval."""
+        """Nanoseconds for the delays."""
         return self.now_ns if self.stepped else monotonic_ns()

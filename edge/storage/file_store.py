@@ -198,7 +198,7 @@ class FileStore(LoggedStore):
             runs = cython.cast(cython.p_char, self.gone)[
                 : self.gone_count * cython.sizeof(Removed)
             ]
-            self.log.write_record(KIND_DELETE, self.stream_id, 0, b"", b"", runs)
+            self.log.write_own(self, KIND_DELETE, 0, runs)
             self.gone_count = 0
 
     @cython.cfunc
@@ -211,21 +211,15 @@ class FileStore(LoggedStore):
         self.write_gone()
         if self.lost_now:
             runs = b"".join([RUNS.pack(sequence, sequence) for sequence in self.lost_now])
-            self.log.write_record(KIND_LOST, self.stream_id, 0, b"", b"", runs)
+            self.log.write_own(self, KIND_LOST, 0, runs)
             self.lost_now = []
         if self.skipped:
-            self.log.write_record(KIND_SKIP, self.stream_id, self.last_seq, b"", b"", b"")
+            self.log.write_own(self, KIND_SKIP, self.last_seq, b"")
             self.log.touch(self)
             self.skipped = False
         if self.head_moved:
-            lsn = self.log.write_record(
-                KIND_HEAD,
-                self.stream_id,
-                self.first_seq,
-                b"",
-                b"",
-                HEAD.pack(self.last_seq, self.last_ts),
-            )
+            head = HEAD.pack(self.last_seq, self.last_ts)
+            lsn = self.log.write_own(self, KIND_HEAD, self.first_seq, head)
             self.head_moved = False
             self.log.touch(self)
             if self.lost:

@@ -21,6 +21,7 @@ from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.compact import Compactor
 from headwater.edge.storage.damage_report import DamageReport
 from headwater.edge.storage.directory import StoreDirectory, discard_tree
+from headwater.edge.storage.durability import Durability
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.erase_jobs import decode_places, redo_in_segments
 from headwater.edge.storage.eraser import Eraser
@@ -78,12 +79,15 @@ log = logging.getLogger("headwater.storage")
 
 @dataclass
 class StoreOptions:
-    """How a node stores. `sync_interval` 0 syncs before every ack ("fsync"); otherwise acks come
-    after the write and syncs every that many seconds. Limits are bytes; 0 is unlimited."""
+    """How a node stores. `sync_interval` and `max_delay` (seconds) are for streams that say nothing
+    themselves: with the first 0, acks come after a sync ("fsync"), which may wait `max_delay` for
+    company; else acks come after the write, and syncs that often. Limits are bytes; 0 is unlimited.
+    """
 
     directory: str | Path
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     sync_interval: float = 0.0
+    max_delay: float = 0.0
     max_store: int = 0
     max_memory: int = 0
     scrub_rate: int = 0
@@ -176,7 +180,6 @@ class NodeStore:
             files,
             seed_of(self.directory.node_id),
             self.directory.node_id,
-            self.options.sync_interval,
         )
         self.retirer = Retirer(self.log, self.background)
         self.retirer.on_settle = self._note_segments
@@ -413,6 +416,7 @@ class NodeStore:
             min(self.options.segment_bytes, STREAM_SEGMENT_MAX),
         )
         store.failure = self.log.failure
+        self.set_durability(store, None)
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
         store.on_damage = self.damage.note
@@ -615,6 +619,20 @@ class NodeStore:
             return None
         own: bytes | None = store.packer.open_blob(decode_meta(content)[1], META_PURPOSE)
         return own
+
+    def set_durability(self, store: MessageStore, wanted: Durability | None) -> None:
+        """When what is stored in a file-backed stream from now on is acknowledged, and how long its
+        sync may wait; None takes what the options say. What is there already is synced soon."""
+        if wanted is None:
+            interval = self.options.sync_interval
+            wanted = Durability(interval > 0, interval or self.options.max_delay)
+        if not isinstance(store, FileStore):
+            return
+        before = (store.acks_written, store.sync_delay_ns)
+        store.acks_written = wanted.interval
+        store.sync_delay_ns = wanted.delay_ns
+        if before != (wanted.interval, wanted.delay_ns) and self.log.active is not None:
+            self.log.hurry(self.log.hand_over())
 
     def set_compression(self, store: MessageStore, on: bool) -> None:
         """Whether what is appended to a file-backed stream from now on is compressed."""

@@ -30,6 +30,8 @@ cdef class MessageStore(MessageIndex):
     cdef public unsigned long long committed    # every sequence up to here is durable
     cdef public Task listener                   # scheduled when `committed` grew or the store failed; None
     cdef public object failure                  # StoreError that stops appends (full disk, failed sync); None
+    cdef public long long sync_delay_ns         # how long the sync of what is stored may wait
+    cdef public bint acks_written               # `committed` grows when a message is written, not synced
     cdef public dict lost                       # sequence -> reason, for damaged messages
     cdef public bint closed
     cdef public str incarnation                 # hex; names this life of the stream

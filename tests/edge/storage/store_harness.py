@@ -69,6 +69,7 @@ class Harness:
         """Have everything that was written durable."""
         assert self.node is not None
         lsn = self.node.log.hand_over()
+        self.node.log.hurry(lsn)
         self.until(lambda: self.node.log.durable_lsn >= lsn)
 
     def settle(self) -> None:

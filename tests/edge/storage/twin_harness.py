@@ -57,6 +57,7 @@ class TwinHarness:
         assert self.node is not None
         log = self.node.log
         lsn = log.hand_over()
+        log.hurry(lsn)
         self.loop.run_until(lambda: log.durable_lsn >= lsn)
         assert self.errors == [], self.errors
 

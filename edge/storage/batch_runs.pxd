@@ -1,0 +1,9 @@
+# Which messages a batch of the log holds. See batch_runs.py.
+from headwater.edge.storage.logged_store cimport LoggedStore
+from headwater.edge.storage.record cimport Run
+
+cdef class BatchRuns:
+    cdef Run* rows
+    cdef unsigned int count
+    cdef unsigned int capacity
+    cdef int add(self, LoggedStore store, unsigned long long batch, unsigned long long sequence) except -1

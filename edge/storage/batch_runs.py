@@ -1,0 +1,44 @@
+"""Which messages the batch of the log that is being filled holds: runs, for its footer."""
+
+import cython
+from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
+from cython.cimports.headwater.edge.storage.record import Run
+from cython.cimports.libc.stdlib import free, realloc
+
+
+@cython.cclass
+class BatchRuns:
+    """`count` runs in `rows`; set `count` to 0 to begin anew."""
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def add(
+        self, store: LoggedStore, batch: cython.ulonglong, sequence: cython.ulonglong
+    ) -> cython.int:
+        """Note that `batch` holds a message of `store`."""
+        run: cython.pointer(Run)
+        grown: cython.p_void
+        capacity: cython.uint
+        if store.run_batch == batch and store.run_index < self.count:
+            run = cython.address(self.rows[store.run_index])
+            if run.last + 1 == sequence:
+                run.last = sequence
+                return 0
+        if self.count == self.capacity:
+            capacity = self.capacity * 2 or 16
+            grown = realloc(self.rows, capacity * cython.sizeof(Run))
+            if grown == cython.NULL:
+                raise MemoryError
+            self.rows = cython.cast(cython.pointer(Run), grown)
+            self.capacity = capacity
+        run = cython.address(self.rows[self.count])
+        run.stream = store.stream_id
+        run.first = sequence
+        run.last = sequence
+        store.run_batch = batch
+        store.run_index = self.count
+        self.count += 1
+        return 0

@@ -1,0 +1,85 @@
+"""A new beginning of the commit log: what was not synced is written again to a fresh segment."""
+
+import cython
+from cython.cimports.headwater.edge.storage.commit_log import CommitLog
+from cython.cimports.headwater.edge.storage.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
+from cython.cimports.headwater.edge.storage.record import (
+    FILE_HEADER_BYTES,
+    HEADER_BYTES,
+    KIND_FOOTER,
+    KIND_MESSAGE,
+    RecordHeader,
+    record_size,
+)
+from cython.cimports.libc.string import memcpy
+
+from headwater.edge.storage.log_files import Slot
+
+
+def write_again(log: CommitLog, slot: Slot) -> None:
+    """Copy the records after the durable point to a segment in `slot`: those that wait for their
+    acknowledgement, and those that were acknowledged when they were written."""
+    segment: LogSegment
+    at: cython.Py_ssize_t
+    header: cython.pointer(RecordHeader)
+    old = [item for item in log.live if item.number >= log.durable_segment]
+    number: cython.uint = log.active.number + 1
+    touched = {row[0] for batch in log.pending for row in batch[4]} | set(log.touched)
+    log.pending.clear()
+    log.unwritten.clear()
+    log.touched = []
+    log.runs.count = 0
+    log.batch_records = 0
+    log.batch += 1
+    log.written = log.flushed = log.settled
+    log.batch_delay_ns = 0
+    log.chain = log.durable_chain
+    log.begin_segment(slot, number, log.durable_segment, log.durable_end, log.durable_chain)
+    for item in old:
+        segment = item
+        at = log.durable_end if segment.number == log.durable_segment else FILE_HEADER_BYTES
+        while at < segment.end:
+            header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+            at += record_size(header.length)
+            if header.kind != KIND_FOOTER:
+                copy_again(log, cython.cast(cython.p_uchar, header))
+    for item in old:
+        segment = item
+        if segment.number == log.durable_segment:
+            segment.end = log.durable_end
+            segment.suspect = True
+            segment.slot.blank = False
+        else:
+            log.live.remove(segment)
+            log.files.discard(segment.slot)
+    for item in touched:
+        log.touch(cython.cast(LoggedStore, item))
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def copy_again(log: CommitLog, old: cython.p_uchar) -> cython.int:
+    """Write one record again."""
+    source: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), old)
+    store: LoggedStore
+    at: cython.p_uchar
+    length: cython.Py_ssize_t = source.length
+    if source.kind == KIND_MESSAGE:
+        store = log.stores.get(source.stream)
+        if store is None:
+            return 0
+        at = log.reserve(length, False)
+        if not store.moved(
+            source.sequence,
+            cython.cast(cython.ulonglong, old),
+            cython.cast(cython.ulonglong, at),
+        ):
+            return 0
+        memcpy(at, old, HEADER_BYTES + length)
+        log.runs.add(store, log.batch, source.sequence)
+        log.touch(store)
+        return log.finish(at, length)
+    at = log.reserve(length, False)
+    memcpy(at, old, HEADER_BYTES + length)
+    return log.finish(at, length)

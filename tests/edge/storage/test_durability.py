@@ -1,0 +1,222 @@
+"""When acks come and when syncs happen: streams of every durability on one commit log."""
+
+import errno
+import os
+
+import pytest
+from twin_harness import TwinHarness, contents
+
+from headwater.edge.storage.durability import Durability
+from headwater.edge.storage.errors import StoreFailed
+from headwater.edge.storage.file_store import FileStore
+
+INTERVAL = Durability(interval=True, seconds=30.0)
+GATHERED = Durability(seconds=0.2)
+
+
+class Node:
+    """A store whose clock stands still unless it is told to go on."""
+
+    def __init__(self, segment_bytes: int = 65536) -> None:
+        self.harness = TwinHarness(segment_bytes=segment_bytes)
+        self.harness.open()
+        self.sent = 0
+
+    def create(self, name: str, durability: Durability | None = None) -> FileStore:
+        store = self.harness.create(name)
+        self.harness.node.set_durability(store, durability)
+        self.harness.commit()
+        return store
+
+    def append(self, store: FileStore, count: int = 1) -> None:
+        for _ in range(count):
+            self.sent += 1
+            store.add_message(b"a", b"%d" % self.sent)
+
+    def turns(self, count: int = 4) -> None:
+        """Let everything happen that needs no time."""
+        for _ in range(count):
+            self.harness.kernel.turn()
+            self.harness.loop.run_ready()
+        assert self.harness.errors == [], self.harness.errors
+
+    def wait(self, seconds: float) -> None:
+        """Let time go on."""
+        loop = self.harness.loop
+        end = loop.time() + seconds
+        loop.call_at(end, int)
+        loop.run_until(lambda: loop.time() >= end)
+        self.turns()
+
+    @property
+    def syncs(self) -> int:
+        return self.harness.node.log.numbers()["syncs"]
+
+
+def test_interval_acks_come_with_the_write_and_syncs_by_the_clock() -> None:
+    node = Node()
+    store = node.create("I", INTERVAL)
+    before = node.syncs
+    for n in range(1, 6):
+        node.append(store, 10)
+        node.turns()
+        assert store.committed == 10 * n
+        node.wait(1.0)
+    assert node.syncs == before
+    assert node.harness.node.log.unsynced > 0
+    node.wait(30.0)
+    assert node.syncs == before + 1
+    assert node.harness.node.log.unsynced == 0
+    node.wait(120.0)
+    assert node.syncs == before + 1, "what is synced is not synced again"
+
+
+def test_one_fsync_message_syncs_what_was_written_before() -> None:
+    node = Node()
+    lazy, strict = node.create("I", INTERVAL), node.create("F")
+    node.append(lazy, 5)
+    node.turns()
+    before = node.syncs
+    node.append(strict)
+    node.append(lazy)
+    node.turns()
+    assert (lazy.committed, strict.committed) == (6, 1)
+    assert node.syncs == before + 1
+    assert node.harness.node.log.unsynced == 0
+
+
+def test_max_delay_gathers_syncs_and_acks_after_them() -> None:
+    node = Node()
+    store = node.create("G", GATHERED)
+    before = node.syncs
+    for n in range(10):
+        node.append(store)
+        node.turns()
+        assert store.committed == 0
+        assert node.syncs == before
+        if n < 9:
+            node.wait(0.02)
+    node.wait(0.03)
+    assert store.committed == 10
+    assert node.syncs == before + 1
+
+
+def test_whoever_waits_for_a_sync_does_not_wait_for_the_clock() -> None:
+    node = Node()
+    store = node.create("I", INTERVAL)
+    log = node.harness.node.log
+    node.append(store)
+    node.turns()
+    before, found = node.syncs, []
+    log.when_written(log.hand_over(), lambda: found.append("written"))
+    assert found == ["written"]
+    log.when_durable(log.hand_over(), lambda: found.append("durable"))
+    node.turns()
+    assert found == ["written", "durable"]
+    assert node.syncs == before + 1
+
+
+def test_removals_and_states_of_an_interval_stream_cause_no_sync() -> None:
+    node = Node()
+    store = node.create("I", INTERVAL)
+    node.append(store, 20)
+    node.turns()
+    before = node.syncs
+    log = node.harness.node.log
+    store.delete(5)
+    store.purge(None, 3)
+    log.add_delta(b"o", b"k", b"1", store.sync_delay_ns)
+    log.put_state(b"o", b"k", b"2", store.sync_delay_ns)
+    found: list[str] = []
+    log.when_written(log.hand_over(True), lambda: found.append("written"))
+    node.turns()
+    assert found == ["written"]
+    assert node.syncs == before
+    log.put_state(b"o", b"other", b"3")
+    node.turns()
+    assert node.syncs == before + 1
+
+
+def test_a_stricter_durability_syncs_what_is_there() -> None:
+    node = Node()
+    store = node.create("I", INTERVAL)
+    node.append(store, 3)
+    node.turns()
+    before = node.syncs
+    node.harness.node.set_durability(store, Durability())
+    node.turns()
+    assert node.syncs == before + 1
+    assert node.harness.node.log.unsynced == 0
+    node.append(store)
+    node.turns()
+    assert store.committed == 4
+    assert node.syncs == before + 2
+
+
+def test_too_many_batches_are_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(segment_bytes=1 << 26)
+    store = node.create("I", Durability(interval=True, seconds=1e6))
+    before = node.syncs
+    for _ in range(20_000):
+        node.append(store)
+        node.harness.kernel.turn()
+        node.harness.loop.run_ready()
+    node.turns()
+    assert store.committed == 20_000
+    assert node.syncs == before + 1
+
+
+def test_what_a_failed_sync_held_is_written_again() -> None:
+    node = Node()
+    harness = node.harness
+    store = node.create("I", INTERVAL)
+    node.append(store, 50)
+    harness.commit()
+    node.append(store, 50)
+    node.turns()
+    assert store.committed == 100
+    failing = True
+
+    def watch(what: str, path: str) -> None:
+        if failing and what == "sync" and "/log/" in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    harness.disk.watch = watch
+    harness.loop.call_later(31.0, int)
+    harness.loop.run_until(lambda: store.failure is not None)
+    assert isinstance(store.failure, StoreFailed)
+    assert store.committed == 100
+    with pytest.raises(StoreFailed):
+        node.append(store)
+    failing = False
+    harness.loop.run_until(lambda: store.failure is None)
+    harness.power_cut(0, "everything")
+    (store,) = harness.open().values()
+    assert [row[2] for row in contents(store).values()] == [b"%d" % n for n in range(1, 101)]
+    assert harness.node.problems == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_power_cut_takes_a_tail_of_an_interval_stream(seed: int) -> None:
+    node = Node(segment_bytes=8192)
+    harness = node.harness
+    lazy, strict = node.create("I", INTERVAL), node.create("F")
+    lazy_id, strict_id = lazy.incarnation, strict.incarnation
+    for n in range(120 + 7 * seed):
+        node.append(lazy, 1 + n % 3)
+        if n == 60:
+            node.append(strict)
+        node.turns(2)
+        if n == 80:
+            harness.commit()
+            synced = lazy.last_seq
+    submitted = contents(lazy)
+    assert lazy.committed == lazy.last_seq
+    harness.power_cut(seed, "some")
+    found = harness.open()
+    kept = contents(found[lazy_id])
+    assert list(kept) == list(range(1, len(kept) + 1)), "a prefix"
+    assert len(kept) >= synced
+    assert all(submitted[at] == row for at, row in kept.items())
+    assert len(contents(found[strict_id])) == 1
+    assert not found[lazy_id].lost
