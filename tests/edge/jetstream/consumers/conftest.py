@@ -66,6 +66,8 @@ class World:
             create_store=self.create_store,
             delete_store=lambda stream: None,
             durable=lambda stream: None,
+            kept=lambda stream: None,
+            set_durability=lambda stream: None,
             set_compression=lambda stream: None,
             sweep=lambda stream: stream.sweep_some(1, 1 << 30),
         )
