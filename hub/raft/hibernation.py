@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.hub.raft import reads, replication
-from headwater.hub.raft.message import Message
+from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.progress import Progress, State
 
 if TYPE_CHECKING:
@@ -92,5 +92,6 @@ def wake(r: "Raft") -> None:
 
 def wake_on(r: "Raft", m: Message) -> None:
     """Any message but the proposal to sleep, and the answers to it, wakes."""
-    if r.sleep.asleep and not m.force and m.sender != r.node:
+    about_sleep = m.force and m.kind in (Kind.HEARTBEAT, Kind.HEARTBEAT_REPLY)
+    if r.sleep.asleep and not about_sleep and m.sender != r.node:
         wake(r)

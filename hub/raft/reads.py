@@ -97,7 +97,7 @@ def round_answered(r: "Raft") -> None:
         finish(r, done.context, done.origin, done.index)
     if reading.pending and reading.pending[0].round > reading.number:
         replication.heartbeat(r)
-        if not r.progress:
+        if quorum_round(r) == reading.number:
             round_answered(r)
 
 

@@ -5,8 +5,9 @@ Run pytest with `HEADWATER_REWRITE=1` to write what is said now into the files; 
 """
 
 from collections import deque
+from dataclasses import replace
 
-from headwater.hub.raft import membership, transfer
+from headwater.hub.raft import membership, reads, transfer
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.errors import RaftError
@@ -30,6 +31,8 @@ class Actor:
         self.hard = restored.hard_state
         self.applied: list[bytes] = []
         self.unsynced: deque[int] = deque()
+        self.slow = False
+        self.now_ns = 0
 
 
 class Stage:
@@ -56,6 +59,10 @@ class Stage:
 
     # -- commands -------------------------------------------------------------
 
+    def do_options(self, **named: str) -> None:
+        """options hibernate_ticks=5 lease_reads=1: before the group."""
+        self.options = replace(self.options, **{name: int(value) for name, value in named.items()})
+
     def do_group(self, *nodes: str, spare: str = "") -> None:
         """group 1 2 3 spare=4: first members, and nodes that are none yet."""
         config = Config({int(node): 1 for node in nodes})
@@ -81,10 +88,37 @@ class Stage:
         self._work(raft.node)
 
     def do_tick(self, node: str, times: str = "1") -> None:
+        actor = self.actors[int(node)]
         for _ in range(int(times)):
-            self._raft(node).tick()
+            actor.now_ns += self.options.tick_ns
+            actor.raft.tick(actor.now_ns)
             self._work(int(node), quiet=True)
         self._say(node)
+
+    def do_clock(self, node: str, ms: str) -> None:
+        """The node's clock jumps by so many milliseconds, forward or back."""
+        actor = self.actors[int(node)]
+        actor.now_ns += int(ms) * 1_000_000
+        reads.clock(actor.raft, actor.now_ns)
+        self._work(int(node))
+
+    def do_disk(self, node: str, what: str) -> None:
+        """disk 2 slow: its syncs do not end; disk 2 quick: they do, those under way as well."""
+        actor = self.actors[int(node)]
+        actor.slow = what == "slow"
+        self._work(int(node))
+
+    def do_wake(self, node: str) -> None:
+        self._raft(node).wake()
+        self._work(int(node))
+
+    def do_progress(self, node: str) -> None:
+        """What a leader thinks of the others."""
+        for other, each in self._raft(node).progress.items():
+            self.out.append(
+                f"{other}: {each.state.value}, has {each.match}, next {each.next},"
+                f" {len(each.inflight)} under way"
+            )
 
     def do_propose(self, node: str, *datas: str) -> None:
         self._raft(node).propose([data.encode() for data in datas])
@@ -103,7 +137,7 @@ class Stage:
         self._work(int(node))
 
     def do_read(self, node: str, number: str) -> None:
-        self._raft(node).read(int(number))
+        self._raft(node).read(int(number), self.actors[int(node)].now_ns)
         self._work(int(node))
 
     def do_compact(self, node: str, index: str) -> None:
@@ -115,9 +149,13 @@ class Stage:
         actor.snapshot = snapshot
         actor.raft.compact(snapshot)
 
-    def do_deliver(self, *receivers: str, drop: str = "", only: str = "") -> None:
-        """Deliver what lies on the stage, to `receivers` or all; one round."""
-        waiting, self.messages = self.messages, []
+    def do_deliver(
+        self, *receivers: str, drop: str = "", only: str = "", order: str = "", times: str = "1"
+    ) -> None:
+        """Deliver what lies on the stage, to `receivers` or all; one round. `order=back`: the
+        last first; `times=2`: everything twice."""
+        waiting, self.messages = self.messages * int(times), []
+        waiting = waiting[::-1] if order == "back" else waiting
         dropped = {int(node) for node in drop.split(",") if node}
         for m in waiting:
             line = describe(m)
@@ -182,6 +220,7 @@ class Stage:
         config = log.config
         learners = f" learners {sorted(config.learners)}" if config.learners else ""
         notes = [name for name in ("recovering", "removed") if getattr(raft, name)]
+        notes += ["asleep"] if raft.sleep.asleep else []
         self.out.append(
             f"{node}: {raft.role.value} of term {raft.term}, log {log.base_index}-{log.last}"
             f" of term {log.last_term}, committed {log.committed},"
@@ -191,6 +230,7 @@ class Stage:
     def _work(self, node: int, quiet: bool = False) -> None:
         """Do what the group asks, with a disk that is quick."""
         actor = self.actors[node]
+        self._sync(actor)
         while actor.raft.has_ready():
             before = actor.raft.role, actor.raft.term
             ready = actor.raft.ready()
@@ -207,9 +247,16 @@ class Stage:
                 self.out.append(f"  {node} applies {entries_text([entry])}")
             for state in ready.reads:
                 self.out.append(f"  {node} may serve read {state.context} at {state.index}")
-            self.messages += actor.raft.synced(ready.number)
+            actor.unsynced.append(ready.number)
+            self._sync(actor)
             if (actor.raft.role, actor.raft.term) != before:
                 self.out.append(f"  {node} is {actor.raft.role.value} of term {actor.raft.term}")
+
+
+    def _sync(self, actor: Actor) -> None:
+        """A quick disk has synced what was written."""
+        while actor.unsynced and not actor.slow:
+            self.messages += actor.raft.synced(actor.unsynced.popleft())
 
 
 def entries_text(entries: list) -> str:

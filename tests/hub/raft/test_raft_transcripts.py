@@ -29,4 +29,4 @@ def test_story_is_told_the_same_way(path: Path) -> None:
 
 
 def test_there_are_stories() -> None:
-    assert len(FILES) >= 10
+    assert len(FILES) >= 35
