@@ -46,7 +46,7 @@ Logging:
 JetStream:
     -js, --jetstream                 Enable JetStream
     -sd, --store_dir <dir>           Directory for stored data
-        --durability <mode>          When file storage acknowledges: fsync, interval, memory
+        --durability <mode>          When file storage acknowledges: fsync, interval
 
 Authorization:
         --user <user>                User that clients must name
@@ -189,9 +189,9 @@ def _check_values(given: Given) -> None:
             number = _integer(name, text)
             if name in _PORTS and not -1 <= number <= MAX_PORT:
                 raise FlagError(f'invalid value "{text}" for flag -{name}: value out of range')
-        elif name == "durability" and text not in ("fsync", "interval", "memory"):
+        elif name == "durability" and text not in ("fsync", "interval"):
             raise FlagError(
-                f'invalid value "{text}" for flag -durability: use fsync, interval or memory'
+                f'invalid value "{text}" for flag -durability: use fsync or interval'
             )
 
 

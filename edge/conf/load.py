@@ -21,6 +21,7 @@ from headwater.edge.conf.operator_section import (
     trusted_keys,
 )
 from headwater.edge.conf.options import (
+    MAX_DELAY_LIMIT,
     HeadwaterOptions,
     KeySourceOptions,
     Options,
@@ -35,7 +36,6 @@ from headwater.edge.conf.reader import (
     Reader,
     boolean,
     choice,
-    duration,
     ignored,
     integer,
     keys,
@@ -262,6 +262,16 @@ _DISCOVERY_FIELDS: dict[str, Field] = {
     "name": text("discovery_name"),
     "cluster": text("cluster_label"),
 }
+def _max_delay(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+    found = reader.duration(key, value)
+    if found is None:
+        return
+    if not 0 <= found <= MAX_DELAY_LIMIT:
+        reader.error(value, f'"{key}" must be 0s to {MAX_DELAY_LIMIT:g}s')
+        return
+    target.commit_max_delay = found
+
+
 _SCRUB_FIELDS: dict[str, Field] = {
     "rate": size_at_least_zero("scrub_rate"),
     "pause": seconds("scrub_pause"),
@@ -277,9 +287,9 @@ _SEALING_FIELDS: dict[str, Field] = {
     "previous": _previous_keys,
 }
 _HEADWATER_FIELDS: dict[str, Field] = {
-    "durability": choice("durability", "fsync interval memory"),
+    "durability": choice("durability", "fsync interval"),
     "commit_segment_bytes": storage_size("commit_segment_bytes"),
-    "commit_max_delay": duration("commit_max_delay"),
+    "commit_max_delay": _max_delay,
     "discovery": _discovery,
     "scrub": _scrub,
     "sealing": _sealing,

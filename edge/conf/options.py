@@ -424,15 +424,20 @@ class SealingOptions(KeySourceOptions, kw_only=True):
     """Keys that still open what is stored."""
 
 
+MAX_DELAY_LIMIT = 1.0
+"""Longest `commit_max_delay` in seconds; acks wait that long."""
+
+
 class HeadwaterOptions(msgspec.Struct, kw_only=True):
     """The `headwater` block: what this system adds to the NATS configuration."""
 
     durability: str = "fsync"
-    """Default of file-backed streams: "fsync", "interval" or "memory"."""
+    """Of file-backed streams that say nothing themselves: "fsync" or "interval"."""
     commit_segment_bytes: int = 0
     """Size of a commit-log segment; 0 means 8 MiB alone and 64 MiB in a cluster."""
     commit_max_delay: float = 0.0
-    """Seconds that a batch may wait for company before it is synced; 0 syncs at once."""
+    """Seconds, at most 1, that the sync of such a stream's messages, and their acks, may wait for
+    company with "fsync"; 0 syncs at once."""
     scrub_rate: int = 4 << 20
     """Bytes per second that are read to verify what is stored; 0 verifies nothing."""
     scrub_pause: float = 86400.0

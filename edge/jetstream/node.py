@@ -16,7 +16,7 @@ import msgspec
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
-from headwater.edge.jetstream import errors, stream_life
+from headwater.edge.jetstream import errors, stream_durability, stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
 from headwater.edge.jetstream.age_watch import AgeWatch
@@ -24,6 +24,7 @@ from headwater.edge.jetstream.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.sealing_keys import key_ring
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
+from headwater.edge.storage.durability import Durability
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.node_store import DEFAULT_SEGMENT_BYTES, NodeStore, StoreOptions
 from headwater.edge.version import API_LEVEL
@@ -111,6 +112,7 @@ class NodeJetStream:
             directory=self.directory.parent,
             segment_bytes=segment_bytes(self.options),
             sync_interval=sync_interval(self.options),
+            max_delay=self.options.headwater.commit_max_delay,
             max_store=self.usage["file"].limit,
             max_memory=self.usage["memory"].limit,
             scrub_rate=self.options.headwater.scrub_rate,
@@ -230,6 +232,17 @@ class NodeJetStream:
         """Compress a stream's messages from now on, or no more, as its configuration says."""
         self.store().set_compression(stream.store, stream.config.compression == "s2")
 
+    def set_durability(self, stream: Stream) -> None:
+        """Acknowledge and sync a stream's messages from now on as its configuration says."""
+        storage = self.store()
+        lazy = self.options.jetstream.sync_interval
+        try:
+            wanted = stream_durability.durability(stream.config, storage.default_durability, lazy)
+        except errors.JetStreamError as error:
+            log.error("stream '%s' is synced before every ack: %s", stream.name, error)
+            wanted = Durability()
+        storage.set_durability(stream.store, wanted)
+
     def update_meta(self, stream: Stream, meta: bytes) -> None:
         """Keep a stream's new description; durable when this returns."""
         try:
@@ -332,7 +345,7 @@ def sync_interval(options: Options) -> float:
     if settings.sync_always:
         return 0.0
     if settings.sync_is_set:
-        return settings.sync_interval
+        return max(settings.sync_interval, 0.0)
     return 0.0 if options.headwater.durability == "fsync" else settings.sync_interval
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headwater.edge.jetstream import errors, stream_sources
+from headwater.edge.jetstream import errors, stream_durability, stream_sources
 from headwater.edge.jetstream.errors import invalid_config
 from headwater.edge.jetstream.models import Placement, Republish, StreamConfig
 from headwater.edge.jetstream.names import NAME_MAX, valid_name
@@ -161,6 +161,7 @@ def check_features(new: StreamConfig, scope: Scope) -> None:
             raise invalid_config("async persist mode is not supported on replicated streams")
         if new.allow_atomic:
             raise invalid_config("async persist mode is not supported with atomic batch publish")
+    stream_durability.check(new)
 
 
 def check_counter(new: StreamConfig) -> None:

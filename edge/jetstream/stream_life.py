@@ -96,6 +96,7 @@ def set_parts(js: "AccountJetStream", stream: Stream) -> None:
     """Make what a stream's features need, and let federation drive mirrors and sources."""
     config = stream.config
     js.node.set_compression(stream)
+    js.node.set_durability(stream)
     if (config.allow_atomic or config.allow_batched) and stream.batches is None:
         stream.batches = Batches(stream, js.node.batch_limits)
     if stream.batches is not None:
@@ -143,6 +144,7 @@ def update(js: "AccountJetStream", stream: Stream, config: StreamConfig) -> None
         set_parts(js, stream)
     else:
         js.node.set_compression(stream)
+        js.node.set_durability(stream)
     stream.listen(sinks(js, stream))
     stream.trim_all()
     stream.timers.arm()

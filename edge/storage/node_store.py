@@ -416,7 +416,7 @@ class NodeStore:
             min(self.options.segment_bytes, STREAM_SEGMENT_MAX),
         )
         store.failure = self.log.failure
-        self.set_durability(store, None)
+        self.set_durability(store)
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
         store.on_damage = self.damage.note
@@ -620,12 +620,16 @@ class NodeStore:
         own: bytes | None = store.packer.open_blob(decode_meta(content)[1], META_PURPOSE)
         return own
 
-    def set_durability(self, store: MessageStore, wanted: Durability | None) -> None:
+    @property
+    def default_durability(self) -> Durability:
+        """That of file-backed streams that say nothing themselves."""
+        interval = self.options.sync_interval
+        return Durability(interval > 0, interval or self.options.max_delay)
+
+    def set_durability(self, store: MessageStore, wanted: Durability | None = None) -> None:
         """When what is stored in a file-backed stream from now on is acknowledged, and how long its
-        sync may wait; None takes what the options say. What is there already is synced soon."""
-        if wanted is None:
-            interval = self.options.sync_interval
-            wanted = Durability(interval > 0, interval or self.options.max_delay)
+        sync may wait; None takes the default. What is there already is synced soon."""
+        wanted = wanted or self.default_durability
         if not isinstance(store, FileStore):
             return
         before = (store.acks_written, store.sync_delay_ns)

@@ -169,6 +169,8 @@ def test_headwater_block() -> None:
     assert (found.durability, found.commit_segment_bytes) == ("interval", 8 << 20)
     assert (found.discovery, found.discovery_name, found.cluster_label) == (True, "gw", "fleet")
     assert problems("headwater { durability: never }")
+    assert options("headwater { commit_max_delay: 250ms }").headwater.commit_max_delay == 0.25
+    assert problems("headwater { commit_max_delay: 2s }")
     found = options('headwater { scrub { rate: "1M", pause: 1h } }').headwater
     assert (found.scrub_rate, found.scrub_pause) == (1 << 20, 3600.0)
     assert options("headwater { scrub: false }").headwater.scrub_rate == 0

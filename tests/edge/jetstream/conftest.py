@@ -5,6 +5,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ REQUEST_TIMEOUT = 2.0
 VOLATILE = {"created", "ts", "first_ts", "last_ts", "time", "id", "timestamp", "leader", "level"}
 # A real server says this for a moment after another stream was deleted.
 BUSY = "error creating store for stream"
+FAILING_SYNC = Path(__file__).parent.parent / "storage" / "failing_sync.c"
 VOLATILE_HEADERS = {"Nats-Time-Stamp"}
 
 
@@ -88,6 +90,19 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., JetStreamServer]]:
     for server in running:
         with contextlib.suppress(ProcessLookupError):
             server.kill()
+
+
+@pytest.fixture
+def switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """While this file exists, syncs of servers started from now on fail."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    library = tmp_path / "failing_sync.so"
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(FAILING_SYNC)]
+    subprocess.run(command, check=True)
+    path = tmp_path / "fail"
+    monkeypatch.setenv("FAIL_SYNC", str(path))
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    return path
 
 
 class Client:

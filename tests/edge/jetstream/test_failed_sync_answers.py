@@ -2,16 +2,12 @@
 
 import asyncio
 import json
-import subprocess
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nats
-import pytest
 
-SOURCE = Path(__file__).parent.parent / "storage" / "failing_sync.c"
 STREAMS: list[dict[str, Any]] = [
     {"name": "PLAIN", "subjects": ["plain"]},
     {"name": "COUNTER", "subjects": ["counter"], "allow_msg_counter": True},
@@ -19,18 +15,6 @@ STREAMS: list[dict[str, Any]] = [
     {"name": "FAST", "subjects": ["fast"], "allow_batched": True},
 ]
 BATCH = {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", "Nats-Batch-Commit": "1"}
-
-
-@pytest.fixture
-def switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """While this file exists, syncs of servers started from now on fail."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    library = tmp_path / "failing_sync.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(SOURCE)], check=True)
-    path = tmp_path / "fail"
-    monkeypatch.setenv("FAIL_SYNC", str(path))
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    return path
 
 
 async def test_no_answer_promises_what_is_not_durable(
