@@ -10,9 +10,11 @@ PACKAGES = ("security", "edge", "federation", "hub", "spark", "deploy")
 
 COMPILED = (
     "edge/subjects/tokens.py",
+    "edge/subjects/text_hash.py",
     "edge/subjects/trie.py",
     "edge/wire/numbers.py",
     "edge/broker/core.py",
+    "edge/broker/match_cache.py",
     "edge/broker/account.py",
     "edge/broker/conn.py",
     "edge/broker/client.py",

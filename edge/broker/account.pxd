@@ -1,12 +1,14 @@
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
+from headwater.edge.broker.match_cache cimport MatchCache
 from headwater.edge.subjects.trie cimport Match, Trie
 
 cdef class Account:
     cdef public str name
     cdef public Kernel kernel
     cdef public Trie trie
-    cdef dict cache                     # literal subject -> Match, at most CACHE_MAX entries
-    cdef dict prefixes                  # the same for subjects whose end is new every time
+    cdef MatchCache cache               # by literal subject
+    cdef MatchCache prefixes            # by the fixed part of subjects whose end is new every time
+    cdef MatchCache endings             # such subjects where interest depends on the end
     cdef public unsigned long long generation   # grows with every change of interest
     cdef list watchers                  # objects told of interest that comes and goes
     cdef unsigned int doorkeeper[4096]
@@ -15,6 +17,7 @@ cdef class Account:
     cdef public dict limits
     cdef public Py_ssize_t connections
     cdef Match match_prefix(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)
+    cdef int remember(self, MatchCache cache, const unsigned char* subject, Py_ssize_t n, Match found) except -1
     cdef Match match(self, const unsigned char* subject, Py_ssize_t n)
     cdef Py_ssize_t route(self, Msg* m, Endpoint origin, Match match, tuple only) except -1
     cdef Py_ssize_t publish(self, Msg* m, Endpoint origin) except -1

@@ -11,13 +11,11 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.match_cache import MatchCache
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.subjects.trie import Match, Trie, Walk
 from cython.cimports.libc.string import memcmp, memset
 
-# Literal subjects whose matches are remembered. Beyond this the whole cache starts anew: cheaper
-# than keeping an order, and a fleet that publishes on more subjects than this walks the trie.
-CACHE_MAX = cython.declare(cython.Py_ssize_t, 8192)
 DOORKEEPER_MASK = cython.declare(cython.uint, 4095)
 
 
@@ -65,8 +63,9 @@ class Account:
         self.name = name
         self.kernel = kernel
         self.trie = Trie()
-        self.cache = {}
-        self.prefixes = {}
+        self.cache = MatchCache()
+        self.prefixes = MatchCache()
+        self.endings = MatchCache()
         self.generation = 1
         self.watchers = []
         self.limits = {}
@@ -96,12 +95,17 @@ class Account:
         fixed: cython.Py_ssize_t = fixed_part(text, len(subject))
         self.generation += 1
         if fixed and is_literal(text, fixed) and subject[fixed:] != b".>":
-            self.prefixes.pop(subject[:fixed], None)
+            self.prefixes.drop(text, fixed)
+            if is_literal(text, len(subject)):
+                self.endings.drop(text, len(subject))
+            else:
+                self.endings.clear()
         elif is_literal(text, len(subject)):
-            self.cache.pop(subject, None)
+            self.cache.drop(text, len(subject))
         else:
             self.cache.clear()
             self.prefixes.clear()
+            self.endings.clear()
 
     def add_watcher(self, watcher: object) -> None:
         """Tell `watcher.interest_added(sink)` / `interest_removed(sink)` of every change."""
@@ -114,46 +118,52 @@ class Account:
     @cython.cfunc
     def match(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
         """Who wants a literal subject. Remembered from the second time it is asked for."""
-        found: object
-        result: Match
-        seen: cython.uint
+        found: Match
         fixed: cython.Py_ssize_t = fixed_part(subject, n)
         if fixed:
             return self.match_prefix(subject, n, fixed)
-        key = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n)
-        found = self.cache.get(key)
-        if found is not None:
-            return found
-        result = self.trie.match(subject, n)
-        seen = fingerprint(subject, n)
+        found = self.cache.find(subject, n)
+        if found is None:
+            found = self.trie.match(subject, n)
+            self.remember(self.cache, subject, n, found)
+        return found
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def remember(
+        self,
+        cache: MatchCache,
+        subject: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        found: Match,
+    ) -> cython.int:
+        """Put a match in a cache when its subject was seen before."""
+        seen: cython.uint = fingerprint(subject, n)
         if self.doorkeeper[seen & DOORKEEPER_MASK] == seen:
-            if len(self.cache) >= CACHE_MAX:
-                self.cache.clear()
-            self.cache[key] = result
+            cache.put(subject, n, found)
         else:
             self.doorkeeper[seen & DOORKEEPER_MASK] = seen
-        return result
+        return 0
 
     @cython.cfunc
     def match_prefix(
         self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, fixed: cython.Py_ssize_t
     ) -> Match:
         """`match` of a subject whose end is new with every message."""
-        found: object
         walk: Walk
-        result: Match
-        key = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), fixed)
-        found = self.prefixes.get(key)
+        found: Match = self.prefixes.find(subject, fixed)
+        if found is None and self.endings.count:
+            found = self.endings.find(subject, n)
         if found is not None:
             return found
         # Of an inbox one token is left, of an acknowledgement several.
         walk = self.trie.walk(subject, n, fixed, subject[0] == 36)
-        result = walk.result()
-        if not walk.varied:
-            if len(self.prefixes) >= CACHE_MAX:
-                self.prefixes.clear()
-            self.prefixes[key] = result
-        return result
+        found = walk.result()
+        if walk.varied:
+            self.remember(self.endings, subject, n, found)
+        else:
+            self.prefixes.put(subject, fixed, found)
+        return found
 
     @cython.ccall
     def has_interest(self, subject: bytes) -> cython.bint:

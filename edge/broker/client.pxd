@@ -1,7 +1,6 @@
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.conn cimport Conn
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
-from headwater.edge.subjects.trie cimport Match
 
 cdef class ClientSub(Sink):
     cdef public bytes sid
@@ -32,14 +31,10 @@ cdef class ClientConn(Conn):
     cdef public Py_ssize_t max_subscriptions
     cdef public int pings_out
     cdef public bint wants_responses    # permissions carry allow_responses
-    cdef bytes last_subject
-    cdef Match last_match
-    cdef unsigned long long last_generation
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
     cdef int publish(self, Msg* m) except -1
     cdef int publish_checked(self, Msg* m) except -1
     cdef int answer_no_responders(self, Msg* m) except -1
-    cdef Match match_for(self, const unsigned char* subject, Py_ssize_t n)
     cdef int verb(self, bytes line) except -1
     cdef int fail(self, str error, str reason) except -1
     cdef int acknowledge(self) except -1

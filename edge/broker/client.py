@@ -16,7 +16,6 @@ from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import KIND_CLIENT, Endpoint, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
-from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
 from cython.cimports.libc.string import memchr, memcmp, memcpy
 
@@ -254,7 +253,7 @@ class ClientConn(Conn):
             self.queue(b"+OK\r\n")
         kernel.congested = None
         if (
-            self.account.route(m, self, self.match_for(m.subject, m.subject_len), None) == 0
+            self.account.publish(m, self) == 0
             and m.reply_len
             and self.no_responders
         ):
@@ -303,21 +302,6 @@ class ClientConn(Conn):
         if self.kernel.congested is not None:
             self.pause()
         return 0
-
-    @cython.cfunc
-    def match_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
-        """The match of a subject; that of the previous message when it is the same subject."""
-        if (
-            self.last_subject is not None
-            and self.last_generation == self.account.generation
-            and PyBytes_GET_SIZE(self.last_subject) == n
-            and memcmp(PyBytes_AS_STRING(self.last_subject), subject, n) == 0
-        ):
-            return self.last_match
-        self.last_match = self.account.match(subject, n)
-        self.last_subject = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n)
-        self.last_generation = self.account.generation
-        return self.last_match
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -482,4 +466,3 @@ class ClientConn(Conn):
             if self.account is not None:
                 self.ended()
             self.account = account
-            self.last_subject = None

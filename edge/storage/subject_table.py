@@ -9,36 +9,12 @@ import secrets
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.subjects.text_hash import hash_text
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcmp, memcpy, memset
 
 # A filter that missed more new subjects than this looks at all subjects again.
 FRESH_MAX = cython.declare(cython.uint, 65536)
-MULTIPLIER = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
-
-
-@cython.cfunc
-@cython.nogil
-@cython.inline
-@cython.exceptval(check=False)
-def hash_text(
-    seed: cython.ulonglong, text: cython.p_const_uchar, n: cython.Py_ssize_t
-) -> cython.uint:
-    """Seeded multiply-mix over eight bytes at a time; not for untrusted sizes beyond a subject."""
-    h: cython.ulonglong = seed ^ (cython.cast(cython.ulonglong, n) * MULTIPLIER)
-    word: cython.ulonglong
-    while n >= 8:
-        memcpy(cython.address(word), text, 8)
-        h = (h ^ word) * MULTIPLIER
-        h ^= h >> 29
-        text += 8
-        n -= 8
-    if n:
-        word = 0
-        memcpy(cython.address(word), text, n)
-        h = (h ^ word) * MULTIPLIER
-    h ^= h >> 32
-    return cython.cast(cython.uint, h)
 
 
 @cython.cclass

@@ -71,3 +71,18 @@ def test_acknowledgements_of_other_lengths_are_not_mixed_up() -> None:
         assert account.sinks(b"$JS.ACK.a.b.1") == []
         assert account.sinks(b"$JS.ACK.a.b.1.2") == [sink]
     loop.close()
+
+
+def test_more_subjects_than_are_remembered() -> None:
+    loop = asyncio.new_event_loop()
+    account = Account("A", Kernel(loop))
+    subjects = [b"many.%d" % number for number in range(20_000)]
+    every, one = Sink(b"many.*", None), Sink(b"many.777", None)
+    account.insert(every)
+    for subject in subjects * 2:
+        assert account.sinks(subject) == [every]
+    account.insert(one)
+    assert sum(len(account.sinks(subject)) for subject in subjects) == 20_001
+    account.remove(every)
+    assert sum(len(account.sinks(subject)) for subject in subjects) == 1
+    loop.close()

@@ -1,0 +1,133 @@
+"""Matches that were made before, found again by the text of a subject.
+
+Sets of four slots, chosen by a seeded hash, and no object is made for a lookup. A full set gives up
+one of its four; a table that is half full starts anew with twice the size, up to a bound. What it
+forgets is matched again, so nothing depends on what it holds.
+"""
+
+import secrets
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.cpython.list import PyList_GET_ITEM
+from cython.cimports.headwater.edge.subjects.text_hash import hash_text
+from cython.cimports.headwater.edge.subjects.trie import Match
+from cython.cimports.libc.stdlib import calloc, free
+from cython.cimports.libc.string import memcmp, memset
+
+WAYS = cython.declare(cython.uint, 4)
+SLOTS_INITIAL = cython.declare(cython.uint, 64)
+# Subjects whose matches are remembered are at most as many; a fleet that publishes on more than
+# this walks the trie.
+SLOTS_MAX = cython.declare(cython.uint, 16384)
+
+
+@cython.cclass
+class MatchCache:
+    """Subject -> Match, bounded."""
+
+    def __init__(self):
+        self.seed = secrets.randbits(64)
+        self.allocate(SLOTS_INITIAL)
+
+    def __dealloc__(self):
+        free(self.hashes)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def allocate(self, slots: cython.uint) -> cython.int:
+        """Begin with `slots` empty slots, a power of two."""
+        hashes: cython.p_uint = cython.cast(
+            cython.p_uint, calloc(slots, cython.sizeof(cython.uint))
+        )
+        if hashes == cython.NULL:
+            raise MemoryError
+        free(self.hashes)
+        self.hashes = hashes
+        self.keys = [None] * slots
+        self.matches = [None] * slots
+        self.mask = slots - 1
+        self.count = 0
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def place(
+        self, h: cython.uint, subject: cython.p_const_uchar, n: cython.Py_ssize_t
+    ) -> cython.int:
+        """The slot that holds a subject; -1 when none does."""
+        first: cython.uint = h & self.mask & ~(WAYS - 1)
+        i: cython.uint
+        key: bytes
+        for i in range(first, first + WAYS):
+            if self.hashes[i] == h:
+                key = cython.cast(bytes, PyList_GET_ITEM(self.keys, i))
+                if (
+                    PyBytes_GET_SIZE(key) == n
+                    and memcmp(PyBytes_AS_STRING(key), subject, n) == 0
+                ):
+                    return cython.cast(cython.int, i)
+        return -1
+
+    @cython.cfunc
+    def find(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
+        """The match that was put for a subject; None when there is none."""
+        at: cython.int = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
+        if at < 0:
+            return None
+        return cython.cast(Match, PyList_GET_ITEM(self.matches, at))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put(
+        self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, match: Match
+    ) -> cython.int:
+        """Remember a match."""
+        h: cython.uint = hash_text(self.seed, subject, n) | 1
+        first: cython.uint
+        i: cython.uint
+        at: cython.int = self.place(h, subject, n)
+        if at < 0:
+            if self.count > self.mask >> 1:
+                self.allocate(min((self.mask + 1) * 2, SLOTS_MAX))
+            first = h & self.mask & ~(WAYS - 1)
+            at = cython.cast(cython.int, first + ((h >> 16) & (WAYS - 1)))
+            for i in range(first, first + WAYS):
+                if self.hashes[i] == 0:
+                    at = cython.cast(cython.int, i)
+                    self.count += 1
+                    break
+            self.keys[at] = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n)
+            self.hashes[at] = h
+        self.matches[at] = match
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def drop(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+        """Forget one subject."""
+        at: cython.int = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
+        if at >= 0:
+            self.hashes[at] = 0
+            self.keys[at] = self.matches[at] = None
+            self.count -= 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def clear(self) -> cython.int:
+        """Forget every subject."""
+        i: cython.uint
+        if self.count:
+            memset(self.hashes, 0, (self.mask + 1) * cython.sizeof(cython.uint))
+            for i in range(self.mask + 1):
+                self.keys[i] = self.matches[i] = None
+            self.count = 0
+        return 0
