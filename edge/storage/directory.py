@@ -8,6 +8,7 @@
 <store_dir>/jetstream/streams/     one directory per stream, by incarnation
 <store_dir>/jetstream/quarantine/  what could not be used, each with a reason
 <store_dir>/jetstream/trash/       streams that are being removed
+<store_dir>/jetstream/raft/        hard state of replicated groups (hub/stored)
 """
 
 import json
@@ -22,7 +23,9 @@ from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
 
 FORMAT = 1
-OWN_NAMES = {"HEADWATER", "lock", "clean", "slots", "log", "streams", "quarantine", "trash"}
+OWN_NAMES = {
+    "HEADWATER", "lock", "clean", "slots", "log", "streams", "quarantine", "trash", "raft",
+}  # fmt: skip
 UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp"}
 
 

@@ -23,7 +23,7 @@ from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
 from headwater.hub.raft.options import Options
-from headwater.hub.raft.progress import Progress
+from headwater.hub.raft.progress import Progress, State
 from headwater.hub.raft.ready import ReadState, Ready, Restored, Unsynced
 from headwater.hub.raft.role import Role
 from headwater.hub.raft.snapshot import Assembly, Snapshot
@@ -81,6 +81,8 @@ class Raft:
         self.recovery = recovery.Recovery(restored.seeds)
         self.recovering = False
         self.append_due = False
+        self.snapshot_wanted = False
+        """A member needs the state, and the driver has not made a snapshot of it: see `compact`."""
         self.verified = 0
         """Up to here the log is known to be that of the leader of this term."""
         self._seen_config = self.log.config
@@ -112,6 +114,12 @@ class Raft:
     def below_barrier(self) -> bool:
         """Acks may have been forgotten that this log has not made good yet."""
         return (self.log.last_term, self.log.last) < self.barrier
+
+    @property
+    def sends_snapshot(self) -> bool:
+        """Whether a member is being sent the state: another snapshot now would begin it anew."""
+        states = [progress.state for progress in self.progress.values()]
+        return self.is_leader and State.SNAPSHOT in states
 
     @property
     def whole(self) -> bool:
@@ -184,6 +192,9 @@ class Raft:
     def compact(self, snapshot: Snapshot) -> None:
         """The driver has made `snapshot` of the applied state durable: drop what it covers."""
         self.log.compact(snapshot)
+        if self.snapshot_wanted and self.log.snapshot.made:
+            self.snapshot_wanted = False
+            replication.send_snapshots(self)
 
     def wake(self) -> None:
         """A node is silent, or came back: a sleeping group counts time again."""
@@ -213,6 +224,7 @@ class Raft:
         self._number += 1
         log = self.log
         ready = Ready(self._number, entries=log.to_write(), committed=self._take_committed())
+        ready.before_term = log.term(log.handed) or 0
         log.handed = log.last
         if ready.entries or self._installed or self._hard_handed != self._hard_version:
             ready.hard_state = self._take_hard_state()

@@ -37,6 +37,8 @@ class Ready:
     hard_state: HardState | None = None
     entries: list[Entry] = field(default_factory=list)
     """The first one's index tells from where on the disk's entries are replaced."""
+    before_term: int = 0
+    """The term of the place before `entries`."""
     snapshot: Snapshot | None = None
     """Takes the place of the whole log and of the state machine."""
     committed: list[Entry] = field(default_factory=list)

@@ -199,6 +199,9 @@ def send_snapshot(r: "Raft", node: int, progress: Progress) -> None:
 def send_part(r: "Raft", node: int, progress: Progress) -> None:
     """One part at a time: the reply asks for the next, a heartbeat's reply for the same again."""
     snapshot = r.log.snapshot
+    if not snapshot.made:
+        r.snapshot_wanted = True
+        return
     if progress.snapshot_index != snapshot.index:
         progress.to_snapshot(snapshot.index)
     offset = progress.snapshot_offset
@@ -216,6 +219,13 @@ def send_part(r: "Raft", node: int, progress: Progress) -> None:
             config=snapshot.config,
         )
     )
+
+
+def send_snapshots(r: "Raft") -> None:
+    """There is a snapshot now for members that wait for one."""
+    for node, progress in r.progress.items() if r.is_leader else ():
+        if progress.state is State.SNAPSHOT:
+            send_part(r, node, progress)
 
 
 def on_snapshot_reply(r: "Raft", m: Message) -> None:

@@ -14,6 +14,8 @@ class Snapshot:
     term: int
     config: Config
     data: bytes = b""
+    made: bool = True
+    """False: the driver has the state and has not made `data` of it, see `Raft.snapshot_wanted`."""
 
     def digest(self) -> int:
         """Checksum over what the parts of a transfer must add up to."""

@@ -1,0 +1,388 @@
+"""All Raft groups of a node in its store: entries and marks in the commit log, hard state in slots.
+
+One batch of the log makes the entries of all groups durable, with the messages of streams that
+nobody replicates. A batch of `Host.ready` is `write`n; `on_synced` is called with its number when
+the log and the slots are durable, in the order of numbers. What storage refuses waits in memory
+and is tried again by `pump`; the driver stops asking for batches meanwhile (`Host.can_batch`).
+
+    jetstream/raft/raft.hard   hard state, see `hub.journal.slots`; group 0 has the boot's number
+    jetstream/raft/clean       the last stop was orderly: boot, digest of the slots
+"""
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.node_store import NodeStore
+from headwater.hub.journal.slots import NAME as HARD_NAME
+from headwater.hub.journal.slots import SlotFile
+from headwater.hub.raft.hard_state import HardState
+from headwater.hub.raft.host import Batch
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Ready, Restored
+from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.mark import Mark
+from headwater.hub.stored.replica import Machine, Replica
+from headwater.hub.stored.runs import OWNER, encode_run
+from headwater.hub.stored.slot_files import SlotFiles
+from headwater.hub.stored.start import BOOT_GROUP, CLEAN, Found, Start, read_groups
+
+CLEAN_MARK = struct.Struct("<Q8sI")
+HOLD_BYTES = 16 << 20
+"""Of entries that wait for a snapshot on its way to a member."""
+RETRY_SECONDS = 0.5
+"""After a refusal of the slots' file."""
+
+log = logging.getLogger("headwater.raft")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Account, name and meta of the stream that holds a group's state."""
+
+    account: str
+    name: str
+    meta: bytes
+
+
+@dataclass(slots=True)
+class Work:
+    """A batch on its way to the disk."""
+
+    number: int
+    groups: deque[tuple[Raft, Ready]]
+    lsn: int = 0
+    slots: int = 0
+    """How often slots had been written then."""
+
+
+class GroupStore:
+    """Made when the node's store is open; not thread-safe. Whoever uses it calls `pump` after each
+    tick, and `on_synced` gets numbers for `Host.synced`."""
+
+    def __init__(
+        self,
+        node: NodeStore,
+        group_of: Callable[[bytes], int],
+        naming: Callable[[int], Naming],
+        machine: Callable[[int], Machine],
+        boot_floor: int = 0,
+    ) -> None:
+        """Read what is there. `group_of`: of a stream's meta, 0 for a stream of no group.
+        `boot_floor`: see `Journal`. Raises OSError."""
+        self.node = node
+        self.log = node.log
+        self.naming = naming
+        self.machine = machine
+        self.on_synced: Callable[[int], None] = lambda number: None
+        self.files = SlotFiles(node.directory.root / "raft")
+        self.slots = SlotFile(self.files)
+        clean = self._consume_clean()
+        before = self.slots.found.get(BOOT_GROUP)
+        self.boot = 1 + max(boot_floor, before.term if before else 0)
+        self.start = Start(self.boot, clean and node.clean_start and not self.slots.suspect)
+        self.replicas: dict[int, Replica] = {}
+        self._doubtful: dict[int, FileStore] = {}
+        self._rafts: dict[int, Raft] = {}
+        self._queue: deque[Work] = deque()
+        self._unsynced: deque[Work] = deque()
+        self._installing: tuple[int, FileStore] | None = None
+        self._installed: set[int] = set()
+        self._slot_writes = 0
+        self._slot_syncs = 0
+        self._slots_busy = False
+        self._hards = {group: replace(hard, commit=0) for group, hard in self.slots.found.items()}
+        self._commits: dict[int, int] = {}
+        found = read_groups(node, group_of, self.slots.found, self.start)
+        for group, each in found.items():
+            self._enter(group, each)
+        if not self.start.clean:
+            self._write_slots_again()
+        self._write_hard(BOOT_GROUP, HardState(term=self.boot))
+        self.slots.sync()
+        self._slot_syncs = self._slot_writes
+        self.files.sync_names()
+
+    # -- the start ------------------------------------------------------------
+
+    def _consume_clean(self) -> bool:
+        """Whether the mark is there and fits; it is taken away before anything else happens."""
+        if CLEAN not in self.files.names():
+            return False
+        data = self.files.read(CLEAN)
+        self.files.remove(CLEAN)
+        self.files.sync_names()
+        if len(data) != CLEAN_MARK.size:
+            return False
+        boot, digest, crc = CLEAN_MARK.unpack(data)
+        hard = self.slots.found.get(BOOT_GROUP)
+        here = (hard.term if hard else 0, self.slots.digest())
+        return crc == int(checksum(data[:-4])) and (boot, digest) == here
+
+    def _write_slots_again(self) -> None:
+        """After a sync that failed, what was read may be in memory only, and no later sync would
+        write it: write it again."""
+        if HARD_NAME in self.files.names():
+            self.files.write(HARD_NAME, 0, self.files.read(HARD_NAME))
+
+    def _enter(self, group: int, found: Found) -> None:
+        self.start.groups[group] = found.restored
+        if found.doubtful is not None:
+            self._doubtful[group] = found.doubtful
+        self._add_replica(group, found.store, found.mark)
+
+    def _add_replica(self, group: int, store: FileStore | None, mark: Mark | None) -> Replica:
+        made = self.replicas[group] = Replica(self.log, self.machine(group), store, mark)
+        return made
+
+    def create(self, group: int, restored: Restored, done: Callable[[], None]) -> None:
+        """Make a group that begins with `bootstrap`; `done` is called when it is durable. Raises
+        StoreError, OSError."""
+        store = self._make_stream(group)
+        place = restored.snapshot
+        replica = self._add_replica(group, store, Mark(place.index, place.term, place.config))
+        replica.marked = 0
+        replica.write_mark()
+        self.log.put_state(OWNER, b"%d" % group, encode_run(place.index, place.term, 0, []))
+
+        def finish() -> None:
+            self.node.finish_stream(store)
+            if restored.hard_state is not None:
+                self._write_hard(group, restored.hard_state)
+            self.slots.sync()
+            self._slot_syncs = self._slot_writes
+            done()
+
+        self.log.when_durable(self.log.hand_over(), finish)
+
+    def attach(self, raft: Raft) -> Replica:
+        """A group runs: `raft` tells from now on what the log must hold of it. Its replica is
+        returned; a group of which nothing is here gets an empty one."""
+        group = raft.group
+        self._rafts[group] = raft
+        self._commits[group] = raft.hard_state().commit
+        self.log.table.snapshotter(OWNER, b"%d" % group, lambda: self._whole(raft))
+        if group not in self.replicas:
+            self._add_replica(group, None, None)
+        return self.replicas[group]
+
+    def _whole(self, raft: Raft) -> bytes:
+        """A group's log, for the commit log to write again. While a snapshot is installed the old
+        log must stay: it was acknowledged, and the new state does not count yet."""
+        if self._is_installing(raft):
+            raise StoreError(f"group {raft.group} installs a snapshot")
+        rows = raft.log
+        return encode_run(rows.base_index, rows.base_term, rows.committed, rows.entries)
+
+    def _is_installing(self, raft: Raft) -> bool:
+        return raft.log.base_index > self.replicas[raft.group].marked or any(
+            ready.snapshot is not None and each is raft
+            for work in self._queue
+            for each, ready in work.groups
+        )
+
+    # -- writing --------------------------------------------------------------
+
+    def write(self, batch: Batch) -> None:
+        """Take a batch of `Host.ready`; `on_synced` follows when it is durable."""
+        self._queue.append(Work(batch.number, deque(batch.groups)))
+        self.pump()
+
+    def pump(self) -> None:
+        """Hand on what waits, as far as storage takes it."""
+        try:
+            while self._queue and self._write_work(self._queue[0]):
+                work = self._queue.popleft()
+                work.lsn = self.log.hand_over()
+                work.slots = self._slot_writes
+                self._unsynced.append(work)
+                self.log.when_durable(work.lsn, self._tell)
+        except (StoreError, OSError) as error:
+            log.warning("entries wait for storage: %s", error)
+        self._sync_slots()
+        for replica in self.replicas.values():
+            if replica.marked != replica.mark.index:
+                self._mark(replica)
+
+    def _mark(self, replica: Replica) -> None:
+        try:
+            replica.write_mark()
+        except StoreError as error:
+            log.warning("a mark waits for storage: %s", error)
+
+    def _write_work(self, work: Work) -> bool:
+        """Write one batch, group by group; False when a snapshot has to be durable first."""
+        while work.groups:
+            raft, ready = work.groups[0]
+            if self._rafts.get(raft.group) is raft:
+                if ready.snapshot is not None and not self._install(raft.group, ready.snapshot):
+                    return False
+                self._write_ready(raft, ready)
+            work.groups.popleft()
+        return True
+
+    def _write_ready(self, raft: Raft, ready: Ready) -> None:
+        group = raft.group
+        key = b"%d" % group
+        hard = ready.hard_state
+        if hard is not None:
+            self._commits[group] = hard.commit
+        if ready.snapshot is not None:
+            place = ready.snapshot
+            self.log.put_state(OWNER, key, encode_run(place.index, place.term, place.index, []))
+            self._installed.discard(group)
+        if ready.entries:
+            index = ready.entries[0].index - 1
+            run = encode_run(index, ready.before_term, self._commits[group], ready.entries)
+            self.log.add_delta(OWNER, key, run)
+        if hard is not None:
+            self._write_hard(group, hard)
+
+    def _write_hard(self, group: int, hard: HardState) -> None:
+        """A commit that moved is a hint and goes with entries: it is not worth a write here."""
+        what = replace(hard, commit=0)
+        if self._hards.get(group) != what:
+            self._slot_writes += 1
+            self.slots.write(group, hard)
+            self._hards[group] = what
+
+    # -- a leader's snapshot --------------------------------------------------
+
+    def _make_stream(self, group: int) -> FileStore:
+        """An empty stream that does not count yet."""
+        naming = self.naming(group)
+        self.node.making = True
+        try:
+            store = self.node.create_stream(naming.account, naming.name, naming.meta)
+        finally:
+            self.node.making = False
+        if not isinstance(store, FileStore):
+            raise StoreError("a group's stream is kept in files")
+        return store
+
+    def _install(self, group: int, snapshot: Snapshot) -> bool:
+        """Whether the state of a snapshot is durable and counts. The old one goes away in the
+        same step; until then a crash finds the old one, and the log that goes with it."""
+        if group in self._installed:
+            return True
+        if self._installing is not None:
+            return False
+        replica = self.replicas[group]
+        old = replica.store or self._doubtful.get(group)
+        store = self._make_stream(group)
+        before = (replica.store, replica.mark, replica.marked, replica.machine.state())
+        try:
+            replica.install(store, snapshot)
+        except StoreError:
+            replica.go_back(*before)
+            self.node.delete_stream(store)
+            raise
+        self._installing = (group, store)
+        lsn = self.log.hand_over()
+        self.log.when_durable(lsn, lambda: self._finish_install(group, store, old))
+        return False
+
+    def _finish_install(self, group: int, store: FileStore, old: FileStore | None) -> None:
+        if self._installing != (group, store):
+            return
+        try:
+            self.node.finish_stream(store, old)
+        except (OSError, StoreError) as error:
+            log.warning("a snapshot waits for storage: %s", error)
+            self.node.kernel.loop.call_later(RETRY_SECONDS, self._finish_install, group, store, old)
+            return
+        self._installing = None
+        self._installed.add(group)
+        self._doubtful.pop(group, None)
+        self.pump()
+
+    # -- durable --------------------------------------------------------------
+
+    def _sync_slots(self) -> None:
+        if self._slots_busy or self._slot_syncs == self._slot_writes:
+            return
+        self._slots_busy = True
+        written = self._slot_writes
+
+        def done(result: object, error: BaseException | None) -> None:
+            self._slots_busy = False
+            if error is not None:
+                log.error("hard state cannot be written: %s", error)
+                self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_slots)
+                return
+            self._slot_syncs = written
+            self._tell()
+            self._sync_slots()
+
+        self.node.background.submit(self.slots.sync, done)
+
+    def _renew_slots(self) -> None:
+        """After a failed sync, what is in memory goes to a file that never failed."""
+        try:
+            self.files.make_again(HARD_NAME)
+        except OSError as error:
+            log.error("hard state cannot be written: %s", error)
+            self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_slots)
+            return
+        self._slot_syncs = self._slot_writes
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell which batches are durable."""
+        number = 0
+        while self._unsynced:
+            work = self._unsynced[0]
+            if work.lsn > self.log.durable_lsn or work.slots > self._slot_syncs:
+                break
+            number = self._unsynced.popleft().number
+        if number:
+            self.on_synced(number)
+
+    # -- room, and the end ----------------------------------------------------
+
+    def compact(self, raft: Raft) -> None:
+        """Let go of entries that are applied and marked. With a `snapshot_wanted` the state is
+        made into a snapshot for a member that needs it; while that is sent, entries stay, as long
+        as they are not too many. Raises StoreError."""
+        replica = self.replicas[raft.group]
+        if replica.marked != replica.mark.index or self._is_installing(raft):
+            return
+        if raft.sends_snapshot and not raft.snapshot_wanted and raft.log.bytes < HOLD_BYTES:
+            return
+        raft.compact(replica.snapshot() if raft.snapshot_wanted else replica.place())
+
+    def erase(self, group: int) -> None:
+        """Forget a group for good: it was removed by an order that is committed. Raises
+        StoreError, OSError."""
+        self._rafts.pop(group, None)
+        replica = self.replicas.pop(group, None)
+        self.log.delete_state(OWNER, b"%d" % group)
+        for store in (replica.store if replica else None, self._doubtful.pop(group, None)):
+            if store is not None and not store.closed:
+                self.node.delete_stream(store)
+        self.slots.erase(group)
+        self._hards.pop(group, None)
+        self._slot_writes += 1
+        self._sync_slots()
+
+    def mark_clean(self) -> None:
+        """The node's store is closed next, and what was said is in it. Raises OSError."""
+        self.slots.sync()
+        mark = struct.pack("<Q8s", self.boot, self.slots.digest())
+        self.files.write(CLEAN, 0, mark + struct.pack("<I", int(checksum(mark))))
+        self.files.sync(CLEAN)
+        self.files.sync_names()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for the disk."""
+        return not self._queue and not self._unsynced
+
+    def close(self) -> None:
+        """Close the small files; the node's store is closed by who opened it."""
+        self.files.close()

@@ -1,0 +1,161 @@
+"""A group's state on one node: a stream of the node's store, and the mark that goes with it."""
+
+import struct
+from collections import deque
+from typing import Any, Protocol
+
+from headwater.edge.storage.commit_log import CommitLog
+from headwater.edge.storage.errors import Damaged, StoreError
+from headwater.edge.storage.file_store import FileStore
+from headwater.hub.raft.config import Config, decode_config
+from headwater.hub.raft.entry import Entry, EntryKind
+from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.mark import KEY, Mark
+
+STATE = struct.Struct("<QQI")
+ROW = struct.Struct("<QqIII")
+
+
+class Machine(Protocol):
+    """What a group's entries mean. The same entries must do the same on every node."""
+
+    def apply(self, store: FileStore, entry: Entry) -> Any:
+        """Do what a normal entry says. A StoreError may be raised before anything was changed,
+        not later; the entry is applied again when storage is well."""
+
+    def state(self) -> bytes:
+        """What must be remembered besides the stream; small."""
+
+    def restore(self, state: bytes) -> None:
+        """Go on from what `state` gave; b"" is the beginning."""
+
+
+class Replica:
+    """`store` is None until there is a state: in a group's new or doubtful replica that is when
+    a leader's snapshot came."""
+
+    def __init__(
+        self, log: CommitLog, machine: Machine, store: FileStore | None, mark: Mark | None
+    ) -> None:
+        self.log = log
+        self.machine = machine
+        self.store = store
+        self.mark = mark or Mark(0, 0, Config())
+        """As of the last entry that was applied."""
+        self.marked = self.mark.index
+        """Index of the mark that was written last."""
+        self.waiting: deque[Entry] = deque()
+        """Entries that are to be applied, because storage did not take them at once."""
+        self.doubtful = False
+        """A message that is needed to go on cannot be read: only a start helps, which asks the
+        group for the state."""
+        machine.restore(self.mark.state)
+
+    @property
+    def applied(self) -> int:
+        """Index of the last entry that was applied."""
+        return self.mark.index
+
+    def apply(self, entries: list[Entry]) -> list[tuple[Entry, Any]]:
+        """Apply entries behind those that wait, as far as storage takes them; call it again
+        without any when it did not. Returns what was applied, with the machine's answers."""
+        self.waiting.extend(entries)
+        done: list[tuple[Entry, Any]] = []
+        try:
+            while self.waiting:
+                entry = self.waiting[0]
+                if entry.index > self.mark.index:
+                    done.append((entry, self._apply(entry)))
+                self.waiting.popleft()
+            self.write_mark()
+        except Damaged:
+            self.doubtful = True
+        except StoreError:
+            self.log.kernel.kick()
+        return done
+
+    def _apply(self, entry: Entry) -> Any:
+        config, result = self.mark.config, None
+        if entry.kind == EntryKind.NORMAL:
+            result = self.machine.apply(self._stored(), entry)
+        elif entry.kind == EntryKind.CONFIG:
+            config = decode_config(entry.data)
+        self.mark = Mark(entry.index, entry.term, config)
+        return result
+
+    def _stored(self) -> FileStore:
+        if self.store is None:
+            raise StoreError("the replica has no state yet")
+        return self.store
+
+    def write_mark(self) -> None:
+        """Put the mark into the log, behind what was applied. Raises StoreError."""
+        if self.marked == self.mark.index:
+            return
+        store = self._stored()
+        self.mark = self.full_mark(store)
+        self.log.put_state(store.incarnation.encode(), KEY, self.mark.encode())
+        self.marked = self.mark.index
+
+    def full_mark(self, store: FileStore) -> Mark:
+        """The mark as it is now."""
+        mark = self.mark
+        return Mark(
+            mark.index, mark.term, mark.config, store.last_seq, store.messages, self.machine.state()
+        )
+
+    # -- snapshots ------------------------------------------------------------
+
+    def place(self) -> Snapshot:
+        """The state as a snapshot whose data nobody has asked for."""
+        return Snapshot(self.mark.index, self.mark.term, self.mark.config, b"", made=False)
+
+    def snapshot(self) -> Snapshot:
+        """The state with its data, in memory as a whole. Raises StoreError when something of it
+        is damaged: then this replica cannot give one."""
+        store = self._stored()
+        if store.lost:
+            raise StoreError(f"{len(store.lost)} messages of the replica are lost")
+        state = self.machine.state()
+        parts = [STATE.pack(store.first_seq, store.last_seq, len(state)), state]
+        for sequence in range(store.first_seq, store.last_seq + 1):
+            m = store.get(sequence)
+            if m is not None:
+                lengths = (len(m.subject), len(m.headers), len(m.payload))
+                head = ROW.pack(m.sequence, m.timestamp, *lengths)
+                parts += [head, m.subject, m.headers, m.payload]
+        mark = self.mark
+        return Snapshot(mark.index, mark.term, mark.config, b"".join(parts))
+
+    def install(self, store: FileStore, snapshot: Snapshot) -> None:
+        """Fill an empty store with a snapshot and go on with that. Raises StoreError, and then
+        the store is of no use."""
+        data = snapshot.data
+        first, last, size = STATE.unpack_from(data)
+        state = data[STATE.size : STATE.size + size]
+        at = STATE.size + size
+        while at < len(data):
+            sequence, timestamp, *lengths = ROW.unpack_from(data, at)
+            at += ROW.size
+            texts = []
+            for length in lengths:
+                texts.append(data[at : at + length])
+                at += length
+            store.skip(sequence - 1)
+            store.add_message(texts[0], texts[2], texts[1], timestamp, sequence)
+        if last:
+            store.skip(last)
+        if first > 1:
+            store.purge(None, first)
+        self.store = store
+        self.doubtful = False
+        self.waiting.clear()
+        self.machine.restore(state)
+        self.mark = Mark(snapshot.index, snapshot.term, snapshot.config)
+        self.marked = 0
+        self.write_mark()
+
+    def go_back(self, store: FileStore | None, mark: Mark, marked: int, state: bytes) -> None:
+        """An `install` failed: go on with what was there."""
+        self.store, self.mark, self.marked = store, mark, marked
+        self.machine.restore(state)

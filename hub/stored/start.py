@@ -1,0 +1,121 @@
+"""What a start finds of groups in a node's store.
+
+A stream and its mark are a replica's state; entries behind the mark are its log. A replica is
+doubtful when messages of it are lost, or when it is not what its mark says: then it begins with
+nothing and asks the group, and the old stream stays until a snapshot takes its place.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.node_store import NodeStore
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.hard_state import HardState
+from headwater.hub.raft.ready import Restored
+from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.mark import KEY, Mark, decode_mark
+from headwater.hub.stored.runs import OWNER, Book, read_book
+
+BOOT_GROUP = 0
+CLEAN = "clean"
+
+
+@dataclass
+class Start:
+    """What a start found."""
+
+    boot: int
+    clean: bool
+    groups: dict[int, Restored] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Found:
+    """A group. `doubtful`: its stream, when that is not to be used."""
+
+    restored: Restored
+    store: FileStore | None
+    mark: Mark | None
+    doubtful: FileStore | None = None
+
+
+def read_groups(
+    node: NodeStore,
+    group_of: Callable[[bytes], int],
+    hards: dict[int, HardState],
+    start: Start,
+) -> dict[int, Found]:
+    """Every group that left something. Whatever is wrong with the node's store makes the start
+    unclean."""
+    start.problems += node.problems
+    stores = _streams(node, group_of, start)
+    logs = node.log.states(OWNER)
+    books = {int(key): read_book(*row) for key, row in logs.items()}
+    marks: dict[int, Mark | None] = {}
+    for group, store in stores.items():
+        marks[group] = mark = _mark(node, store)
+        wrong = _wrong(store, mark, books.get(group))
+        if wrong:
+            start.problems.append(f"the replica of group {group} is not used: {wrong}")
+            marks[group] = None
+    start.problems += [f"the log of group {n} is torn" for n, book in books.items() if book.torn]
+    start.clean = start.clean and not start.problems
+    found = {}
+    for group in sorted({*hards, *stores} - {BOOT_GROUP}):
+        book = books.get(group, Book())
+        mark, store = marks.get(group), stores.get(group)
+        restored = _restored(book, mark, hards.get(group), start.clean)
+        if mark is None:
+            found[group] = Found(restored, None, None, store)
+        else:
+            found[group] = Found(restored, store, mark)
+    return found
+
+
+def _streams(
+    node: NodeStore, group_of: Callable[[bytes], int], start: Start
+) -> dict[int, FileStore]:
+    stores: dict[int, FileStore] = {}
+    for store in node.stores():
+        if not isinstance(store, FileStore):
+            continue
+        group = group_of(node.meta_of(store) or b"")
+        if group and group in stores:
+            start.problems.append(f"group {group} has two streams")
+        elif group:
+            stores[group] = store
+    return stores
+
+
+def _mark(node: NodeStore, store: FileStore) -> Mark | None:
+    value = node.log.states(store.incarnation.encode()).get(KEY, (None, []))[0]
+    return decode_mark(value) if value is not None else None
+
+
+def _wrong(store: FileStore, mark: Mark | None, book: Book | None) -> str:
+    """What speaks against a replica; "" for nothing."""
+    if mark is None:
+        return "it has no mark"
+    if store.lost:
+        return f"{len(store.lost)} of its messages are lost"
+    if (store.last_seq, store.messages) != (mark.last_seq, mark.messages):
+        return (
+            f"it ends at {store.last_seq} with {store.messages} messages, "
+            f"its mark at {mark.last_seq} with {mark.messages}"
+        )
+    if book is not None and book.base > mark.index:
+        return f"its log begins behind {book.base}, its mark is at {mark.index}"
+    return ""
+
+
+def _restored(book: Book, mark: Mark | None, hard: HardState | None, clean: bool) -> Restored:
+    if mark is None:
+        return Restored(Snapshot(0, 0, Config()), [], hard)
+    place = Snapshot(mark.index, mark.term, mark.config, made=False)
+    entries = book.behind(mark.index, mark.term)
+    if hard is not None:
+        last = mark.index + len(entries)
+        hard = replace(hard, commit=max(hard.commit, mark.index, min(book.commit, last)))
+    return Restored(place, entries, hard, clean and hard is not None)

@@ -1,0 +1,151 @@
+"""Groups of one node in a store on a disk in memory."""
+
+from headwater.edge.broker.core import Kernel
+from headwater.edge.storage import node_store
+from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.edge.twins.chance import SeededRandom
+from headwater.edge.twins.files import TwinFiles
+from headwater.edge.twins.loop import TwinLoop
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.host import Batch, Host
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Restored, bootstrap
+from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.group_store import GroupStore, Naming
+
+# A few dozen messages fill a segment.
+node_store.SEGMENT_BYTES_MIN = 4096
+ALONE = Config({1: 1})
+Row = tuple[int, bytes, bytes]
+
+
+class Adder:
+    """Appends each entry's data as a message, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def apply(self, store: FileStore, entry: Entry) -> int:
+        sequence = store.add_message(b"s.%d" % (entry.index % 3), entry.data, b"", entry.index)
+        self.count += 1
+        if self.count % 50 == 0:
+            store.purge_head(sequence - 30)
+        return int(sequence)
+
+    def state(self) -> bytes:
+        return b"%d" % self.count
+
+    def restore(self, state: bytes) -> None:
+        self.count = int(state or b"0")
+
+
+class StoredNode:
+    """One disk, and at most one start of a node on it."""
+
+    def __init__(self, number: int = 1, config: Config = ALONE) -> None:
+        self.number = number
+        self.config = config
+        self.disk = TwinFiles()
+        self.loop = TwinLoop()
+        self.errors: list[object] = []
+        self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
+        self.chance = SeededRandom(number)
+        self.told: list[tuple[Entry, object]] = []
+
+    def open(self, first: bool = False, groups: tuple[int, ...] = (1,)) -> "StoredNode":
+        kernel = Kernel(self.loop, self.loop.clock)
+        options = StoreOptions(
+            self.disk.root / "data",
+            8192,
+            numbered_elsewhere=lambda meta: True,
+            clock=self.loop.clock,
+            chance=self.chance,
+        )
+        self.node = NodeStore(kernel, options)
+        self.node.open()
+        self.store = GroupStore(
+            self.node, int, lambda group: Naming("A", f"S{group}", b"%d" % group), lambda _: Adder()
+        )
+        self.host = Host(self.number, self.store.boot, self.chance.below)
+        self.outbox: list = []
+        self.store.on_synced = self.synced
+        for group in groups:
+            restored = self.store.start.groups.get(group)
+            if restored is None and first:
+                self.create(group)
+                restored = bootstrap(self.config, self.number)
+            self.host.add(group, restored or Restored(Snapshot(0, 0, Config()), seeds=(1, 2, 3)))
+            self.store.attach(self.host.groups[group])
+        return self
+
+    def create(self, group: int) -> None:
+        done: list[bool] = []
+        first = bootstrap(self.config, self.number)
+        self.store.create(group, first, lambda: done.append(True))
+        self.loop.run_until(lambda: bool(done))
+
+    def raft(self, group: int = 1) -> Raft:
+        return self.host.groups[group]
+
+    def synced(self, number: int) -> None:
+        self.outbox += self.host.synced(number)
+
+    def step(self) -> None:
+        """Everything that can be done now."""
+        for _ in range(10_000):
+            self.store.pump()
+            while self.host.has_ready() and self.host.can_batch():
+                self.take(self.host.ready())
+            if self.store.idle and not self.host.has_ready():
+                break
+            self.loop.run_ready()
+        assert self.errors == [], self.errors
+
+    def take(self, batch: Batch) -> None:
+        self.outbox += batch.packets
+        self.store.write(batch)
+        for raft, ready in batch.groups:
+            self.told += self.store.replicas[raft.group].apply(ready.committed)
+
+    def settle(self) -> None:
+        """What was applied is durable, too."""
+        log = self.node.log
+        lsn = log.hand_over()
+        self.loop.run_until(lambda: log.durable_lsn >= lsn)
+
+    def lead(self, group: int = 1) -> Raft:
+        raft = self.raft(group)
+        for _ in range(100):
+            if raft.is_leader:
+                return raft
+            self.host.touch(raft)
+            self.host.tick(0)
+            self.step()
+        raise AssertionError("nobody leads")
+
+    def propose(self, count: int, group: int = 1) -> None:
+        raft = self.raft(group)
+        last = raft.log.last
+        raft.propose([b"entry %d" % (last + 1 + i) for i in range(count)])
+        self.host.touch(raft)
+        self.step()
+
+    def rows(self, group: int = 1) -> list[Row]:
+        store = self.store.replicas[group].store
+        assert store is not None
+        found = [store.get(n) for n in range(store.first_seq, store.last_seq + 1)]
+        return [(m.sequence, m.subject, m.payload) for m in found if m is not None]
+
+    def stop(self) -> None:
+        """An orderly stop."""
+        self.step()
+        self.store.mark_clean()
+        self.loop.run_until_complete(self.node.close())
+        self.store.close()
+
+    def cut(self, seed: int = 0, lose: str = "some") -> None:
+        """The power is cut."""
+        self.disk.power_cut(SeededRandom(seed), lose)
+        self.loop.drop()

@@ -1,0 +1,127 @@
+"""Raft groups in a node's store: what a start finds after stops, power cuts and damage."""
+
+from headwater.hub.raft.entry import Entry
+from headwater.hub.stored.runs import Book, encode_run
+from tests.hub.stored.stored_harness import StoredNode
+
+
+def entries(first: int, last: int, term: int = 2) -> list[Entry]:
+    return [Entry(term, index, 0, b"%d/%d" % (term, index)) for index in range(first, last + 1)]
+
+
+def test_entries_become_messages_and_are_there_after_a_clean_stop() -> None:
+    node = StoredNode().open(first=True)
+    raft = node.lead()
+    node.propose(20)
+    assert len(node.rows()) == 20
+    assert node.store.replicas[1].applied == raft.log.last
+    rows, last = node.rows(), raft.log.last
+    node.stop()
+    again = node.open()
+    assert again.store.start.clean
+    assert not again.raft().recovering
+    assert again.rows() == rows
+    assert again.raft().log.last == last
+    again.lead()
+    again.propose(5)
+    assert [row[0] for row in again.rows()] == list(range(1, 26))
+
+
+def test_a_clean_mark_counts_once() -> None:
+    node = StoredNode().open(first=True)
+    node.lead()
+    node.stop()
+    node.open()
+    node.cut()
+    assert not node.open().store.start.clean
+
+
+def test_what_was_told_is_there_after_any_power_cut() -> None:
+    for seed in range(12):
+        node = StoredNode().open(first=True)
+        node.lead()
+        for _ in range(seed + 1):
+            node.propose(7)
+        rows, applied = node.rows(), node.store.replicas[1].applied
+        node.cut(seed, ("some", "everything", "nothing")[seed % 3])
+        node.open()
+        replica = node.store.replicas[1]
+        assert node.store.start.problems == []
+        assert not node.store.start.clean
+        assert node.raft().log.last >= applied
+        behind = [entry for entry in node.raft().log.entries if entry.index <= applied]
+        assert replica.applied + len(behind) >= applied
+        replica.apply(behind)
+        assert (replica.applied, node.rows()) == (applied, rows)
+
+
+def test_the_log_is_compacted_and_retired() -> None:
+    node = StoredNode().open(first=True)
+    raft = node.lead()
+    for _ in range(60):
+        node.propose(25)
+        node.store.compact(raft)
+    node.loop.run_until(lambda: node.node.retirer.step == "idle")
+    assert node.node.retirer.retired > 3
+    assert not raft.log.entries
+    rows, last = node.rows(), raft.log.last
+    node.cut(3)
+    node.open()
+    assert node.store.start.problems == []
+    assert (node.raft().log.last, node.rows()) == (last, rows)
+
+
+def test_many_groups_share_a_sync() -> None:
+    groups = tuple(range(1, 21))
+    node = StoredNode().open(first=True, groups=groups)
+    for group in groups:
+        node.lead(group)
+    before = node.disk.syncs
+    for group in groups:
+        raft = node.raft(group)
+        raft.propose([b"x"])
+        node.host.touch(raft)
+    node.step()
+    assert all(len(node.rows(group)) == 1 for group in groups)
+    assert node.disk.syncs - before <= 8
+
+
+def test_a_replica_with_lost_messages_asks_the_group() -> None:
+    node = StoredNode().open(first=True)
+    node.lead()
+    node.propose(20)
+    node.settle()
+    node.cut(0, "nothing")
+    for parts, file in node.disk.walk():
+        at = bytes(file.content).find(b"entry 12")
+        while at >= 0 and parts[-1].startswith("slot"):
+            node.disk.flip(parts, at, 0)
+            at = bytes(file.content).find(b"entry 12", at + 1)
+    node.open()
+    assert any("lost" in problem for problem in node.store.start.problems)
+    assert not node.store.start.clean
+    assert node.raft().recovering
+    assert node.raft().log.last == 0
+    assert node.store.replicas[1].store is None
+
+
+def test_a_run_that_does_not_fit_is_left_out() -> None:
+    book = Book()
+    book.put(encode_run(1, 1, 1, []))
+    book.add(encode_run(1, 1, 1, entries(2, 10)))
+    book.add(encode_run(6, 3, 1, entries(7, 8, term=3)))
+    assert book.torn
+    assert book.entries == entries(2, 10)
+    book.add(encode_run(4, 2, 3, entries(5, 6, term=3)))
+    assert book.entries == entries(2, 4) + entries(5, 6, term=3)
+    assert (book.behind(4, 2), book.behind(6, 2)) == (entries(5, 6, term=3), [])
+
+
+def test_a_run_that_reaches_behind_the_base_counts_from_there() -> None:
+    book = Book()
+    book.put(encode_run(5, 2, 5, entries(6, 7)))
+    book.add(encode_run(1, 1, 1, entries(2, 8)))
+    assert not book.torn
+    assert book.entries == entries(6, 8)
+    book.add(encode_run(1, 1, 1, entries(2, 4)))
+    assert book.entries == entries(6, 8)
