@@ -79,9 +79,12 @@ def crc32c(crc: cython.uint, data: cython.p_const_uchar, n: cython.Py_ssize_t) -
     return crc32c_tables(crc, data, n)
 
 
-def checksum(data: bytes, crc: int = 0) -> int:
-    """`crc32c` for interpreted callers."""
-    return crc32c(crc, cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), len(data))
+def checksum(data: bytes, crc: int = 0, cut: int = 0) -> int:
+    """`crc32c` for interpreted callers; of everything but the last `cut` bytes."""
+    size: cython.Py_ssize_t = len(data) - cut
+    if size < 0:
+        raise ValueError("there are fewer bytes than are to be left out")
+    return crc32c(crc, cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), size)
 
 
 def checksum_by_tables(data: bytes, crc: int = 0) -> int:

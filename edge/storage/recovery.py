@@ -20,6 +20,7 @@ from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.erase_jobs import decode_places, redo_in_log
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import read_index
+from headwater.edge.storage.index_load import load_index
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
 from headwater.edge.storage.notes import SegmentNote
@@ -31,7 +32,6 @@ from headwater.edge.storage.replay import (
     Survey,
     cut_off,
     first_alive,
-    load_index,
     survey,
 )
 from headwater.edge.storage.segment_files import (

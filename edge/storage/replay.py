@@ -423,39 +423,6 @@ def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> Inde
     return index
 
 
-def load_index(store: FileStore, segment: StreamSegment, index: IndexFile) -> None:
-    """Enter what the index file of a segment lists."""
-    subjects: dict = dict(index.subjects)
-    text: bytes = b""
-    entries: bytes = index.entries
-    packed: bytes = index.packed
-    lengths: cython.p_uint = cython.cast(cython.p_uint, PyBytes_AS_STRING(packed))
-    rows: cython.pointer(IndexRow) = cython.cast(
-        cython.pointer(IndexRow), PyBytes_AS_STRING(entries)
-    )
-    count: cython.Py_ssize_t = len(entries) // cython.sizeof(IndexRow)
-    known: cython.uint = 0
-    i: cython.Py_ssize_t
-    for i in range(count):
-        if rows[i].subject != known:
-            text = subjects[rows[i].subject]
-            known = rows[i].subject
-        store.restore(
-            cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text)),
-            len(text),
-            rows[i].sequence,
-            rows[i].timestamp,
-            rows[i].size,
-            rows[i].header_len,
-            (cython.cast(cython.ulonglong, segment.number) << 32) | rows[i].offset,
-            lengths[i] << 1 if packed else 0,
-        )
-    segment.end = index.data_end
-    segment.deletes = bytearray(index.deletes)
-    segment.lost = index.lost
-    segment.indexed = True
-
-
 def first_alive(store: FileStore, sequence: cython.ulonglong) -> int:
     """The first message that is stored at or after `sequence`; 0 when there is none."""
     return store.next_alive(sequence)

@@ -98,8 +98,8 @@ class IndexFile:
     """Packed runs."""
     lost: list[tuple[int, int]] = field(default_factory=list)
     subjects: list[tuple[int, bytes]] = field(default_factory=list)
-    entries: bytes = b""
-    packed: bytes = b""
+    entries: bytes | memoryview = b""
+    packed: bytes | memoryview = b""
     """For each entry the length (u32) of its sealed or compressed body, 0 for a plain one; b"" when
     all are plain."""
 
@@ -121,7 +121,7 @@ class IndexFile:
             len(self.deletes) // RUN.size,
             len(self.lost),
         )
-        parts = [head]
+        parts: list[bytes | memoryview] = [head]
         parts.append(self.deletes)
         parts += [RUN.pack(*run) for run in self.lost]
         for number, text in self.subjects:
@@ -135,7 +135,7 @@ def decode_index(data: bytes, seed: int) -> IndexFile | None:
     """The content of an index file; None when it is not whole and right."""
     if len(data) < INDEX_HEADER.size + 4:
         return None
-    if struct.unpack("<I", data[-4:])[0] != checksum(data[:-4], seed):
+    if struct.unpack("<I", data[-4:])[0] != checksum(data, seed, 4):
         return None
     fields = INDEX_HEADER.unpack_from(data)
     if fields[0] != INDEX_MAGIC or fields[1] not in (INDEX_FORMAT, INDEX_FORMAT_PACKED):
@@ -154,8 +154,8 @@ def decode_index(data: bytes, seed: int) -> IndexFile | None:
         index.subjects.append((number, data[at + 8 : at + 8 + length]))
         at += 8 + length
     end = at + entries * INDEX_ENTRY.size
-    index.entries = data[at:end]
-    index.packed = data[end:-4]
+    index.entries = memoryview(data)[at:end]
+    index.packed = memoryview(data)[end:-4]
     expected = 4 * entries if fields[1] == INDEX_FORMAT_PACKED else 0
     whole = len(index.entries) == entries * INDEX_ENTRY.size
     return index if whole and len(index.packed) == expected else None
