@@ -23,7 +23,8 @@ from headwater.edge.conf.options import Options, TLSOptions
 from headwater.edge.info import NodeFacts
 from headwater.edge.lame_duck import lame_duck
 from headwater.edge.monitor.observations import Observations
-from headwater.edge.service import Service
+from headwater.edge.progress import Progress
+from headwater.edge.service import EarlyService, Service
 from headwater.edge.system import SystemService
 from headwater.edge.version import NATS_LEVEL, VERSION
 from headwater.security import nkeys
@@ -57,6 +58,7 @@ class Node:
         """Reads the configuration again; None where there is none to read."""
         self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
         """Called while JetStream recovers, with segments done and segments in all."""
+        self.progress = Progress()
         self.listeners: list[Listener] = []
         self.facts = self._facts()
         self.sessions = Sessions(
@@ -137,7 +139,8 @@ class Node:
             self._start_jetstream()
         for service in self.services:
             service.start(self)
-            self._running.append(service)
+            if service not in self._running:
+                self._running.append(service)
         self._listen()
         self._write_files()
         log.info("Server is ready")
@@ -148,11 +151,20 @@ class Node:
         log.info("Starting JetStream")
         jetstream = NodeJetStream(self.kernel, self.options, self.account)
         jetstream.server_name = self.server_name
-        jetstream.progress = self.recovery_progress
+        jetstream.progress = self._recovering
+        self.progress = Progress()
+        for service in self.services:
+            if isinstance(service, EarlyService):
+                self._running.append(service)
+                service.before_recovery(self)
         jetstream.open()
         self.jetstream = jetstream
         for account in list(self.accounts.values()):
             self._serve_jetstream(account)
+
+    def _recovering(self, done: int, total: int) -> None:
+        self.progress.now = (done, total)
+        self.recovery_progress(done, total)
 
     def _listen(self) -> None:
         host, port = self.options.host, self.options.port

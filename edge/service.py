@@ -1,6 +1,6 @@
 """The interfaces through which upper floors plug into a node. `edge` owns them."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
@@ -22,3 +22,11 @@ class Service(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Facts for monitoring."""
+
+
+@runtime_checkable
+class EarlyService(Protocol):
+    """A service that does something before the node recovers what is stored, which takes long."""
+
+    def before_recovery(self, node: "Node") -> None:
+        """Called before `start`; `stop` is called even when `start` never is."""

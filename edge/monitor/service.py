@@ -1,7 +1,8 @@
 """The HTTP server of the monitoring endpoints.
 
-Its sockets are bound before the node serves; the HTTP library, which takes a while to import, is
-loaded in a thread afterwards. Requests that come earlier wait in the backlog.
+Its sockets are bound before the node recovers, and `early` answers until that is done. The HTTP
+library, which takes a while to import, is loaded in a thread afterwards; requests that come
+meanwhile wait in the backlog.
 """
 
 import asyncio
@@ -38,9 +39,29 @@ class MonitorService:
         self._doors: list[tuple[Listener, Any]] = []
         self._runner: Any = None
         self._serving: asyncio.Task[None] | None = None
+        self._early: Any = None
+
+    def before_recovery(self, node: "Node") -> None:
+        """Bind, and answer from a thread. Raises ListenError and TLSConfigError."""
+        from headwater.edge.monitor.early import EarlyAnswers
+
+        self._bind(node)
+        doors = [(listener.sock, context) for listener, context in self._doors]
+        self._early = EarlyAnswers(doors, self._base, node.progress, node.server_name)
 
     def start(self, node: "Node") -> None:
-        """Bind. Raises ListenError and TLSConfigError."""
+        """Serve, and bind unless that was done. Raises ListenError and TLSConfigError."""
+        self._stop_early()
+        if not self._doors:
+            self._bind(node)
+        self._serving = node.loop.create_task(self._serve())
+
+    def _stop_early(self) -> None:
+        if self._early is not None:
+            self._early.stop()
+            self._early = None
+
+    def _bind(self, node: "Node") -> None:
         from headwater.edge.node import tls_context
 
         self._node = node
@@ -49,7 +70,6 @@ class MonitorService:
             self._open("http", options.http_port, None)
         if options.https_port and options.tls is not None:
             self._open("https", options.https_port, tls_context(options.tls))
-        self._serving = node.loop.create_task(self._serve())
 
     def _open(self, scheme: str, port: int, context: Any) -> None:
         host = self.options.http_host or self.options.host
@@ -92,6 +112,7 @@ class MonitorService:
 
     async def stop(self) -> None:
         """Stop serving."""
+        self._stop_early()
         if self._serving is not None:
             await asyncio.wait([self._serving], timeout=STOP_S)
         if self._runner is not None:
