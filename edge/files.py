@@ -14,11 +14,13 @@ import errno
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 FIRST_TWIN = 1 << 30
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 READ_ONLY = os.O_RDONLY
 WRITE = os.O_RDWR | os.O_CREAT
 """Make the file when it is not there."""
@@ -85,6 +87,17 @@ def _twin(fd: int) -> OpenTwin:
 def is_twin(path: Path) -> bool:
     """Whether a path lives in memory; then nothing about it may need a thread."""
     return not isinstance(path, Path)
+
+
+def boot_id(path: Path) -> bytes:
+    """Names the time since the machine that holds a path was started: as long as it is the same,
+    what a process has written is there. Empty when nobody knows."""
+    if isinstance(path, Path):
+        with suppress(OSError):
+            return BOOT_ID.read_bytes().strip()
+        return b""
+    boot: bytes = path.disk.boot
+    return boot
 
 
 def open_file(path: Path, flags: int) -> int:

@@ -118,6 +118,7 @@ class NodeJetStream:
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,
+            numbered_elsewhere=stream_life.is_mirror,
             keys=key_ring(self.options),
         )
 

@@ -36,6 +36,14 @@ def pack(config: StreamConfig, created_ns: int, incarnation: str) -> bytes:
     return msgspec.json.encode(Meta(raw, created_ns, incarnation))
 
 
+def is_mirror(meta: bytes) -> bool:
+    """Whether what `pack` returned describes a mirror."""
+    try:
+        return _CONFIG.decode(msgspec.json.decode(meta, type=Meta).config).mirror is not None
+    except msgspec.DecodeError:
+        return False
+
+
 def create(js: "AccountJetStream", config: StreamConfig, incarnation: str) -> Stream:
     """Make a stream from a checked configuration. Raises JetStreamError."""
     now = js.account.kernel.clock()

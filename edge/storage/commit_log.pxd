@@ -23,6 +23,7 @@ cdef class CommitLog:
     cdef public list live               # LogSegments that are still needed, oldest first
     cdef public object failure          # StoreError that stops appends; None
     cdef public object on_retire        # called when segments wait to be retired
+    cdef public object on_low           # called with a LoggedStore above its low mark
     cdef public unsigned int seed
     cdef public bytes node_id
     cdef public Py_ssize_t segment_bytes

@@ -406,6 +406,12 @@ class CommitLog:
                     self.note_turn(store)
                 except StoreError:
                     log.exception("removals of stream %x are not durable", store.stream_id)
+        if self.batch_tell and self.failure is None:
+            stores = self.touched[:]
+            for item in stores:
+                store = item
+                if store.last_seq > store.low_mark:
+                    self.on_low(store)
         return self.close_batch(False)
 
     @cython.cfunc
@@ -503,6 +509,7 @@ class CommitLog:
     def reach(self, batch: cython.ulonglong) -> cython.int:
         """Release what waited for batches up to `batch` to be written, synced or not."""
         store: LoggedStore
+        top: cython.ulonglong
         if batch <= self.reached:
             return 0
         self.reached = batch
@@ -510,8 +517,9 @@ class CommitLog:
             _, stores, self.flushed = self.unwritten.popleft()
             for item, last in stores:
                 store = item
-                if store.acks_written and last > store.committed:
-                    store.committed = last
+                top = min(cython.cast(cython.ulonglong, last), store.ceiling)
+                if store.acks_written and top > store.committed:
+                    store.committed = top
                     store.scheduled_listener()
         self.early_waiters.release(batch)
         return self.let_go_on()

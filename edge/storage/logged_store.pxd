@@ -10,6 +10,8 @@ cdef class LoggedStore(MessageStore):
     cdef unsigned long long touched_batch       # batch in which the log noted this store last
     cdef unsigned long long run_batch           # batch of the run below
     cdef unsigned int run_index
+    cdef public unsigned long long ceiling      # acks before the sync go up to here
+    cdef public unsigned long long low_mark     # last_seq above this: the log calls `on_low`
     cdef bint turn_noted                        # flush_turn is due
     cdef public object on_erase                 # called with a sequence that is to be overwritten
     cdef public Packer packer                   # seals and compresses bodies

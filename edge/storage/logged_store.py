@@ -11,10 +11,15 @@ from cython.cimports.headwater.edge.storage.record import (
 )
 from cython.cimports.libc.string import memcpy
 
+NO_CEILING = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))
+
 
 @cython.cclass
 class LoggedStore(MessageStore):
     """A store whose messages go through the commit log."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.ceiling = self.low_mark = NO_CEILING
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -17,6 +17,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.files import is_twin, remove_tree, sync_directory
 from headwater.edge.ports import Clock, Random
 from headwater.edge.storage.background import Background
+from headwater.edge.storage.ceilings import Ceilings
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.compact import Compactor
 from headwater.edge.storage.damage_report import DamageReport
@@ -140,6 +141,7 @@ class NodeStore:
         self._closed = False
         self._notes: dict[bytes, bytes] = {}
         self._log_is_whole = False
+        self._clean = False
         self._erases_left: list[tuple[int, int, bytes]] = []
 
     # Start and stop.
@@ -173,6 +175,7 @@ class NodeStore:
         clean = self.directory.take_clean_mark()
         fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
         self.clean_start = clean is not None or fresh
+        self._clean = clean is not None
         self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
         files = LogFiles(self.directory.log, self.options.segment_bytes)
         self.log = CommitLog(
@@ -181,6 +184,7 @@ class NodeStore:
             seed_of(self.directory.node_id),
             self.directory.node_id,
         )
+        self.ceilings = Ceilings(self.log)
         self.retirer = Retirer(self.log, self.background)
         self.retirer.on_settle = self._note_segments
         self.compactor = Compactor(self.log, self.background)
@@ -223,18 +227,32 @@ class NodeStore:
         durable."""
         for stream in found:
             store = stream.store
-            if skip and not store.closed and not self.options.numbered_elsewhere(stream.meta):
-                self.problems.append(
-                    f"stream '{stream.account} > {stream.name}' was found up to sequence "
-                    f"{store.last_seq}; it goes on at {store.last_seq + skip + 1}, so that none "
-                    "is given out twice"
-                )
-                store.skip(store.last_seq + skip)
+            if store.closed:
+                continue
+            if not self.options.numbered_elsewhere(stream.meta):
+                self._leave_out(stream, store.last_seq + skip)
+            self.set_durability(store)
         if self.problems:
             lsn = self.log.hand_over()
             self.log.when_durable(lsn, self._accept_slots)
         else:
             self._accept_slots()
+
+    def _leave_out(self, stream: RecoveredStream, last: int) -> None:
+        """Have a stream go on above `last`, and above what a power cut may have taken."""
+        store = stream.store
+        reason = ""
+        tail = 0 if self._clean else self.ceilings.lost_tail(store)
+        if tail:
+            reason = "the system went down and may have taken acknowledged messages; "
+            last = max(last, tail)
+        if last > store.last_seq:
+            self.problems.append(
+                f"stream '{stream.account} > {stream.name}' was found up to sequence "
+                f"{store.last_seq}; {reason}it goes on at {last + 1}, so that none is given out "
+                "twice"
+            )
+            store.skip(last)
 
     def _accept_slots(self) -> None:
         try:
@@ -416,7 +434,6 @@ class NodeStore:
             min(self.options.segment_bytes, STREAM_SEGMENT_MAX),
         )
         store.failure = self.log.failure
-        self.set_durability(store)
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
         store.on_damage = self.damage.note
@@ -561,6 +578,7 @@ class NodeStore:
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
         self._metas[incarnation] = meta
+        self.set_durability(store)
         if first_seq > 1:
             store.purge(None, first_seq)
         note = SegmentNote(account, name).encode()
@@ -629,13 +647,16 @@ class NodeStore:
     def set_durability(self, store: MessageStore, wanted: Durability | None = None) -> None:
         """When what is stored in a file-backed stream from now on is acknowledged, and how long its
         sync may wait; None takes the default. What is there already is synced soon."""
-        wanted = wanted or self.default_durability
         if not isinstance(store, FileStore):
             return
+        wanted = wanted or self.default_durability
         before = (store.acks_written, store.sync_delay_ns)
         store.acks_written = wanted.interval
         store.sync_delay_ns = wanted.delay_ns
-        if before != (wanted.interval, wanted.delay_ns) and self.log.active is not None:
+        # A stream that takes its sequences from another one has none to give out.
+        numbered = self.options.numbered_elsewhere(self._metas[store.incarnation])
+        self.ceilings.need(store, wanted.interval and not numbered)
+        if before != (wanted.interval, wanted.delay_ns):
             self.log.hurry(self.log.hand_over())
 
     def set_compression(self, store: MessageStore, on: bool) -> None:
@@ -674,6 +695,7 @@ class NodeStore:
     def _forget(self, store: FileStore) -> None:
         store.close()
         self.log.stores.pop(store.stream_id, None)
+        self.ceilings.forget(store)
         self.file_usage.bytes -= store.bytes
         self._stores.pop(store.incarnation, None)
         self._identities.pop(store.incarnation, None)
@@ -714,6 +736,7 @@ class NodeStore:
         store = stream.store
         store.settle_recovered(0, store.last_seq, 0)
         store.born = self.log.active.number
+        self.set_durability(store)
         put_back_tail(store, self.quarantine)
         store.log_lost()
         self.problems += stream.problems

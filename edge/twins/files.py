@@ -55,6 +55,8 @@ class TwinFiles:
         self.operations = 0
         """Changes and syncs so far."""
         self.syncs = 0
+        self.boot = b"first"
+        """Another one after every power cut."""
         self.watch: Watch | None = None
         self._descriptors: set[int] = set()
 
@@ -214,6 +216,7 @@ class TwinFiles:
     def power_cut(self, chance: Random, lose: str = "some") -> None:
         """What is not durable may be lost: "nothing" of it, "everything", or "some", whole or in
         part. Every descriptor is gone."""
+        self.boot = b"after operation %d" % self.operations
         for change in self.name_changes:
             kept = lose == "nothing" or (lose == "some" and chance.below(2))
             if kept:
@@ -260,7 +263,7 @@ class TwinFiles:
     def copy(self) -> "TwinFiles":
         """Another disk with the same content and the same unsynced changes; nothing is open."""
         made = TwinFiles()
-        made.lying, made.capacity = self.lying, self.capacity
+        made.lying, made.capacity, made.boot = self.lying, self.capacity, self.boot
         known: dict[int, Any] = {}
 
         def twin(node: Node) -> Any:

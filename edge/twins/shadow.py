@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import cast
 
+from headwater.edge.files import boot_id
 from headwater.edge.twins.files import TwinFiles
 from headwater.edge.twins.inode import Change, TwinDirectory, TwinFile
 from headwater.edge.twins.paths import TwinPath
@@ -48,6 +49,7 @@ def shadow_of(path: Path) -> TwinPath:
     """The twin of a directory, at its name on a disk with nothing else. Symbolic links are left
     out. Raises OSError."""
     disk = TwinFiles()
+    disk.boot = boot_id(path)
     disk.tree.names[path.name] = _directory(path)
     return disk.root / path.name
 

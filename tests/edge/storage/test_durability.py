@@ -153,8 +153,9 @@ def test_a_stricter_durability_syncs_what_is_there() -> None:
     assert node.syncs == before + 2
 
 
-def test_too_many_batches_are_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_batches_are_not_kept_waiting() -> None:
     node = Node(segment_bytes=1 << 26)
+    node.harness.options.numbered_elsewhere = lambda meta: True
     store = node.create("I", Durability(interval=True, seconds=1e6))
     before = node.syncs
     for _ in range(20_000):
@@ -193,7 +194,7 @@ def test_what_a_failed_sync_held_is_written_again() -> None:
     harness.power_cut(0, "everything")
     (store,) = harness.open().values()
     assert [row[2] for row in contents(store).values()] == [b"%d" % n for n in range(1, 101)]
-    assert harness.node.problems == []
+    assert store.lost == {}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -220,3 +221,117 @@ def test_a_power_cut_takes_a_tail_of_an_interval_stream(seed: int) -> None:
     assert all(submitted[at] == row for at, row in kept.items())
     assert len(contents(found[strict_id])) == 1
     assert not found[lazy_id].lost
+
+
+def test_sequences_that_a_power_cut_took_are_not_given_out_again() -> None:
+    node = Node()
+    harness = node.harness
+    store = node.create("I", INTERVAL)
+    node.append(store, 50)
+    harness.commit()
+    node.append(store, 50)
+    node.turns()
+    assert store.committed == 100
+    harness.power_cut(0, "everything")
+    (store,) = harness.open().values()
+    assert list(contents(store)) == list(range(1, 51))
+    assert store.last_seq >= 100
+    assert store.lost == {}
+    (problem,) = harness.node.problems
+    assert "was found up to sequence 50" in problem
+    assert "may have taken acknowledged messages" in problem
+    harness.node.set_durability(store, INTERVAL)
+    node.append(store)
+    node.turns()
+    at = store.last_seq
+    assert at > 100
+    assert store.committed == at
+    harness.commit()
+    harness.power_cut(0, "everything")
+    (store,) = harness.open().values()
+    assert store.get(at).payload == b"101"
+    assert store.last_seq > at
+
+
+@pytest.mark.parametrize("how", ["kill", "clean"])
+def test_the_end_of_the_process_takes_no_sequences(how: str) -> None:
+    node = Node()
+    harness = node.harness
+    store = node.create("I", INTERVAL)
+    node.append(store, 100)
+    node.turns()
+    assert store.committed == 100
+    if how == "kill":
+        harness.loop.drop()
+        harness.disk.kill()
+    else:
+        harness.close()
+        harness.disk.boot = b"another"
+    (store,) = harness.open().values()
+    assert store.last_seq == len(contents(store)) == 100
+    assert harness.node.problems == []
+
+
+def test_what_was_killed_and_found_is_safe_from_the_next_power_cut() -> None:
+    node = Node()
+    harness = node.harness
+    store = node.create("I", INTERVAL)
+    node.append(store, 100)
+    node.turns()
+    harness.loop.drop()
+    harness.disk.kill()
+    harness.open()
+    node.turns()
+    harness.power_cut(0, "everything")
+    (store,) = harness.open().values()
+    assert len(contents(store)) == 100
+
+
+def test_more_sequences_are_reserved_in_time() -> None:
+    node = Node(segment_bytes=1 << 26)
+    harness = node.harness
+    store = node.create("I", INTERVAL)
+    before = node.syncs
+    for n in range(1, 61):
+        node.append(store, 100)
+        node.turns(3)
+        assert store.committed == 100 * n, n
+        assert store.ceiling >= store.committed
+    assert node.syncs <= before + 5, "steps grow"
+    node.append(store, 100_000)
+    node.turns(3)
+    assert store.committed == store.last_seq
+    last = store.last_seq
+    harness.power_cut(0, "everything")
+    (store,) = harness.open().values()
+    assert store.last_seq >= last
+
+
+def test_a_mirror_takes_its_sequences_again() -> None:
+    node = Node()
+    harness = node.harness
+    harness.options.numbered_elsewhere = lambda meta: True
+    store = node.create("M", INTERVAL)
+    node.append(store, 50)
+    harness.commit()
+    node.append(store, 50)
+    node.turns()
+    assert store.committed == 100
+    harness.power_cut(0, "everything")
+    (store,) = harness.open().values()
+    assert store.last_seq == 50
+
+
+def test_fsync_streams_reserve_nothing() -> None:
+    node = Node()
+    harness = node.harness
+    store = node.create("F", INTERVAL)
+    node.append(store, 10)
+    harness.node.set_durability(store, Durability())
+    node.append(store, 10)
+    harness.commit()
+    assert harness.node.log.states(store.incarnation.encode()) == {}
+    harness.power_cut(0, "everything")
+    (store,) = harness.open().values()
+    assert store.last_seq == 20
+    assert harness.node.problems == []
