@@ -46,7 +46,8 @@ async def created(nc: Any, name: str, **config: Any) -> dict[str, Any]:
 
 
 async def published(nc: Any, name: str) -> bool:
-    """Whether a message is acknowledged."""
+    """Whether a message is acknowledged. A stream's first ack says that its sequences are reserved,
+    which takes a sync."""
     answer = json.loads((await nc.request(f"{name}.x", b"m", timeout=5)).data)
     return "error" not in answer
 
@@ -68,6 +69,8 @@ async def test_interval_acks_need_no_sync(
     nc = await nats.connect(server.url)
     found = await api(nc, "STREAM.INFO.META")
     assert found["config"]["metadata"][INTERVAL] == "1h"
+    for name in ("ASYNC", "META", "LAZY"):
+        assert await published(nc, name), name
     switch.touch()
     for name in ("ASYNC", "META", "LAZY"):
         assert await published(nc, name), name
@@ -115,6 +118,7 @@ async def test_consumers_of_an_interval_stream_need_no_sync(
     nc = await nats.connect(start_server().url)
     await created(nc, "C", persist_mode="async")
     body = {"stream_name": "C", "config": {"durable_name": "d", "ack_policy": "explicit"}}
+    assert await published(nc, "C")
     await api(nc, "CONSUMER.CREATE.C.d", body)
     switch.touch()
     assert await published(nc, "C")
@@ -143,6 +147,7 @@ async def test_the_nodes_setting_is_the_default(
     nc = await nats.connect(start_server("-c", str(config)).url)
     await created(nc, "D")
     await created(nc, "F", metadata={MODE: "fsync"})
+    assert await published(nc, "D")
     switch.touch()
     assert await published(nc, "D")
     assert not await published(nc, "F")
