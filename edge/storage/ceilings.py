@@ -73,12 +73,7 @@ class Ceilings:
             return
         self._steps[store.stream_id] = (step, now)
         store.low_mark = ceiling - step // 2
-
-        def raise_it() -> None:
-            if store.ceiling != NO_CEILING:
-                store.ceiling = max(store.ceiling, ceiling)
-
-        self.log.when_durable(lsn, raise_it)
+        self.log.when_durable(lsn, lambda: store.lift(ceiling))
 
     def forget(self, store: FileStore) -> None:
         """The stream is gone."""

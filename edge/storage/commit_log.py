@@ -509,7 +509,6 @@ class CommitLog:
     def reach(self, batch: cython.ulonglong) -> cython.int:
         """Release what waited for batches up to `batch` to be written, synced or not."""
         store: LoggedStore
-        top: cython.ulonglong
         if batch <= self.reached:
             return 0
         self.reached = batch
@@ -517,10 +516,8 @@ class CommitLog:
             _, stores, self.flushed = self.unwritten.popleft()
             for item, last in stores:
                 store = item
-                top = min(cython.cast(cython.ulonglong, last), store.ceiling)
-                if store.acks_written and top > store.committed:
-                    store.committed = top
-                    store.scheduled_listener()
+                store.reached = last
+                store.rise()
         self.early_waiters.release(batch)
         return self.let_go_on()
 

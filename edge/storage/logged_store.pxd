@@ -10,11 +10,13 @@ cdef class LoggedStore(MessageStore):
     cdef unsigned long long touched_batch       # batch in which the log noted this store last
     cdef unsigned long long run_batch           # batch of the run below
     cdef unsigned int run_index
+    cdef unsigned long long reached             # every sequence up to here is written
     cdef public unsigned long long ceiling      # acks before the sync go up to here
     cdef public unsigned long long low_mark     # last_seq above this: the log calls `on_low`
     cdef bint turn_noted                        # flush_turn is due
     cdef public object on_erase                 # called with a sequence that is to be overwritten
     cdef public Packer packer                   # seals and compresses bodies
+    cdef int rise(self) except -1
     cdef Py_ssize_t body_size(self, Msg* m) except -1
     cdef int write_body(self, RecordHeader* header, Msg* m) except -1
     cdef Py_ssize_t body_length(self, Entry* entry) noexcept nogil

@@ -23,6 +23,22 @@ class LoggedStore(MessageStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def rise(self) -> cython.int:
+        """Commit what is written, as far as the ceiling and the stream's durability permit."""
+        top: cython.ulonglong = min(self.reached, self.ceiling)
+        if self.acks_written and top > self.committed:
+            self.committed = top
+            self.scheduled_listener()
+        return 0
+
+    def lift(self, ceiling: int) -> None:
+        """Sequences up to `ceiling` are reserved."""
+        if self.ceiling != NO_CEILING and ceiling > self.ceiling:
+            self.ceiling = ceiling
+            self.rise()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def body_size(self, m: cython.pointer(Msg)) -> cython.Py_ssize_t:
         """Bytes that the body of a message's record will take; `write_body` follows."""
         if self.packer.packs:

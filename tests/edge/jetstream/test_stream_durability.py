@@ -91,6 +91,7 @@ async def test_max_delay_gathers_and_an_update_changes_it(start_server: Callable
         assert await published(nc, "G")
         return time.monotonic() - began
 
+    await seconds()
     assert await seconds() > 0.39
     changed = stream("G", metadata={DELAY: "0s"})
     assert "error" not in await api(nc, "STREAM.UPDATE.G", changed)

@@ -335,3 +335,23 @@ def test_fsync_streams_reserve_nothing() -> None:
     (store,) = harness.open().values()
     assert store.last_seq == 20
     assert harness.node.problems == []
+
+
+def test_what_is_written_while_sequences_are_reserved_is_acknowledged_then() -> None:
+    node = Node()
+    harness = node.harness
+    store = harness.create("I")
+    harness.commit()
+    log = harness.node.log
+    log.stepper._done = int  # the loop is late: it sees both batches' results at once
+    harness.node.set_durability(store, INTERVAL)
+    harness.loop.run_ready()
+    harness.loop.run_ready()
+    node.append(store)
+    log.hand_over()
+    harness.loop.run_ready()
+    harness.loop.run_ready()
+    assert store.committed == 0
+    log.take_results()
+    assert store.committed == store.last_seq == 1
+    assert log.unsynced > 0
