@@ -107,6 +107,19 @@ def open_file(path: Path, flags: int) -> int:
     return int(path.open_descriptor(flags))
 
 
+def open_direct(path: Path) -> int:
+    """A second descriptor of a file, for aligned writes that bypass the page cache; -1 where there
+    is no such thing. Raises OSError."""
+    if not isinstance(path, Path):
+        return -1
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_DIRECT", 0))
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            return -1
+        raise
+
+
 def close(fd: int) -> None:
     """Give a descriptor back."""
     if fd < FIRST_TWIN:

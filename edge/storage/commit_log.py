@@ -22,7 +22,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
 from cython.cimports.headwater.edge.storage.batch_runs import BatchRuns
-from cython.cimports.headwater.edge.storage.commit_thread import NO_SYNC, CommitThread
+from cython.cimports.headwater.edge.storage.commit_thread import BLOCK_BYTES, NO_SYNC, CommitThread
 from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.log_waiters import Waiters
@@ -43,7 +43,7 @@ from cython.cimports.headwater.edge.storage.record import (
 )
 from cython.cimports.libc.string import memcpy, memset
 
-from headwater.edge.files import FIRST_TWIN, close
+from headwater.edge.files import FIRST_TWIN
 from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log_files import LogFiles, LogHeader
@@ -187,7 +187,7 @@ class CommitLog:
         one. Raises StoreFull, StoreFailed.
         """
         need: cython.Py_ssize_t = record_size(length)
-        footers: cython.Py_ssize_t = 2 * record_size(
+        footers: cython.Py_ssize_t = BLOCK_BYTES + 2 * record_size(
             FOOTER_BYTES + RUN_BYTES * (self.runs.count + 1)
         )
         if self.failure is not None and message:
@@ -417,16 +417,19 @@ class CommitLog:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def write_footer(self, flags: cython.int) -> cython.int:
-        """End the batch with its account; room for it was reserved."""
+        """End the batch with its account, and a copy of it with zeros that fill the block; room
+        for it was reserved."""
         at: cython.p_uchar = self.active.image + self.active.end
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
         runs: cython.Py_ssize_t = self.runs.count * RUN_BYTES
+        length: cython.Py_ssize_t = FOOTER_BYTES + runs
+        filling: cython.Py_ssize_t = 0
         begin: bytes = FOOTER.pack(
             self.batch, max(self.batch_start, FILE_HEADER_BYTES), self.batch_records
         )
         header.kind = KIND_FOOTER
         header.flags = cython.cast(cython.ushort, flags)
-        header.subject_len = 0
+        header.subject_len = cython.cast(cython.uint, length)
         header.header_len = 0
         header.sequence = self.batch
         header.timestamp = self.kernel.now_ns
@@ -434,7 +437,10 @@ class CommitLog:
         memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(begin), FOOTER_BYTES)
         if runs:
             memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs.rows, runs)
-        self.finish(at, FOOTER_BYTES + runs)
+        if flags & FLAG_COPY:
+            filling = -(self.active.end + record_size(length)) & (BLOCK_BYTES - 1)
+            memset(at + HEADER_BYTES + length, 0, filling)
+        self.finish(at, length + filling)
         self.batch_records -= 1
         return 0
 
@@ -468,6 +474,7 @@ class CommitLog:
                 delay_ns = 0
         if self.thread.submit(
             segment.fd,
+            segment.direct_fd,
             segment.image + self.batch_start,
             length,
             self.batch_start,
@@ -720,6 +727,7 @@ class CommitLog:
             raise ValueError("not behind the end of the active segment")
         return not self.thread.submit(
             self.active.fd,
+            -1,
             cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(zeros)),
             len(zeros),
             offset,
@@ -774,7 +782,7 @@ class CommitLog:
     def release_files(self) -> None:
         """Close every descriptor."""
         for segment in self.live:
-            close(segment.fd)
+            segment.slot.close()
         self.live = []
         self.files.close()
 

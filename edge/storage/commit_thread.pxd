@@ -18,12 +18,14 @@ cdef extern from "pthread.h" nogil:
 
 cdef enum:
     JOBS_MAX = 64
+    BLOCK_BYTES = 512                   # a batch begins and ends at multiples of this
 
 cdef enum: # No sync is asked for; larger than every time.
     NO_SYNC = 0x4000000000000000
 
 cdef struct Job:                        # bytes of one file that end with a batch
     int fd
+    int direct_fd                       # the same file past the page cache; -1
     const unsigned char* data
     Py_ssize_t length
     long long offset
@@ -46,11 +48,12 @@ cdef class CommitThread:
     cdef bint stepped                   # without the thread; `now_ns` is the clock then
     cdef long long now_ns
     cdef int done_fd                    # an eventfd, readable when something completed
+    cdef bint no_direct                 # the device wants larger blocks than a batch is made of
     cdef int dirty_fd                   # written and not yet synced; -1
     cdef unsigned long long syncs
     cdef unsigned long long bytes_written
     cdef object thread
-    cdef int submit(self, int fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch, long long delay_ns, bint tell) noexcept nogil
+    cdef int submit(self, int fd, int direct_fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch, long long delay_ns, bint tell) noexcept nogil
     cdef void hurry(self, unsigned long long batch) noexcept nogil
     cdef bint sync_is_due(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
     cdef void tell_written(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
@@ -59,6 +62,7 @@ cdef class CommitThread:
     cdef long long clock(self) noexcept nogil
     cdef unsigned long long newest_synced(self) noexcept nogil
     cdef int take(self, Job* jobs) noexcept nogil
+    cdef int write_job(self, Job* job) noexcept nogil
     cdef int write_jobs(self, Job* jobs, int count) noexcept nogil
     cdef int sync(self) noexcept nogil
     cdef int results(self, unsigned long long* written, unsigned long long* synced) noexcept nogil

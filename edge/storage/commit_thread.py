@@ -14,7 +14,7 @@ import threading
 
 import cython
 from cython.cimports.headwater.edge.storage.file_calls import sync_file, write_some
-from cython.cimports.libc.errno import EINTR, EIO
+from cython.cimports.libc.errno import EINTR, EINVAL, EIO
 from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from cython.cimports.posix.unistd import write
 
@@ -113,6 +113,7 @@ class CommitThread:
     def submit(
         self,
         fd: cython.int,
+        direct_fd: cython.int,
         data: cython.p_const_uchar,
         length: cython.Py_ssize_t,
         offset: cython.longlong,
@@ -121,7 +122,8 @@ class CommitThread:
         tell: cython.bint,
     ) -> cython.int:
         """Queue bytes that end with `batch`, to be synced within `delay_ns` (0: at once; NO_SYNC:
-        when something else asks for it); `tell` when they are written. -1: the queue is full."""
+        when something else asks for it); `tell` when they are written. `direct_fd` is the same
+        file opened for writes past the page cache, or -1. -1: the queue is full."""
         last: cython.pointer(Job)
         answer: cython.int = 0
         pthread_mutex_lock(cython.address(self.mutex))
@@ -144,6 +146,7 @@ class CommitThread:
         else:
             last = cython.address(self.jobs[self.job_count])
             last.fd = fd
+            last.direct_fd = direct_fd
             last.data = data
             last.length = length
             last.offset = offset
@@ -257,8 +260,6 @@ class CommitThread:
         """Write in order; a file is synced before the next one is begun. 0, or an errno."""
         i: cython.int
         error: cython.int
-        done: cython.Py_ssize_t
-        n: cython.Py_ssize_t
         for i in range(count):
             if self.dirty_fd >= 0 and self.dirty_fd != jobs[i].fd:
                 error = self.sync()
@@ -268,18 +269,48 @@ class CommitThread:
                 self.synced = jobs[i - 1].batch if i else self.written
                 pthread_mutex_unlock(cython.address(self.mutex))
             self.dirty_fd = jobs[i].fd
-            done = 0
-            while done < jobs[i].length:
-                n = write_some(
-                    jobs[i].fd, jobs[i].data + done, jobs[i].length - done, jobs[i].offset + done
+            error = self.write_job(cython.address(jobs[i]))
+            if error:
+                return error
+            self.bytes_written += jobs[i].length
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def write_job(self, job: cython.pointer(Job)) -> cython.int:
+        """Write all of a job: past the page cache when its sync follows at once and the file and
+        the alignment allow that, which saves a copy and rewrites no page. 0, or an errno."""
+        done: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t
+        direct: cython.bint
+        while done < job.length:
+            direct = (
+                job.direct_fd >= 0
+                and job.delay_ns == 0
+                and not self.no_direct
+                and (
+                    cython.cast(cython.size_t, job.data + done)
+                    | cython.cast(cython.size_t, job.offset + done)
+                    | cython.cast(cython.size_t, job.length - done)
                 )
-                if n > 0:
-                    done += n
-                elif n == 0:
-                    return EIO
-                elif n != -EINTR:
-                    return cython.cast(cython.int, -n)
-            self.bytes_written += done
+                & (BLOCK_BYTES - 1)
+                == 0
+            )
+            n = write_some(
+                job.direct_fd if direct else job.fd,
+                job.data + done,
+                job.length - done,
+                job.offset + done,
+            )
+            if n > 0:
+                done += n
+            elif n == 0:
+                return EIO
+            elif direct and n == -EINVAL:
+                self.no_direct = True
+            elif n != -EINTR:
+                return cython.cast(cython.int, -n)
         return 0
 
     @cython.cfunc

@@ -83,6 +83,14 @@ class Slot:
     capacity: int
     blank: bool = False
     """Whether all is zero behind what the slot's present segment wrote."""
+    direct: int = -1
+    """Descriptor for writes that bypass the page cache; -1 when there is none."""
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        files.close(self.fd)
+        if self.direct >= 0:
+            files.close(self.direct)
 
 
 class LogFiles:
@@ -172,12 +180,12 @@ class LogFiles:
             path.unlink(missing_ok=True)
             raise
         self.listed[path.name] = capacity
-        return Slot(path, fd, capacity, blank=True)
+        return Slot(path, fd, capacity, blank=True, direct=files.open_direct(path))
 
     def open(self, path: Path) -> Slot:
         """A slot that exists."""
         fd = files.open_file(path, files.EXISTING)
-        return Slot(path, fd, files.size_of(fd))
+        return Slot(path, fd, files.size_of(fd), direct=files.open_direct(path))
 
     def existing(self) -> list[Path]:
         return sorted(self.directory.glob("slot-*.log"))
@@ -223,16 +231,16 @@ class LogFiles:
         except OSError as error:
             log.warning("%s is left behind: %s", slot.path, error)
             self.listed[slot.path.name] = capacity or 0
-            files.close(slot.fd)
+            slot.close()
             return
         self._remove(slot)
 
     def _remove(self, slot: Slot) -> None:
         self.listed.pop(slot.path.name, None)
-        files.close(slot.fd)
+        slot.close()
         slot.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         for slot in self.spares:
-            files.close(slot.fd)
+            slot.close()
         self.spares = []

@@ -3,6 +3,7 @@
 cdef class LogSegment:
     cdef public unsigned int number
     cdef public int fd
+    cdef int direct_fd                  # for aligned writes past the page cache; -1
     cdef public object slot             # log_files.Slot
     cdef unsigned char* image           # what the file holds, from its first byte
     cdef public Py_ssize_t capacity

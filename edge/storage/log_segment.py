@@ -7,10 +7,23 @@ from there until the segment is retired.
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.record import FILE_HEADER_BYTES
-from cython.cimports.libc.stdlib import calloc, free, realloc
+from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.posix.stdlib import posix_memalign
 
 from headwater.edge import files
+
+# What writes past the page cache ask of memory.
+ALIGNMENT = cython.declare(cython.size_t, 4096)
+
+
+@cython.cfunc
+def aligned_image(capacity: cython.Py_ssize_t) -> cython.p_uchar:
+    """Memory for an image; what it holds counts only once it was written."""
+    image: cython.p_void = cython.NULL
+    if posix_memalign(cython.address(image), ALIGNMENT, capacity):
+        raise MemoryError
+    return cython.cast(cython.p_uchar, image)
 
 
 @cython.cclass
@@ -22,14 +35,13 @@ class LogSegment:
         self.number = number
         self.slot = slot
         self.fd = slot.fd
+        self.direct_fd = slot.direct
         self.capacity = slot.capacity
         if donor is not None and donor.capacity == self.capacity:
             self.image = donor.image
             donor.image = cython.NULL
         if self.image == cython.NULL:
-            self.image = cython.cast(cython.p_uchar, calloc(1, self.capacity))
-        if self.image == cython.NULL:
-            raise MemoryError
+            self.image = aligned_image(self.capacity)
 
     def __dealloc__(self):
         free(self.image)
@@ -54,6 +66,7 @@ class LogSegment:
                 break
             self.fill(data, at)
             at += len(data)
+        self.wipe(at)
 
     def shrink(self) -> None:
         """Give back the memory behind `end`; nothing points into the image yet."""

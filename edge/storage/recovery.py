@@ -464,7 +464,7 @@ class LogRecovery:
             if slot.capacity < expected
             else "has a damaged header, in both copies"
         )
-        ports.close(slot.fd)
+        slot.close()
         kept = self.directory.put_aside(slot.path, f"log slot {what}")
         self.problems.append(f"{slot.path} {what}; it was moved to {kept}")
         self._missing_slots += 1

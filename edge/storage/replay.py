@@ -255,7 +255,8 @@ class LogReplay:
         """A batch has other records than its footer says: name the messages that are missing."""
         store: FileStore
         sequence: cython.ulonglong
-        body = body_of(record)
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        body = body_of(record)[: header.subject_len]
         for stream, first, last in LOG_RUN.iter_unpack(body[LOG_FOOTER.size :]):
             store = self.store_of(stream)
             if store is None:

@@ -199,7 +199,8 @@ def torn_at(segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t) -> i
             continue
         header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
         if not body_ok(segment.image + at):
-            old = old or is_old_body(segment, seed, at)
+            if header.kind != KIND_FOOTER or not header.flags & FLAG_COPY:
+                old = old or is_old_body(segment, seed, at)
         elif header.kind == KIND_FOOTER:
             if old and header.sequence > durable:
                 return begin

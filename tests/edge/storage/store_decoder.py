@@ -217,9 +217,24 @@ class Decoder:
             path_numbers.insert(0, (number, end))
             number, end = head[3], head[4]
         for number, end in path_numbers:
+            self.check_footers([row for row in slots[number][1] if row["offset"] < end])
             for row in slots[number][1]:
                 if number >= oldest and row["offset"] < end:
                     self.apply(row)
+
+    def check_footers(self, rows: list[Row]) -> None:
+        """Every batch begins and ends at a block, and its footer tells how many records it has."""
+        begin, count = 512, 0
+        for row in rows:
+            if row["kind"] != 11:
+                count += 1
+                continue
+            account = row["parts"][0]
+            assert struct.unpack_from("<QII", account) == (row["sequence"], begin, count)
+            assert (len(account) - 16) % 24 == 0 and not any(row["body"][len(account) :])
+            if row["flags"] & 1:
+                begin, count = (row["offset"] + 64 + len(row["body"]) + 7) & ~7, 0
+                assert begin % 512 == 0
 
     def apply(self, row: Row) -> None:
         stream = row["stream"]
