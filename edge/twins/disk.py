@@ -79,6 +79,13 @@ class TwinDisk:
             for offset, data in file.claimed.pop(0):
                 put(file.durable, offset, data)
 
+    def flush(self) -> None:
+        """Syncs that were claimed really happen."""
+        for file in self.files.values():
+            for offset, data in (change for sync in file.claimed for change in sync):
+                put(file.durable, offset, data)
+            file.claimed = []
+
     def sync_names(self) -> None:
         self.durable_names = dict(self.files)
 

@@ -96,18 +96,25 @@ class Journal:
         for group in {*self.slots.found, *snapshots} - {BOOT_GROUP}:
             self.start.groups[group] = self._restored(group, found, snapshots)
         if not self.start.clean:
-            self._rewrite(segment_name(found.last))
+            self._rewrite_tail(found)
             self._rewrite(HARD_NAME)
         self._begin_segment(found.last + 1, found.last, found.end)
-        self.slots.write(BOOT_GROUP, HardState(term=self.boot))
+        self._write_slot(BOOT_GROUP, HardState(term=self.boot))
         self.sync()
         disk.sync_names()
 
     # -- the start ------------------------------------------------------------
 
+    def _rewrite_tail(self, found: Scan) -> None:
+        """The segment written last, and those behind it that starts began which failed in turn."""
+        for number in reversed(segment_numbers(self.disk)):
+            self._rewrite(segment_name(number))
+            if found.tops.get(number):
+                return
+
     def _rewrite(self, name: str) -> None:
         """After a sync that failed, what was read may be in memory only, and no later sync would
-        write it: write it again. Only the newest segment and the slots can be so."""
+        write it: write it again."""
         if name in self.disk.names():
             self.disk.write(name, 0, self.disk.read(name))
             self.dirty.add(name)
@@ -181,8 +188,7 @@ class Journal:
         self.save_snapshot(group, restored.snapshot)
         self._add(RecordKind.BASE, group, restored.snapshot.index, restored.snapshot.term, b"")
         if restored.hard_state is not None:
-            self.slots.write(group, restored.hard_state)
-            self.dirty.add(HARD_NAME)
+            self._write_slot(group, restored.hard_state)
         self.sync()
 
     def write(self, groups: list[tuple[int, Ready]]) -> None:
@@ -196,8 +202,11 @@ class Journal:
                 body = encode_entries(ready.entries)
                 self._add(RecordKind.ENTRIES, group, ready.entries[-1].index, 0, body)
             if ready.hard_state is not None:
-                self.slots.write(group, ready.hard_state)
-                self.dirty.add(HARD_NAME)
+                self._write_slot(group, ready.hard_state)
+
+    def _write_slot(self, group: int, hard: HardState) -> None:
+        self.slots.write(group, hard)
+        self.dirty.add(HARD_NAME)
 
     def sync(self) -> None:
         """Make everything written so far durable, as one batch. Raises OSError."""

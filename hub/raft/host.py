@@ -18,6 +18,9 @@ from headwater.hub.raft.ready import Ready, Restored
 BATCHES_MAX = 64
 """Batches under sync at a time; with more the disk is too slow and `can_batch` says so."""
 
+BOOT_STEP = 1 << 30
+"""About a second, as numbers of starts are nanoseconds."""
+
 
 @dataclass(slots=True)
 class Packet:
@@ -61,7 +64,8 @@ class Host:
         self._boots: dict[int, int] = {}
         self.stale_boot = 0
         """Others know a later start of this node: its disk was replaced and its clock was set
-        back. Nobody listens; start again with a greater number than this one."""
+        back. Nobody listens; start again with a greater number than this one. A random step
+        keeps it apart from a start that the teller has not heard of."""
         self._ticks = 0
         self._number = 0
         self._unsynced: deque[tuple[int, list[tuple[Raft, Ready]]]] = deque()
@@ -122,8 +126,8 @@ class Host:
     def receive(self, packet: Packet) -> None:
         """A packet of another node."""
         known = self._boots.get(packet.sender, 0)
-        if packet.known_boot > self.boot:
-            self.stale_boot = max(self.stale_boot, packet.known_boot)
+        if packet.known_boot > max(self.boot, self.stale_boot):
+            self.stale_boot = packet.known_boot + self.chance(BOOT_STEP)
         if packet.boot < known:
             self._pings.append(Packet(self.node, packet.sender, self.boot, known_boot=known))
             return

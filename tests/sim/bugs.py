@@ -1,12 +1,6 @@
-"""Planted bugs: each is a way in which consensus was broken somewhere, behind a switch.
+"""Planted bugs: promises, elections, replication, snapshots, the disk, members, reads."""
 
-A bug replaces one function or method while it is planted; the product has no code for it.
-"""
-
-import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from headwater.edge.twins.disk import TwinDisk
 from headwater.hub.journal import journal, scan, slots
@@ -25,41 +19,8 @@ from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.snapshot import Assembly
+from tests.sim.bug import bug
 from tests.sim.machine import StreamMachine
-
-
-@dataclass(frozen=True)
-class Bug:
-    """`patches`: (owner, name, make), where make(original) gives what takes its place."""
-
-    name: str
-    what: str
-    patches: tuple[tuple[Any, str, Callable[[Any], Any]], ...]
-    seeds: int = 60
-    """It is found within this many seeds of `STEPS` steps."""
-
-
-BUGS: dict[str, Bug] = {}
-
-
-def bug(name: str, what: str, *patches: tuple[Any, str, Callable[[Any], Any]], seeds: int = 60):
-    BUGS[name] = Bug(name, what, patches, seeds)
-
-
-@contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
-    """The product with one bug."""
-    saved = [
-        (owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in BUGS[name].patches
-    ]
-    try:
-        for (owner, attribute, original), patch in zip(saved, BUGS[name].patches, strict=True):
-            setattr(owner, attribute, patch[2](original))
-        yield
-    finally:
-        for owner, attribute, original in saved:
-            setattr(owner, attribute, original)
-
 
 # -- promises before the disk -------------------------------------------------
 

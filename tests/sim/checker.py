@@ -25,7 +25,10 @@ class Checker:
         self.terms: dict[tuple[int, int], int] = {}
         self.commits: dict[tuple[int, int], tuple[int, int]] = {}
         self.durable: dict[tuple[int, int], int] = {}
-        self.cast: dict[tuple[int, int], tuple[int, int]] = {}
+        self.cast: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.acked: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self.promised: dict[tuple[int, int, int], set[int]] = {}
+        self.drowsy: dict[tuple[int, int, int, int], set[int]] = {}
         self.checks = 0
 
     def require(self, good: bool, text: str) -> None:
@@ -40,8 +43,12 @@ class Checker:
             log.base_index <= log.applied <= min(log.committed, log.durable) <= log.last,
             f"positions out of order at node {raft.node}",
         )
+        if raft.is_voter and not raft.recovering:
+            self.remembers(raft)
         if raft.is_leader:
             key = (raft.group, raft.term)
+            if key not in self.leaders:
+                self.elected(raft)
             known = self.leaders.setdefault(key, raft.node)
             self.require(known == raft.node, f"election safety: {known}, {raft.node} lead {key}")
             if self.terms.get((raft.group, raft.node)) != raft.term:
@@ -50,9 +57,46 @@ class Checker:
                 self.commits[raft.group, raft.node] = (raft.term, log.committed)
             self.led(raft)
 
+    def remembers(self, raft: Raft) -> None:
+        """A voter cannot vote again in a term, and cannot help a log that lacks what it acked."""
+        term, to, life = self.cast.get((raft.group, raft.node), (0, 0, 0))
+        if life == raft.incarnation:
+            again = raft.term < term or (raft.term == term and raft.vote != to)
+            self.require(
+                not again or raft.vote_floor > term, f"node {raft.node} may vote again in {term}"
+            )
+        index, acked = self.acked.get((raft.group, raft.node, raft.incarnation), (0, 0))
+        fact = self.committed.get(raft.group, {}).get(index)
+        if fact is not None and fact[0] == acked:
+            self.require(
+                index <= raft.log.last or raft.barrier >= (acked, index),
+                f"node {raft.node} forgot that it acked {index}",
+            )
+
+    def elected(self, raft: Raft) -> None:
+        """A majority of the voters, in their present lives, voted for a new leader."""
+        voters = raft.log.config.voters
+        key = (raft.group, raft.term)
+        votes = sum(
+            node == raft.node or self.votes.get((*key, node, life)) == raft.node
+            for node, life in voters.items()
+        )
+        self.require(
+            2 * votes > len(voters),
+            f"node {raft.node} leads {key} with {votes} votes of {len(voters)}",
+        )
+
+    def sleeps(self, raft: Raft) -> None:
+        """A leader sleeps when all others agreed."""
+        key = (raft.group, raft.node, raft.term, raft.log.last)
+        missing = set(raft.progress) - self.drowsy.get(key, set())
+        self.require(not missing, f"leader {raft.node} sleeps without {missing}")
+
     def led(self, raft: Raft) -> None:
         """What a leader commits is of its term and durable at a majority; one change at a time."""
         log = raft.log
+        if raft.sleep.asleep:
+            self.sleeps(raft)
         key = (raft.group, raft.node)
         if log.committed > self.commits[key][1]:
             self.commits[key] = (raft.term, log.committed)
@@ -74,7 +118,7 @@ class Checker:
 
     def restored(self, group: int, node: int, hard: Any) -> None:
         """A node whose disk is honest knows its last vote."""
-        term, vote = self.cast.get((group, node), (0, 0))
+        term, vote, _ = self.cast.get((group, node), (0, 0, 0))
         now = (hard.term, hard.vote) if hard is not None else (0, 0)
         self.require(
             now[0] > term or now == (term, vote) or not term, f"node {node} forgot a vote in {term}"
@@ -84,6 +128,7 @@ class Checker:
         """An ack speaks of entries that the leader has, too."""
         if leader is not None and leader.is_leader and leader.term == m.term:
             mine, its = sender.log.term(m.index), leader.log.term(m.index)
+            self.require(m.index <= leader.log.last, f"node {m.sender} acks what nobody sent")
             self.require(
                 None in (mine, its) or mine == its, f"node {m.sender} acks another {m.index}"
             )
@@ -128,10 +173,15 @@ class Checker:
             key = (m.group, m.term, m.sender, m.incarnation)
             known = self.votes.setdefault(key, m.to)
             self.require(known == m.to, f"node {m.sender} voted twice in {m.term}")
-            self.cast[m.group, m.sender] = (m.term, m.to)
+            self.cast[m.group, m.sender] = (m.term, m.to, m.incarnation)
             self.require(
                 durable.term.get(m.group, 0) >= m.term, f"vote of {m.sender} is not on disk"
             )
+        elif m.kind is Kind.PRE_VOTE_REPLY and not m.reject:
+            self.promised.setdefault((m.group, m.to, m.term), set()).add(m.sender)
+        elif m.kind is Kind.HEARTBEAT_REPLY and m.force:
+            key = (m.group, m.to, m.term, durable.last.get(m.group, 0))
+            self.drowsy.setdefault(key, set()).add(m.sender)
         elif m.kind is Kind.VOTE:
             self.require(
                 durable.term.get(m.group, 0) >= m.term, f"candidacy of {m.sender} is not on disk"
@@ -141,6 +191,25 @@ class Checker:
                 durable.last.get(m.group, 0) >= m.index,
                 f"node {m.sender} acked {m.index} before it was on disk",
             )
+            self.require(
+                self.leaders.get((m.group, m.term)) == m.to,
+                f"node {m.sender} acks to {m.to}, who does not lead {m.term}",
+            )
+
+    def stands(self, m: Message, voters: Any) -> None:
+        """A campaign that the leader did not ask for was promised a majority."""
+        promised = self.promised.get((m.group, m.sender, m.term), set()) & set(voters)
+        need = len(voters) // 2 + 1 - (m.sender in voters)
+        self.require(
+            m.force or len(promised) >= need, f"node {m.sender} campaigns in {m.term} unasked"
+        )
+
+    def hands_over(self, m: Message, leader: Raft) -> None:
+        """The target of a handover has everything."""
+        have = self.durable.get((m.group, m.to), 0)
+        self.require(
+            leader.term != m.term or have >= leader.log.committed, f"handover to {m.to}, who lags"
+        )
 
     def kept(self, group: int, index: int, term: int, data: bytes) -> None:
         """What a client was told is what is committed."""

@@ -243,7 +243,8 @@ class Cluster:
         self.net.weather = Weather()
         for node in self.nodes.values():
             node.sync_us = 300
-            node.disk.lying = False
+            node.disk.lying = node.disk.full = node.disk.unreadable = False
+            node.disk.sync_fails = False
             node.clock.freeze(False)
             node.resume()
             self.start_again(node)
@@ -265,8 +266,9 @@ class Cluster:
         if raft is None:
             return False
         if not proposed[group]:
+            last = raft.log.last
             self.write(self.nodes[raft.node], raft, "a", 9)
-            proposed[group] = raft.log.last
+            proposed[group] = raft.log.last if raft.log.last > last else 0
             return False
         members = raft.log.config.members()
         if raft.log.config.returning or raft.log.last < proposed[group]:

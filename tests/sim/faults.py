@@ -15,7 +15,7 @@ KINDS = (
     "crash", "crash", "crash", "crash_all", "stop", "stop_all", "split", "one_way", "flap",
     "isolate_leader", "loss", "storm", "slow_disk", "pause", "pause_leader", "clock_jump",
     "clock_freeze", "transfer", "transfer", "change", "change", "change", "lie", "flip", "replace",
-    "crash_leader",
+    "crash_leader", "failed_sync", "failed_sync", "full_disk", "unreadable",
 )  # fmt: skip
 
 
@@ -227,9 +227,32 @@ def flip(cluster: "Cluster", fault: Fault) -> None:
     _down(cluster, node, fault.ms)
     names = node.disk.names()
     name = names[fault.a % len(names)]
-    size = len(node.disk.read(name))
+    size = len(node.disk.files[name].content)
     if size:
         node.disk.flip(name, fault.b % size, fault.a % 8)
+
+
+def failed_sync(cluster: "Cluster", fault: Fault) -> None:
+    """Of any node: the next sync fails, the node ends, and maybe the power goes soon after its
+    next start."""
+    node = _node(cluster, fault)
+    node.disk.sync_fails = True
+    if fault.b % 2:
+        cluster.after(fault.ms * 2000, _down, cluster, node, fault.ms)
+
+
+def full_disk(cluster: "Cluster", fault: Fault) -> None:
+    node = _node(cluster, fault)
+    node.disk.full = True
+    cluster.after(fault.ms * 1000, setattr, node.disk, "full", False)
+
+
+def unreadable(cluster: "Cluster", fault: Fault) -> None:
+    """A start finds files that cannot be read; later they can."""
+    node = _node(cluster, fault)
+    node.disk.unreadable = True
+    _down(cluster, node, fault.ms // 2)
+    cluster.after(fault.ms * 1000, setattr, node.disk, "unreadable", False)
 
 
 def replace(cluster: "Cluster", fault: Fault) -> None:
@@ -245,4 +268,5 @@ STRIKES = {
     "storm": storm, "slow_disk": slow_disk, "pause": pause, "pause_leader": pause_leader,
     "clock_jump": clock_jump, "clock_freeze": clock_freeze, "transfer": hand_over,
     "change": change, "lie": lie, "flip": flip, "replace": replace, "crash_leader": crash_leader,
+    "failed_sync": failed_sync, "full_disk": full_disk, "unreadable": unreadable,
 }  # fmt: skip

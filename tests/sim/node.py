@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from headwater.edge.twins.clock import ManualClock
 from headwater.edge.twins.disk import TwinDisk
-from headwater.hub.journal.journal import Journal
-from headwater.hub.raft import reads
+from headwater.hub.journal.journal import CLEAN, Journal
+from headwater.hub.raft import membership, reads
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.host import Batch, Host, Packet
-from headwater.hub.raft.message import Kind
+from headwater.hub.raft.message import FROM_LEADER, Kind, Message
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
@@ -20,6 +20,8 @@ from tests.sim.machine import StreamMachine
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
 
+RESTART_US = 50_000
+"""After which a node is started again whose disk failed."""
 COMPACT_AT = 40
 """Applied entries behind the snapshot after which a node makes another."""
 
@@ -47,7 +49,10 @@ class SimNode:
         self.waiting: list[Packet] = []
         self.sync_us = 300
         self.boot_floor = 0
+        self.boot = 0
+        self.boots: set[int] = set()
         self.begun: set[int] = set()
+        self.durable = self.before = Durable()
         self.tick_us = 10_000
         self.host: Host
         self.journal: Journal
@@ -55,33 +60,55 @@ class SimNode:
     # -- life -----------------------------------------------------------------
 
     def start(self) -> None:
+        """A start that the disk refuses is tried again later; as long as it took no mark away,
+        the stop before it was the last."""
         self.life += 1
         self.up = True
+        orderly = self.orderly
+        try:
+            self._start()
+        except OSError:
+            self.fail()
+            self.orderly = orderly and CLEAN in self.disk.files
+
+    def fail(self) -> None:
+        """The disk failed: the node ends, as the journal demands, and is started again."""
+        if self.up:
+            self.crash(power_cut=False)
+            self.cluster.after(RESTART_US, self.cluster.start_again, self)
+
+    def _start(self) -> None:
         self.paused = False
         self.waiting = []
         self.clock.true_ns = self.cluster.now_us * 1000
         self.journal = Journal(self.disk, max(self.clock.wall_ns(), self.boot_floor))
-        self.flush_lies()
+        self.boot_floor = 0
+        # The victim's disk may be another one by now, and its clock set back: others tell it.
+        self.cluster.checker.require(
+            self.journal.boot not in self.boots
+            and (self.journal.boot > self.boot or self.number == self.cluster.victim),
+            "the number of a boot is reused",
+        )
+        self.boots.add(self.journal.boot)
+        # A disk begins to lie only after the start: see the assumptions in docs/RAFT.md.
+        self.boot = self.journal.boot
+        self.disk.flush()
         self.host = Host(
             self.number, self.journal.boot, self.cluster.chance.below, self.cluster.options
         )
         self.machines: dict[int, StreamMachine] = {}
         self.calls: dict[tuple[int, int], tuple[int, bytes, Call]] = {}
         self.reads: dict[int, tuple[int, Call, int | None]] = {}
-        self.durable = Durable()
+        self.before, self.durable = self.durable, Durable()
         self.written: list[tuple[int, Batch]] = []
+        self.heard: dict[tuple[int, int], int] = {}
+        self.led: dict[int, int] = {}
+        self.leading: dict[int, tuple[int, object]] = {}
         self.syncing = False
         for group in self.cluster.groups:
             self.add_group(group)
         self.cluster.after(self.tick_us, self.tick, self.life)
         self.pump()
-
-    def flush_lies(self) -> None:
-        """A disk begins to lie only after the start: see the assumptions in docs/RAFT.md."""
-        lying, self.disk.lying = self.disk.lying, False
-        for name in self.disk.names():
-            self.disk.sync(name)
-        self.disk.lying = lying
 
     def add_group(self, group: int, life: int = 0) -> None:
         """`life`: above that of a replica that was removed."""
@@ -98,8 +125,13 @@ class SimNode:
         checker = self.cluster.checker
         if self.number != self.cluster.victim:
             checker.restored(group, self.number, hard)
+            checker.require(
+                restored.snapshot.index + len(restored.entries) >= self.before.last.get(group, 0),
+                f"the disk of node {self.number} lost entries of group {group}",
+            )
         self.durable.term[group] = hard.term if hard else 0
         self.durable.last[group] = restored.snapshot.index + len(restored.entries)
+        self.led[group] = -(1 << 30)
         self.machines[group] = StreamMachine()
         self.machines[group].restore(restored.snapshot.index, restored.snapshot.data)
         raft = self.host.add(group, restored)
@@ -119,9 +151,12 @@ class SimNode:
 
     def stop(self) -> None:
         """An orderly stop."""
-        if all(raft.whole for raft in self.host.groups.values()):
-            self.journal.mark_clean()
         whole = all(raft.whole for raft in self.host.groups.values())
+        try:
+            if whole:
+                self.journal.mark_clean()
+        except OSError:
+            pass  # the mark may be there or not; the stop was orderly in either case
         self.crash(power_cut=False)
         self.orderly = whole
         self.disk.power_cut(self.cluster.chance)
@@ -135,9 +170,12 @@ class SimNode:
         if not self.paused:
             self.clock.true_ns = self.cluster.now_us * 1000
             self.host.tick(self.clock.monotonic_ns())
+            for raft in self.host.groups.values():
+                self.check_quorum(raft)
             self.retire()
-            self.pump()
-            if self.host.stale_boot:
+            if self.up:
+                self.pump()
+            if self.up and self.host.stale_boot:
                 self.boot_floor = self.host.stale_boot
                 self.crash()
                 self.start()
@@ -154,7 +192,7 @@ class SimNode:
             if len(self.waiting) < 1000:
                 self.waiting.append(packet)
             return
-        self.host.receive(packet)
+        self.hear(packet)
         self.pump()
 
     def resume(self) -> None:
@@ -165,24 +203,40 @@ class SimNode:
                 if raft.is_leader:
                     self.cluster.read(self, raft, "a")
             for packet in waiting:
-                self.host.receive(packet)
-            self.pump()
+                self.hear(packet)
+            if self.up:
+                self.pump()
 
     def retire(self) -> None:
+        try:
+            self._retire()
+        except OSError:
+            self.fail()
+
+    def _retire(self) -> None:
         """A group that was told to go makes room for another life of itself."""
         for group, raft in list(self.host.groups.items()):
             if raft.removed and not self.syncing and not self.written:
                 self.host.drop(group)
                 self.journal.erase(group)
                 self.cluster.checker.cast.pop((group, self.number), None)
+                self.before.last.pop(group, None)
                 self.journal.sync()
                 self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
                 self.add_group(group, raft.incarnation + 1)
 
     def pump(self) -> None:
+        try:
+            self._pump()
+        except OSError:
+            self.fail()
+
+    def _pump(self) -> None:
         checker = self.cluster.checker
-        while self.host.has_ready() and self.host.can_batch():
+        while self.up and self.host.has_ready() and self.host.can_batch():
             batch = self.host.ready()
+            for raft, _ in batch.groups:
+                checker.state(raft)
             self.send(batch.packets)
             self.journal.write([(raft.group, ready) for raft, ready in batch.groups])
             for raft, ready in batch.groups:
@@ -205,12 +259,19 @@ class SimNode:
         if life != self.life or (self.paused and self.hold_sync(life, count)):
             return
         self.syncing = False
-        self.journal.sync()
+        try:
+            self.journal.sync()
+        except OSError:
+            self.fail()
+            return
         done, self.written = self.written[:count], self.written[count:]
         for _, batch in done:
             for raft, ready in batch.groups:
                 self.note_durable(raft.group, ready)
-        self.send(self.host.synced(done[-1][0]))
+        packets = self.host.synced(done[-1][0])
+        for raft in self.host.groups.values():
+            self.cluster.checker.state(raft)
+        self.send(packets)
         self.pump()
 
     def hold_sync(self, life: int, count: int) -> bool:
@@ -231,12 +292,75 @@ class SimNode:
     def send(self, packets: list[Packet]) -> None:
         for packet in packets:
             for m in packet.messages:
+                raft = self.host.groups[m.group]
                 self.cluster.checker.sent(m, self.durable)
-                if m.kind is Kind.APPEND_REPLY and not m.reject:
+                if m.kind is Kind.VOTE:
+                    self.cluster.checker.stands(m, raft.log.config.voters)
+                elif m.kind is Kind.TIMEOUT_NOW:
+                    self.cluster.checker.hands_over(m, raft)
+                elif m.kind is Kind.APPEND_REPLY and not m.reject:
+                    self.note_acked(m, raft)
                     other = self.cluster.nodes[m.to]
                     leader = other.host.groups.get(m.group) if other.up else None
-                    self.cluster.checker.agreed(m, self.host.groups[m.group], leader)
+                    self.cluster.checker.agreed(m, raft, leader)
             self.cluster.send(packet)
+
+    def note_acked(self, m: Message, raft: Raft) -> None:
+        """The greatest place that this life has acknowledged, and the term of what is there."""
+        acked = self.cluster.checker.acked
+        key = (m.group, self.number, m.incarnation)
+        acked[key] = max(acked.get(key, (0, 0)), (m.index, raft.log.term(m.index) or 0))
+
+    def hear(self, packet: Packet) -> None:
+        """Let the product hear it, and note who was heard."""
+        said = {id(m) for raft in self.host.groups.values() for m in (*raft._now, *raft._held)}
+        self.host.receive(packet)
+        for m in packet.messages:
+            raft = self.host.groups.get(m.group)
+            late = raft is None or self.host._boots.get(m.sender) != m.boot
+            if late or membership.fenced(raft, m):
+                continue
+            self.heard[m.group, m.sender] = raft.ticks
+            if m.kind in (Kind.PRE_VOTE, Kind.VOTE) and raft.leader and not m.force:
+                self.keep_peace(raft, m, said)
+            if m.kind in FROM_LEADER and raft.leader == m.sender and raft.term == m.term:
+                self.led[m.group] = raft.ticks
+
+    def keep_peace(self, raft: Raft, m: Message, before: set[int]) -> None:
+        """No vote is promised or given while a leader is heard. `before`: what was said earlier."""
+        given = any(
+            each.to == m.sender
+            and each.kind in (Kind.PRE_VOTE_REPLY, Kind.VOTE_REPLY)
+            and not each.reject
+            and id(each) not in before
+            for each in (*raft._now, *raft._held)
+        )
+        self.cluster.checker.require(
+            not given or raft.ticks - self.led[m.group] >= raft.options.election_ticks,
+            f"node {self.number} votes under a leader",
+        )
+
+    def check_quorum(self, raft: Raft) -> None:
+        """A leader that is awake has heard a majority of the same voters in the last three
+        election timeouts."""
+        voters = raft.log.config.voters
+        if not raft.is_leader or raft.sleep.asleep:
+            self.leading.pop(raft.group, None)
+            return
+        since, same = self.leading.get(raft.group, (raft.ticks, voters))
+        if same != voters:
+            since = raft.ticks
+        self.leading[raft.group] = since, voters
+        early = raft.ticks - 3 * raft.options.election_ticks
+        if since > early:
+            return
+        heard = sum(
+            node == self.number or self.heard.get((raft.group, node), -1) >= early
+            for node in voters
+        )
+        self.cluster.checker.require(
+            2 * heard > len(voters), f"node {self.number} leads {raft.group} without a quorum"
+        )
 
     # -- the state machine ----------------------------------------------------
 

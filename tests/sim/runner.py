@@ -3,7 +3,8 @@
 import time
 from collections.abc import Iterable
 
-from tests.sim.bugs import BUGS, planted
+from tests.sim import bugs, more_bugs  # noqa: F401  # they fill BUGS
+from tests.sim.bug import BUGS, planted
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster, Outcome
 from tests.sim.faults import Fault

@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 
-from tests.sim.bugs import BUGS
+from tests.sim.bug import BUGS
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster
 from tests.sim.history import Call, History
@@ -28,6 +28,9 @@ KNOWN_SEEDS = (
     966647868605,
     792378301624,
     544026617872,
+    1000097,
+    1000217,
+    1000259,
 )
 """These found bugs when the product was young."""
 SAMPLE = ("ack-before-sync", "two-votes", "minority-wins", "snapshot-misses-one", "no-log-sync")

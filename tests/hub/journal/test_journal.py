@@ -77,6 +77,33 @@ def test_a_power_cut_loses_nothing_that_was_synced(seed: int) -> None:
     assert not found.problems, "a torn tail is no damage"
 
 
+def test_the_number_of_a_start_outlives_a_power_cut() -> None:
+    """Also after a clean start, of which nothing else is written, and with a clock set back."""
+    disk = TwinDisk()
+    begin(disk).mark_clean()
+    second = Journal(disk, 0)
+    assert second.start.clean
+    disk.power_cut(SeededRandom(1))
+    assert Journal(disk, 0).boot > second.boot
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_what_failed_syncs_left_in_memory_is_made_durable(failures: int) -> None:
+    """After a sync that failed, content reads as written and is not on the platter; starts that
+    fail in the same way begin segments of their own behind it."""
+    disk = TwinDisk()
+    journal = begin(disk)
+    append(journal, entries(2, 5), HardState(2, 3, 1, 1))
+    for attempt in range(failures):
+        disk.sync_fails = True
+        with pytest.raises(OSError, match="cannot be written"):
+            append(journal, entries(6, 9)) if not attempt else Journal(disk, 0)
+    assert Journal(disk, 0).start.groups[1].entries == entries(2, 9)
+    disk.power_cut(SeededRandom(1))
+    found = Journal(disk, 0).start
+    assert found.groups[1].entries == entries(2, 9) and not found.problems
+
+
 def test_every_flipped_bit_is_noticed_and_nothing_wrong_is_given_out() -> None:
     template = TwinDisk()
     journal = begin(template)

@@ -1,0 +1,508 @@
+"""More planted bugs: of members and lives, of answers that are late, and of the disk."""
+
+import contextlib
+from dataclasses import replace
+
+from headwater.edge.twins.disk import TwinDisk
+from headwater.hub.journal import slots
+from headwater.hub.journal.journal import Journal
+from headwater.hub.journal.record import RecordKind
+from headwater.hub.journal.scan import GroupScan
+from headwater.hub.raft import (
+    election,
+    hibernation,
+    quorum,
+    raft,
+    reads,
+    recovery,
+    replication,
+    transfer,
+)
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.log import RaftLog
+from headwater.hub.raft.message import Kind
+from headwater.hub.raft.progress import Progress
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.role import Role
+from tests.sim.bug import bug
+
+# -- answers that mean something else -----------------------------------------
+
+
+def _ack_own_end(original):
+    def on_append(r, m):
+        send = r.send
+
+        def louder(reply):
+            if reply.kind is Kind.APPEND_REPLY and not reply.reject:
+                reply.index = r.log.last
+            send(reply)
+
+        r.send = louder
+        try:
+            original(r, m)
+        finally:
+            del r.send
+
+    return on_append
+
+
+def _any_life(original):
+    def on_vote_reply(r, m):
+        return original(r, replace(m, incarnation=r.log.config.voters.get(m.sender, 0)))
+
+    return on_vote_reply
+
+
+def _any_boot(original):
+    def admit(self, m):
+        if m.kind in raft.REPLIES:
+            m = replace(m, to_boot=self.boot)
+        return original(self, m)
+
+    return admit
+
+
+def _obey_anybody(original):
+    def settle(self, m):
+        if m.term < self.term and m.kind in raft.FROM_LEADER:
+            return not self.is_leader
+        return original(self, m)
+
+    return settle
+
+
+def _all_replies(original):
+    def replying(r, m):
+        progress = r.progress.get(m.sender) if r.is_leader else None
+        if progress is not None:
+            progress.active = True
+        return progress
+
+    return replying
+
+
+bug("ack-own-end", "a follower acknowledges all it has", (replication, "on_append", _ack_own_end))
+bug(
+    "votes-of-any-life",
+    "votes of a life that is over count",
+    (election, "on_vote_reply", _any_life),
+)
+bug("old-boot-heard", "what was said to an earlier start is heard", (Raft, "_admit", _any_boot))
+bug(
+    "obeys-old-leader", "a leader of an older term is obeyed", (Raft, "_settle_term", _obey_anybody)
+)
+bug(
+    "acks-of-any-life", "acks of a life that is over count", (replication, "replying", _all_replies)
+)
+bug(
+    "promise-under-a-leader",
+    "a vote is promised although a leader is heard",
+    (election, "leader_is_alive", lambda original: lambda r: False),
+)
+
+# -- elections -----------------------------------------------------------------
+
+
+def _keep_votes(original):
+    def campaign(r, force=False):
+        votes = dict(r.votes)
+        original(r, force)
+        r.votes.update(votes)
+
+    return campaign
+
+
+def _no_prevote(original):
+    def pre_campaign(r):
+        election.campaign(r)
+
+    return pre_campaign
+
+
+def _learners_vote(original):
+    def vote_result(voters, votes):
+        return original(
+            dict.fromkeys({*voters, *votes}, 0)
+            if sum(votes.values()) * 2 > len(voters)
+            else voters,
+            votes,
+        )
+
+    return vote_result
+
+
+def _grants_count_twice(original):
+    return lambda voters, votes: (
+        original(voters, votes) or (True if 2 * (1 + sum(votes.values())) > len(voters) else None)
+    )
+
+
+def _vote_stays(original):
+    def set_term(self, term, vote=0):
+        if term > self.term and not vote:
+            self.term = term
+            self.hard_changed()
+        else:
+            original(self, term, vote)
+
+    return set_term
+
+
+bug("votes-not-reset", "votes of the pre-vote count as votes", (election, "campaign", _keep_votes))
+bug("no-prevote", "a campaign without asking before", (election, "pre_campaign", _no_prevote))
+bug(
+    "own-vote-twice",
+    "the own vote is counted twice",
+    (election, "vote_result", _grants_count_twice),
+)
+bug("vote-stays", "the vote is kept when the term changes", (Raft, "set_term", _vote_stays))
+bug(
+    "no-check-quorum",
+    "a leader that hears nobody leads on",
+    (replication, "has_quorum", lambda original: lambda r: True),
+)
+
+# -- the log -------------------------------------------------------------------
+
+
+def _commit_all_here(original):
+    def on_append(r, m):
+        original(r, m)
+        if r.role is Role.FOLLOWER and r.leader == m.sender:
+            r.commit_to(min(m.commit, r.log.last))
+
+    return on_append
+
+
+def _apply_again(original):
+    def to_apply(self, bytes_max):
+        found = original(self, bytes_max)
+        if len(found) > 1:
+            found = [found[0], *found]
+        return found
+
+    return to_apply
+
+
+def _skip_apply(original):
+    def to_apply(self, bytes_max):
+        found = original(self, bytes_max)
+        return [found[0], *found[2:]] if len(found) > 2 else found
+
+    return to_apply
+
+
+def _leader_tidies(original):
+    def become_leader(self):
+        if self.log.last > self.log.committed:
+            self.log.cut(self.log.committed + 1)
+        original(self)
+
+    return become_leader
+
+
+def _no_step_back(original):
+    return lambda self, index, term: min(index, self.last)
+
+
+def _keep_inflight(original):
+    def accepted(self, index):
+        kept, size = self.inflight.copy(), self.inflight_bytes
+        news = original(self, index)
+        self.inflight, self.inflight_bytes = kept, size
+        return news
+
+    return accepted
+
+
+def _one_more(original):
+    def quorum_index(r):
+        index = original(r)
+        return min(index + 1, r.log.last) if index > r.log.committed else index
+
+    return quorum_index
+
+
+def _settled_members(original):
+    def quorum_index(r):
+        config = r.log.config_at(r.log.committed)
+        return quorum.majority_value(
+            r.log.durable if n == r.node else r.progress[n].match if n in r.progress else 0
+            for n in config.voters
+        )
+
+    return quorum_index
+
+
+bug(
+    "commit-own-end",
+    "a commit counts for entries of another leader",
+    (replication, "on_append", _commit_all_here),
+)
+bug("applied-twice", "an entry is applied twice", (RaftLog, "to_apply", _apply_again))
+bug("apply-skips", "an entry is not applied", (RaftLog, "to_apply", _skip_apply))
+bug(
+    "leader-tidies",
+    "a new leader drops what is not committed",
+    (Raft, "become_leader", _leader_tidies),
+)
+bug(
+    "no-step-back", "a refusal does not lead further back", (RaftLog, "agree_before", _no_step_back)
+)
+bug(
+    "window-stays-full",
+    "what is acknowledged still fills the window",
+    (Progress, "accepted", _keep_inflight),
+)
+bug(
+    "commit-one-more",
+    "the entry after the committed ones is committed too",
+    (replication, "quorum_index", _one_more),
+)
+bug(
+    "quorum-of-before",
+    "a quorum of the configuration before counts",
+    (replication, "quorum_index", _settled_members),
+)
+
+# -- members and recovery --------------------------------------------------------
+
+
+def _one_proof(original):
+    def prove(r):
+        answers = r.recovery.answers
+        if answers and not recovery.voters_to_hear(r) <= answers.keys():
+            kept = recovery.voters_to_hear
+            recovery.voters_to_hear = lambda r: set()
+            try:
+                original(r)
+            finally:
+                recovery.voters_to_hear = kept
+        else:
+            original(r)
+
+    return prove
+
+
+def _forget_removed(original):
+    return lambda self, node: replace(original(self, node), removed=self.removed)
+
+
+def _stale_end(original):
+    def on_hello(r, m):
+        return None if r.is_leader else original(r, m)
+
+    return on_hello
+
+
+bug("proof-of-one", "one answer is proof enough", (recovery, "prove", _one_proof))
+bug("removal-forgotten", "a removed life may come back", (Config, "without", _forget_removed))
+bug(
+    "never-taken-back",
+    "no leader takes a node back",
+    (recovery, "take_back", lambda original: lambda r, m: None),
+)
+bug(
+    "answers-not-on-disk",
+    "the end of a log is told before it is on disk",
+    (raft, "AFTER_SYNC", lambda kinds: kinds - {Kind.HELLO_REPLY}),
+    (recovery, "leaderless", lambda original: lambda r: None),
+    seeds=1500,
+)
+bug(
+    "leader-silent-to-hello",
+    "a leader does not answer those in doubt",
+    (recovery, "on_hello", _stale_end),
+)
+
+# -- handover and sleep ----------------------------------------------------------
+
+
+def _at_once(original):
+    def caught_up(r, node, progress):
+        if node == r.transfer.target and not r.transfer.spent:
+            r.transfer.spent = True
+            r.send(raft.Message(Kind.TIMEOUT_NOW, r.node, node))
+
+    return caught_up
+
+
+def _sleep_alone(original):
+    def fall_asleep(r):
+        if hibernation.is_quiet(r):
+            for each in r.progress.values():
+                each.asleep = True
+        original(r)
+
+    return fall_asleep
+
+
+bug(
+    "handover-for-ever",
+    "a handover never gives up",
+    (transfer, "expire", lambda original: lambda r: None),
+)
+bug(
+    "handover-to-lagging",
+    "the target of a handover lacks entries",
+    (transfer, "caught_up", _at_once),
+)
+bug(
+    "leader-sleeps-alone",
+    "a leader sleeps without agreement",
+    (hibernation, "fall_asleep", _sleep_alone),
+)
+
+# -- reads -----------------------------------------------------------------------
+
+
+def _answer_all(original):
+    def abandon(r):
+        for pending in r.reading.pending:
+            if pending.origin is None:
+                r.read_done(pending.context, pending.index)
+        r.reading.pending.clear()
+        original(r)
+
+    return abandon
+
+
+def _lose_all(original):
+    def abandon(r):
+        r.reading.pending.clear()
+        r.reading.early = []
+        original(r)
+
+    return abandon
+
+
+def _spent_no_matter(original):
+    def lease_holds(r, now_ns):
+        r.transfer.spent = False
+        return original(r, now_ns)
+
+    return lease_holds
+
+
+def _one_answers(original):
+    def quorum_round(r):
+        rounds = [each.round for each in r.progress.values()]
+        return max(rounds) if rounds else original(r)
+
+    return quorum_round
+
+
+bug(
+    "reads-end-anyhow",
+    "reads that wait are answered when the leader steps down",
+    (reads, "abandon", _answer_all),
+)
+bug(
+    "reads-lost",
+    "reads that wait are forgotten when the leader steps down",
+    (reads, "abandon", _lose_all),
+)
+bug(
+    "lease-outlives-handover",
+    "a lease holds after a handover",
+    (reads, "lease_holds", _spent_no_matter),
+    seeds=1500,
+)
+bug("one-answer-confirms", "one follower confirms a read", (reads, "quorum_round", _one_answers))
+
+# -- the disk --------------------------------------------------------------------
+
+
+def _older_slot(original):
+    def load(self):
+        original(self)
+        data = self._content()
+        for group, place in self.places.items():
+            at = 2 * place.number * slots.SLOT_BYTES
+            pair = [
+                data[at + i * slots.SLOT_BYTES : at + (i + 1) * slots.SLOT_BYTES] for i in (0, 1)
+            ]
+            good = [slot for slot in map(slots.decode_slot, pair) if slot is not None]
+            self.found[group] = min(good, key=lambda slot: slot[0])[2]
+
+    return load
+
+
+def _no_base(original):
+    def add(self, kind, group, a, b, body):
+        if kind != RecordKind.BASE:
+            original(self, kind, group, a, b, body)
+
+    return add
+
+
+def _stale_tail(original):
+    return lambda self, entries: self.entries.update((entry.index, entry) for entry in entries)
+
+
+def _eager_reclaim(original):
+    def reclaim(self):
+        kept = dict(self.bases)
+        self.bases = {group: index + 20 for group, index in kept.items()}
+        try:
+            return original(self)
+        finally:
+            self.bases = kept
+
+    return reclaim
+
+
+def _same_boot(original):
+    return lambda self: 0
+
+
+def _shrug(original):
+    def sync(self, name):
+        with contextlib.suppress(OSError):
+            original(self, name)
+
+    return sync
+
+
+def _wrong_part(original):
+    def send_part(r, node, progress):
+        send = r.send
+
+        def shifted(m):
+            if m.offset:
+                m.offset -= 1
+            send(m)
+
+        r.send = shifted
+        try:
+            original(r, node, progress)
+        finally:
+            del r.send
+
+    return send_part
+
+
+bug("older-slot", "the older slot of hard state is taken", (slots.SlotFile, "_load", _older_slot))
+bug(
+    "install-not-logged",
+    "the log does not say that a snapshot replaced it",
+    (Journal, "_add", _no_base),
+)
+bug(
+    "stale-tail", "entries that were replaced come back at a start", (GroupScan, "put", _stale_tail)
+)
+bug(
+    "eager-reclaim",
+    "segments are removed before a snapshot covers them",
+    (Journal, "reclaim", _eager_reclaim),
+    seeds=1500,
+)
+bug("failed-sync-ignored", "a failed sync is taken for a good one", (TwinDisk, "sync", _shrug))
+bug("wrong-part-offset", "parts of a snapshot overlap", (replication, "send_part", _wrong_part))
+bug(
+    "tail-not-rewritten",
+    "what a failed sync left in memory is taken for durable",
+    (Journal, "_rewrite", lambda original: lambda self, name: None),
+    seeds=600,
+)
