@@ -645,6 +645,7 @@ class CommitLog:
         self, owner: bytes, key: bytes, value: bytes, delay_ns: cython.longlong = 0
     ) -> cython.ulonglong:
         """Store the whole value of a state, twice when it is small; returns its lsn."""
+        value = self.table.sealed(owner, key, value)
         lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
         if len(value) <= TWICE_MAX:
             lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
@@ -657,6 +658,7 @@ class CommitLog:
         self, owner: bytes, key: bytes, value: bytes, delay_ns: cython.longlong = 0
     ) -> cython.ulonglong:
         """Store an addition to a state; returns its lsn."""
+        value = self.table.sealed(owner, key, value)
         lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value, delay_ns)
         self.table.delta(owner, key, value, self.active.number)
         return lsn

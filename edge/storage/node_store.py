@@ -439,6 +439,7 @@ class NodeStore:
         store.on_damage = self.damage.note
         store.on_erase = self.eraser.note
         self.log.stores[stream_id] = store
+        self.log.table.packers[incarnation.encode()] = packer
         return store
 
     async def close(self) -> None:
@@ -696,6 +697,7 @@ class NodeStore:
         store.close()
         self.log.stores.pop(store.stream_id, None)
         self.ceilings.forget(store)
+        self.log.table.packers.pop(store.incarnation.encode(), None)
         self.file_usage.bytes -= store.bytes
         self._stores.pop(store.incarnation, None)
         self._identities.pop(store.incarnation, None)

@@ -2,13 +2,18 @@
 
 Consumers keep their progress here. The log itself is their only home: when a segment that holds
 the newest value of a state is retired, the state is put again at the tail. It knows no bytes on
-disk; the log tells it in which segment something landed.
+disk; the log tells it in which segment something landed. What belongs to a sealed stream is sealed
+here and in the log, and opened when somebody asks for it.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 Snapshot = Callable[[], bytes]
+PURPOSE = b"state\0"
+
+log = logging.getLogger("headwater.storage")
 
 
 class State:
@@ -31,6 +36,26 @@ class StateTable:
     def __init__(self) -> None:
         self._rows: dict[bytes, dict[bytes, State]] = {}
         self._by_segment: dict[int, dict[State, None]] = {}
+        self.packers: dict[bytes, Any] = {}
+        """Owner -> the Packer that seals its states; of those who are not here nothing is."""
+
+    def sealed(self, owner: bytes, key: bytes, value: bytes) -> bytes:
+        """A value or an addition as it is stored."""
+        packer = self.packers.get(owner)
+        if packer is None:
+            return value
+        stored: bytes = packer.seal_blob(value, PURPOSE + key)
+        return stored
+
+    def opened(self, owner: bytes, key: bytes, stored: bytes | None) -> bytes | None:
+        """What `sealed` was given. None, and a warning, when it does not open."""
+        packer = self.packers.get(owner)
+        if packer is None or stored is None:
+            return stored
+        value: bytes | None = packer.open_blob(stored, PURPOSE + key)
+        if value is None:
+            log.warning("state %r of %r does not open; it is left out", key, owner)
+        return value
 
     def _row(self, owner: bytes, key: bytes) -> State:
         rows = self._rows.setdefault(owner, {})
@@ -90,10 +115,16 @@ class StateTable:
         """What is kept of an owner: key -> (value, deltas); states with a snapshotter keep none."""
         rows = self._rows.get(owner, {})
         return {
-            key: (state.value, list(state.deltas))
+            key: self.plain(state)
             for key, state in rows.items()
             if state.value is not None or state.deltas
         }
+
+    def plain(self, state: State) -> tuple[bytes | None, list[bytes]]:
+        """(value, deltas since) of a state without a snapshotter."""
+        value = self.opened(state.owner, state.key, state.value)
+        deltas = [self.opened(state.owner, state.key, delta) for delta in state.deltas]
+        return value, [delta for delta in deltas if delta is not None]
 
     def keys(self, owner: bytes) -> list[bytes]:
         """Keys of an owner's states."""
@@ -118,7 +149,7 @@ def put_again(log: Any, segment: int) -> None:
         if state.snapshot is not None:
             log.put_state(state.owner, state.key, state.snapshot())
             continue
-        value, deltas = state.value, state.deltas
+        value, deltas = log.table.plain(state)
         if value is not None:
             log.put_state(state.owner, state.key, value)
         else:

@@ -254,3 +254,26 @@ def test_erased_messages_leave_nothing(harness: Harness) -> None:
     assert harness.node.problems == []
     assert store.get(5) is None
     assert store.get(4) is not None and store.get(6) is not None
+
+
+def test_states_are_sealed(harness: Harness) -> None:
+    harness.open()
+    store = harness.create()
+    owner = store.incarnation.encode()
+    harness.node.log.put_state(owner, b"consumer", b"filter: " + SECRET)
+    harness.node.log.add_delta(owner, b"consumer", b"more " + SECRET)
+    want = {b"consumer": (b"filter: " + SECRET, [b"more " + SECRET])}
+    fill(harness, store, 1, 2000)
+    for stop in (harness.crash, harness.close, harness.crash):
+        assert harness.node.log.states(owner) == want
+        assert all(SECRET not in part for part in table_bytes(harness, owner))
+        stop()
+        assert SECRET not in stored_bytes(harness)
+        harness.open()
+    assert harness.node.log.states(owner) == want
+
+
+def table_bytes(harness: Harness, owner: bytes) -> list[bytes]:
+    """What is kept in memory, as it lies in the log."""
+    rows = harness.node.log.table.due(1 << 32)
+    return [part for row in rows if row.owner == owner for part in (row.value, *row.deltas)]
