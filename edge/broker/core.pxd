@@ -48,6 +48,8 @@ cdef class Kernel:
     cdef public object loop
     cdef object time_source             # ports.Clock; None: the machine's
     cdef public long long now_ns        # wall clock at the start of this turn, ns since the epoch
+    cdef public object clock_watch      # called when the wall clock may have been set; may be None
+    cdef long long watched_ns           # wall clock when that was last looked at
     cdef list dirty
     cdef list tasks
     cdef list later                     # tasks for the next turn
@@ -63,6 +65,7 @@ cdef class Kernel:
     cdef unsigned char* read_buffer
     cdef Py_ssize_t read_capacity
     cdef long long wall_ns(self) except? -1
+    cdef long long fresh_ns(self) except? -1    # refreshes now_ns
     cdef int mark(self, Endpoint endpoint) except -1
     cdef int schedule(self, Task task) except -1
     cdef int schedule_later(self, Task task) except -1

@@ -15,6 +15,8 @@ from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
 
 # One read takes at most this much; large enough that a busy publisher costs few turns.
 READ_BUFFER_BYTES = 1 << 20
+# Wall time that may pass between two looks at the clock before `clock_watch` is called.
+WATCH_NS = cython.declare(cython.longlong, 500_000_000)
 # Tasks run in one turn before the loop gets to look at its sockets again.
 TASK_ROUNDS_MAX = cython.declare(cython.int, 64)
 
@@ -150,6 +152,18 @@ class Kernel:
         return wall_clock_ns() if self.time_source is None else self.time_source.wall_ns()
 
     @cython.cfunc
+    @cython.exceptval(-1)
+    def fresh_ns(self) -> cython.longlong:
+        """`wall_ns`, noted as `now_ns`. `clock_watch` hears of it when it is not soon after the
+        last time: after a pause, or because the clock was set."""
+        now: cython.longlong = self.wall_ns()
+        passed: cython.longlong = now - self.watched_ns
+        self.now_ns = self.watched_ns = now
+        if (passed < 0 or passed > WATCH_NS) and self.clock_watch is not None:
+            self.clock_watch()
+        return now
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def mark(self, endpoint: Endpoint) -> cython.int:
         """Have `endpoint.push` called at the end of this turn."""
@@ -202,10 +216,13 @@ class Kernel:
         self.kicked = False
         self.turn()
 
+    def source(self) -> object:
+        """The `ports.Clock` that this kernel goes by; None is the machine's."""
+        return self.time_source
+
     def clock(self) -> int:
         """Refresh and return `now_ns`."""
-        self.now_ns = self.wall_ns()
-        return self.now_ns
+        return self.fresh_ns()
 
     def add_ender(self, task: Task) -> None:
         """Run `task` at the end of every turn, before anything is sent."""
@@ -225,7 +242,7 @@ class Kernel:
             return
         self.turning = True
         try:
-            self.now_ns = self.wall_ns()
+            self.fresh_ns()
             if self.later:
                 self.tasks.extend(self.later)
                 self.later = []

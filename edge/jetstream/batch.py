@@ -125,7 +125,7 @@ class Batches:
             msg_id = headers.get(block, b"Nats-Msg-Id")
             stream.last_msg_id = msg_id or b""
             if msg_id:
-                stream.dedupe.remember(msg_id, sequence, now)
+                stream.dedupe.remember(msg_id, sequence, now - stream.age_offset)
             rollup = headers.get(block, b"Nats-Rollup")
             if rollup:
                 stream.purge(b"" if rollup == b"all" else subject, 0, 1)
@@ -180,7 +180,7 @@ class Batches:
         """Refuse an id that is in the window or in the batch already."""
         if not msg_id:
             return
-        if msg_id in ids or self.stream.dedupe.sequence_of(msg_id, self.stream.kernel.clock()):
+        if msg_id in ids or self.stream.dedupe.sequence_of(msg_id, self.stream.timers.now()):
             raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE.error()
         ids.add(msg_id)
 

@@ -62,6 +62,7 @@ cdef class Consumer(Task):
     cdef int forget_skip(self) except -1
     cpdef set_skip(self, list sequences, unsigned long long resume)
     cpdef unsigned long long count_unread(self) except? 0
+    cdef long long age_offset(self) noexcept nogil
     cdef int move_floor(self, bint was_first) except -1
     cdef int settle(self, Entry* entry) except -1
     cdef int exhaust(self, Entry* entry) except -1

@@ -236,6 +236,13 @@ class Consumer(Task):
         return self.max_ack_pending > 0 and self.pending.count >= self.max_ack_pending
 
     @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def age_offset(self) -> cython.longlong:
+        """The node's age clock less the monotonic one, ns. Saved times bear a clock that is set."""
+        return self.wall_offset - self.stream.age_offset
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def note(self, entry: cython.pointer(Entry)) -> cython.int:
         """Write a pending ack down as it is now."""
@@ -243,7 +250,7 @@ class Consumer(Task):
             self.delta.track(
                 entry.sequence,
                 entry.consumer_seq,
-                entry.since + self.wall_offset,
+                entry.since + self.age_offset(),
                 entry.deliveries,
             )
             self.mark()
@@ -303,7 +310,7 @@ class Consumer(Task):
                 whole.track(
                     self.pending.items[i].sequence,
                     self.pending.items[i].consumer_seq,
-                    self.pending.items[i].since + self.wall_offset,
+                    self.pending.items[i].since + self.age_offset(),
                     self.pending.items[i].deliveries,
                 )
         for sequence, deliveries in self.exhausted.items():
@@ -323,7 +330,7 @@ class Consumer(Task):
         last: cython.ulonglong = self.store.last_seq
         for part in parts:
             apply_delta(
-                part, cython.address(self.at), self.pending, self.exhausted, self.wall_offset
+                part, cython.address(self.at), self.pending, self.exhausted, self.age_offset()
             )
         for sequence, _, _, _ in self.pending.entries():
             if sequence > last or self.store.at(sequence) == cython.NULL:

@@ -248,7 +248,8 @@ def apply_delta(
     exhausted: dict,
     wall_offset: cython.longlong,
 ) -> cython.int:
-    """Apply a delta or snapshot. `wall_offset` is wall clock minus monotonic clock, in ns.
+    """Apply a delta or snapshot. `wall_offset` is the clock of saved times less the monotonic
+    one, in ns.
 
     Raises ValueError when the data makes no sense; what was applied before stays.
     """

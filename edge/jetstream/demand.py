@@ -328,6 +328,12 @@ class Demand(Consumer):
         self.timer = self.kernel.loop.call_later(max(when - now, TICK_NS) / 1e9, self.on_timer)
         return 0
 
+    def look_again(self) -> None:
+        """The wall clock was set: what waits for a time of day may be due."""
+        if self.paused_until:
+            self.due = True
+            self.kernel.schedule(self)
+
     def on_timer(self) -> None:
         """A deadline is due."""
         self.timer = None

@@ -10,9 +10,11 @@ cdef class Expiry:
     cdef unsigned long long kept        # messages up to here are kept for ever (TTL `never`)
     cdef unsigned long long scanned     # TTLs of messages up to here are in `buckets`
     cdef bint stopped
-    cdef unsigned long long boot_seq    # first sequence that may have been stored since this start
-    cdef list floors                    # (first, last, ns): these messages are no older than that
+    cdef bint stale                     # the epochs are not kept yet
+    cdef list epochs                    # (first sequence, offset), see stream_states.load_epochs
     cdef long long start_of(self, unsigned long long sequence, long long timestamp) except? -1
+    cdef long long now_ns(self) except? -1
+    cdef int begin_epoch(self, unsigned long long first, long long offset) except -1
     cdef int expire_old(self, long long now, int left) except -1
     cdef int expire_due(self, long long now, int left) except -1
     cdef int end(self, unsigned long long sequence) except -1

@@ -4,12 +4,13 @@ TTLs are kept in buckets of a tenth of a second: a message ends by so much later
 the most. The buckets are not stored: after a start they are filled from the stored headers, a slice
 at a time. Nothing here runs per message on the publish path except putting a TTL into its bucket.
 
-When the wall clock is set forward, what was stored since the start of the process begins its life
-anew at that moment (`clock_set`): how old it really is cannot be known, and nothing may end too
-early. This is kept with the stream's states.
+Ages are measured on the node's age clock (age_clock.py), timestamps are those of the wall clock.
+How far the two were apart when a message was stored is kept per span of messages, an epoch, with
+the stream's states. When the wall clock was set back, timestamps go on from the last one (`lift`).
 """
 
 import heapq
+import logging
 from array import array
 
 import cython
@@ -21,12 +22,18 @@ from cython.cimports.headwater.edge.storage.store import Record
 
 from headwater.edge.jetstream import stream_states
 from headwater.edge.jetstream.ttl import NEVER, header_ttl, is_marker, marker_headers, parse_ttl
+from headwater.edge.storage.errors import StoreError
+
+log = logging.getLogger("headwater.jetstream")
 
 # Messages ended, or headers looked at, in one turn.
 SLICE = cython.declare(cython.int, 5000)
 SECOND = cython.declare(cython.longlong, 1_000_000_000)
 # Width of a bucket of TTLs, in ns.
 TICK = cython.declare(cython.longlong, 100_000_000)
+# A mirror's messages have the time of their origin: further ahead of the age clock than this, the
+# wall clock is right and the age clock is not.
+AHEAD_MAX = cython.declare(cython.longlong, 24 * 3600 * 1_000_000_000)
 # Timers are not set finer than this, so that a busy stream of short age costs few wake-ups.
 GRAIN_S = 0.01
 
@@ -39,15 +46,22 @@ class Expiry:
         self.stream = stream
         self.buckets = {}
         self.ticks = []
-        self.boot_seq = stream.store.last_seq + 1
-        self.floors = stream_states.load_floors(stream)
+        watch: object = stream.node.age_watch
+        stream.age_offset = watch.offset if watch is not None else 0
+        kept = stream_states.log_of(stream)
+        self.epochs = stream_states.load_epochs(kept, stream.store.incarnation) if kept else []
+        if not self.epochs and not stream.store.messages:
+            self.begin_epoch(1, stream.age_offset)
+        elif not self.epochs:
+            self.epochs = [(0, 0)]
+        self.settle()
         if stream.ttl_allowed and stream.store.messages:
             stream.kernel.loop.call_soon(self.scan)
         else:
             self.scanned = stream.store.last_seq
 
     def add(self, sequence: int, due_ns: int) -> None:
-        """End `sequence` at `due_ns`."""
+        """End `sequence` at `due_ns` of the age clock."""
         tick: int = -(-due_ns // TICK)
         bucket = self.buckets.get(tick)
         if bucket is None:
@@ -57,39 +71,110 @@ class Expiry:
         if not self.timer_at or tick * TICK < self.timer_at:
             self.arm()
 
-    def note_header(self, sequence: int, block: bytes, timestamp: int) -> None:
-        """Take the TTL from the header block of a message stored at `timestamp`."""
+    def note_header(self, sequence: int, block: bytes) -> None:
+        """Take the TTL from the header block of a message just stored."""
         ttl_s = header_ttl(block)
-        if ttl_s > 0:
-            self.add(sequence, timestamp + ttl_s * SECOND)
+        entry: cython.pointer(Entry) = self.stream.store.at(sequence)
+        if ttl_s > 0 and entry != cython.NULL:
+            self.add(sequence, self.start_of(sequence, entry.timestamp) + ttl_s * SECOND)
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def start_of(self, sequence: cython.ulonglong, timestamp: cython.longlong) -> cython.longlong:
-        """When the life of a message began, in ns."""
-        for first, last, begin in self.floors:
-            if first <= sequence <= last and begin > timestamp:
-                return begin
-        return timestamp
+        """When the life of a message began, in ns of the age clock."""
+        at: cython.Py_ssize_t = len(self.epochs) - 1
+        if self.stream.is_mirror:
+            return timestamp
+        while at > 0 and cython.cast(cython.ulonglong, self.epochs[at][0]) > sequence:
+            at -= 1
+        return timestamp - cython.cast(cython.longlong, self.epochs[at][1])
 
-    def clock_set(self, by_ns: int, now_ns: int) -> None:
-        """The wall clock was set forward by `by_ns`; it is `now_ns` now."""
-        last: cython.ulonglong = self.stream.store.last_seq
-        if last < self.boot_seq:
-            return
-        floors: list = [floor for floor in self.floors if floor[1] >= self.stream.store.first_seq]
-        floors.append((self.boot_seq, last, now_ns))
-        self.floors = floors
-        self.boot_seq = last + 1
-        stream_states.save_floors(self.stream, floors)
-        buckets: dict = self.buckets
-        self.buckets = {}
-        self.ticks = []
-        for tick, sequences in buckets.items():
-            for sequence in sequences:
-                moved: bool = floors[len(floors) - 1][0] <= sequence <= last
-                self.add(sequence, tick * TICK + (by_ns if moved else 0))
+    def life_of(self, sequence: int, timestamp: int) -> int:
+        """`start_of` for interpreted callers."""
+        return self.start_of(sequence, timestamp)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def now_ns(self) -> cython.longlong:
+        """The age clock; for a mirror, whichever clock its messages were stored by."""
+        wall: cython.longlong = self.stream.kernel.fresh_ns()
+        age: cython.longlong = wall - self.stream.age_offset
+        if self.stream.is_mirror and age < self.stream.store.last_ts - AHEAD_MAX:
+            return wall
+        return age
+
+    def now(self) -> int:
+        """`now_ns` for interpreted callers."""
+        return self.now_ns()
+
+    def first_since(self, since_ns: int) -> int:
+        """No message before the sequence returned was stored after `since_ns` of the age clock."""
+        last: object = self.stream.store.last_seq + 1
+        if self.stream.is_mirror:
+            return self.stream.store.sequence_at_time(since_ns)
+        for first, offset in reversed(self.epochs):
+            found = max(first, self.stream.store.sequence_at_time(since_ns + offset))
+            if found > first:
+                return min(found, last)
+            last = first
+        return last
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def begin_epoch(self, first: cython.ulonglong, offset: cython.longlong) -> cython.int:
+        """Messages from `first` on were stored when timestamps were `offset` ahead of ages."""
+        oldest: cython.ulonglong = self.stream.store.first_seq
+        epochs: list = [epoch for epoch in self.epochs or [] if epoch[0] < first]
+        if epochs and epochs[len(epochs) - 1][1] == offset:
+            self.epochs = epochs
+            return 0
+        while len(epochs) > 1 and epochs[1][0] <= oldest:
+            epochs.pop(0)
+        epochs.append((first, offset))
+        self.epochs = epochs
+        self.stale = len(epochs) > 1 or offset != 0
+        self.save()
+        return 0
+
+    def save(self) -> None:
+        """Keep the epochs; when there is no room for that now, later."""
+        if self.stale:
+            try:
+                stream_states.save_epochs(self.stream, self.epochs)
+                self.stale = False
+            except StoreError as failure:
+                log.warning("%s: its ages are not kept: %s", self.stream.name, failure)
+
+    def settle(self) -> None:
+        """Have new messages stored by the clocks as they are now."""
+        stream: Stream = self.stream
+        late: cython.longlong = stream.store.last_ts - stream.kernel.wall_ns()
+        stream.lift = late if late > SECOND and not stream.is_mirror else 0
+        self.begin_epoch(stream.store.last_seq + 1, stream.age_offset + stream.lift)
+
+    def behind(self, by_ns: int) -> None:
+        """A timestamp is earlier than the one before by that much."""
+        if by_ns > SECOND:
+            self.settle()
+
+    def clock_set(self, step_ns: int) -> None:
+        """The wall clock was set by `step_ns`, forward or back, since the last time."""
+        stream: Stream = self.stream
+        age: cython.longlong = stream.kernel.wall_ns() - stream.age_offset - step_ns
+        offset: cython.longlong
+        stream.age_offset += step_ns
+        if stream.store.messages and not stream.is_mirror:
+            # What came after the clock was set, and before that was noticed, is in the future.
+            offset = self.epochs[len(self.epochs) - 1][1]
+            first = stream.store.sequence_at_time(age + offset + SECOND)
+            if first <= stream.store.last_seq:
+                self.begin_epoch(first, offset + step_ns)
+        self.settle()
         self.arm()
+        if stream.schedules is not None:
+            stream.schedules.clock_set(step_ns)
+        for consumer in stream.consumers.values():
+            consumer.look_again()
 
     def scan(self) -> None:
         """Take the TTLs of stored messages, a slice per turn."""
@@ -127,7 +212,7 @@ class Expiry:
             self.timer = None
         self.timer_at = due
         if due:
-            wait = (due - self.stream.kernel.clock()) / 1e9
+            wait = (due - self.now_ns()) / 1e9
             self.timer = self.stream.kernel.loop.call_later(max(wait, GRAIN_S), self.on_timer)
 
     @cython.cfunc
@@ -155,8 +240,9 @@ class Expiry:
         watch: object = self.stream.node.age_watch
         if watch is not None:
             watch.check()
-        now = self.stream.kernel.clock()
+        now = self.now_ns()
         self.timer = None
+        self.save()
         self.timer_at = 0
         if self.stopped:
             return

@@ -257,7 +257,7 @@ class FastBatches:
         stream: Stream = self.stream
         block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
         msg_id = headers.get(block, b"Nats-Msg-Id") or b""
-        known = stream.dedupe.sequence_of(msg_id, stream.kernel.clock())
+        known = stream.dedupe.sequence_of(msg_id, stream.timers.now())
         self.close(batch)
         tail = b'%d,"duplicate": true,"batch":%b,"count":1}' % (known, quoted(batch.name))
         return stream.answer_later(m, known, stream.acks.head + tail)

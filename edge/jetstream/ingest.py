@@ -26,7 +26,6 @@ from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.wire.numbers import take_number
 from cython.cimports.libc.string import memcmp
-from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
 
 from headwater.edge.jetstream import errors, special, stream_wire
 from headwater.edge.jetstream.ttl import parse_ttl, with_ttl
@@ -34,15 +33,6 @@ from headwater.edge.storage.errors import StoreError
 
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 65535)
 NO_NUMBER = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def clock() -> cython.longlong:
-    now: timespec
-    clock_gettime(CLOCK_REALTIME, cython.address(now))
-    return cython.cast(cython.longlong, now.tv_sec) * 1000000000 + now.tv_nsec
 
 
 @cython.cfunc
@@ -98,7 +88,7 @@ class IngestSink(Sink):
     @cython.exceptval(-1, check=False)
     def take(self, m: cython.pointer(Msg)) -> cython.int:
         """Store or refuse a message whose subject is final."""
-        self.now_ns = clock()
+        self.now_ns = self.stream.kernel.fresh_ns()
         if self.stream.sealed:
             return self.refuse(m, errors.STREAM_SEALED)
         if is_step(m.reply, m.reply_len):
@@ -226,7 +216,7 @@ class IngestSink(Sink):
                 if stream.dedupe.window_ns > 0 and not stream.is_mirror:
                     if not stream.dedupe.loaded:
                         stream.load_ids()
-                    known = stream.dedupe.find(msg_id, self.now_ns)
+                    known = stream.dedupe.find(msg_id, self.now_ns - stream.age_offset)
                     if known:
                         return stream.answer_stored(m, known, DUPLICATE)
             if h.expected_last_id.n > 0 and text_of(h.expected_last_id) != stream.last_msg_id:
@@ -278,7 +268,7 @@ class IngestSink(Sink):
         sequence = stream.keep(cython.address(copy), self.now_ns, 0)
         self.note_id(msg_id, sequence)
         if ttl_s > 0 and stream.timers is not None:
-            stream.timers.add(sequence, self.now_ns + ttl_s * 1000000000)
+            stream.timers.add(sequence, self.now_ns - stream.age_offset + ttl_s * 1000000000)
         self.roll_up(m, h, 1)
         if extra is None:
             return stream.answer_stored(m, sequence, STORED)
@@ -291,7 +281,7 @@ class IngestSink(Sink):
         stream: Stream = self.stream
         stream.last_msg_id = msg_id
         if PyBytes_GET_SIZE(msg_id) and stream.dedupe.window_ns > 0:
-            stream.dedupe.put(msg_id, sequence, self.now_ns)
+            stream.dedupe.put(msg_id, sequence, self.now_ns - stream.age_offset)
         return 0
 
     @cython.cfunc

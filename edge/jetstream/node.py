@@ -16,7 +16,7 @@ import msgspec
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
-from headwater.edge.jetstream import errors, stream_durability, stream_life
+from headwater.edge.jetstream import errors, stream_durability, stream_life, stream_states
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
 from headwater.edge.jetstream.age_watch import AgeWatch
@@ -91,7 +91,14 @@ class NodeJetStream:
         self.storage = NodeStore(self.kernel, self.store_options())
         self.storage.damage.listeners.append(self._on_damage)
         recovered = 0
-        for found in self.storage.open():
+        streams = self.storage.open()
+        self.age_watch = AgeWatch(
+            self.kernel,
+            self._timers,
+            self.storage.log,
+            lambda: stream_states.newest_age(self.store().log, streams),
+        )
+        for found in streams:
             js = self.account_js(found.account)
             try:
                 stream_life.recover(js, found.meta, found.store)
@@ -101,7 +108,6 @@ class NodeJetStream:
                 self.storage.problems.append(
                     f"stream '{found.account} > {found.name}' is kept but not served: {error}"
                 )
-        self.age_watch = AgeWatch(self.kernel.loop, self._timers)
         self.age_watch.start()
         if recovered:
             log.info("  Restored %d streams", recovered)

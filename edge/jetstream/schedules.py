@@ -128,6 +128,7 @@ class Schedules:
         for _ in range(SLICE):
             at = store.next_matching(everything, self.scanned + 1)
             if not at or self.stream.deleted:
+                self.clock_set(0)
                 return
             self.scanned = at
             try:
@@ -163,8 +164,10 @@ class Schedules:
         if not pattern:
             self.by_subject.pop(subject, None)
             return
+        # By the wall clock as it is set now.
+        base = self.stream.timers.life_of(sequence, timestamp) + self.stream.age_offset
         try:
-            at, _ = due(pattern, found, timestamp, timestamp)
+            at, _ = due(pattern, found, base, base)
         except errors.JetStreamError:
             return
         self.put(subject, sequence, at)
@@ -173,6 +176,26 @@ class Schedules:
         """Set when a subject's schedule is due."""
         self.by_subject[subject] = sequence, at
         heapq.heappush(self.queue, (at, subject))
+        self.arm()
+
+    def clock_set(self, step_ns: int) -> None:
+        """The wall clock was set by `step_ns`. Times of day stay; intervals go on as if it had not
+        been; nothing that repeats waits for longer than from now to its next time."""
+        now = self.stream.kernel.clock()
+        self.queue = []
+        for subject, (sequence, at) in self.by_subject.items():
+            try:
+                message = self.stream.store.get(sequence)
+                found = headers.parse(message.headers) if message is not None else {}
+                pattern = found.get(PATTERN, b"")
+                following, repeats = due(pattern, found, now, now)
+            except (StoreError, errors.JetStreamError):
+                following, repeats = at, False
+            if repeats:
+                at = min(at + step_ns if pattern.startswith(b"@every") else at, following)
+            self.by_subject[subject] = sequence, at
+            self.queue.append((at, subject))
+        heapq.heapify(self.queue)
         self.arm()
 
     def arm(self) -> None:
@@ -227,7 +250,7 @@ class Schedules:
         stored = self.stream.import_message(target, block, content.payload, now, 0)
         ttl_s = header_ttl(block)
         if ttl_s > 0 and self.stream.timers is not None:
-            self.stream.timers.add(stored, now + ttl_s * SECOND)
+            self.stream.timers.add(stored, self.stream.timers.now() + ttl_s * SECOND)
         if found.get(ROLLUP):
             self.stream.purge(target, 0, 1)
 

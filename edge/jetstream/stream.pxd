@@ -38,6 +38,8 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef long long max_msgs
     cdef long long max_bytes
     cdef long long max_age
+    cdef public long long age_offset    # wall clock less the node's age clock, ns (see age_clock.py)
+    cdef public long long lift          # what timestamps are ahead of a clock that was set back, ns
     cdef public bint age_armed          # whether `timers` waits for the oldest message to end
     cdef long long max_per_subject
     cdef long long max_msg_size

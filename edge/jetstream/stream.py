@@ -106,7 +106,11 @@ class Stream(Task):
         `sequence` 0 takes the next one. Raises StoreError.
         """
         last: cython.ulonglong = 0
+        if not self.is_mirror:
+            timestamp += self.lift
         if timestamp < self.store.last_ts:
+            if self.timers is not None and not self.is_mirror:
+                self.timers.behind(self.store.last_ts - timestamp)
             timestamp = self.store.last_ts
         if self.republisher is not None:
             last = self.store.last_for(m.subject, m.subject_len)
@@ -171,7 +175,6 @@ class Stream(Task):
             self.timers.note_header(
                 sequence,
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, copy.body), copy.header_len),
-                timestamp,
             )
         return sequence
 
@@ -268,7 +271,7 @@ class Stream(Task):
     def load_ids(self) -> None:
         """Fill the deduplication window with the ids of stored messages, once after a start."""
         self.dedupe.loaded = True
-        stream_wire.load_ids(self.store, self.dedupe, self.kernel.clock())
+        stream_wire.load_ids(self)
 
     def error_payload(self, error: object) -> bytes:
         """The PubAck form of an error."""

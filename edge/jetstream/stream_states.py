@@ -6,31 +6,44 @@ import msgspec
 
 from headwater.edge.jetstream.consumer_state import PREFIX, log_of
 
-AGE_KEY = b"stream/age"
-# Spans of messages whose life began anew; older ones are merged into the first.
-FLOORS_MAX = 64
+EPOCHS_KEY = b"stream/epochs"
+# Older epochs become one, of which the messages count as younger than they are.
+EPOCHS_MAX = 64
 
-Floor = tuple[int, int, int]
+Epoch = tuple[int, int]
 
 
-def load_floors(stream: Any) -> list[Floor]:
-    """(first, last, ns) of messages that count as no older than a moment."""
-    kept = log_of(stream)
+def load_epochs(kept: Any, incarnation: str) -> list[Epoch]:
+    """(first sequence, offset): from that sequence on, a message's timestamp less the offset is
+    when its life began on the node's age clock. Empty when the clock was never set."""
     if kept is None:
         return []
-    value = kept.states(stream.store.incarnation.encode()).get(AGE_KEY, (None, []))[0]
-    return msgspec.json.decode(value, type=list[Floor]) if value else []
+    value = kept.states(incarnation.encode()).get(EPOCHS_KEY, (None, []))[0]
+    try:
+        return msgspec.json.decode(value, type=list[Epoch]) if value else []
+    except msgspec.DecodeError:
+        return []
 
 
-def save_floors(stream: Any, floors: list[Floor]) -> None:
-    """Keep what `load_floors` returns."""
-    while len(floors) > FLOORS_MAX:
-        first, second = floors[0], floors[1]
-        floors[:2] = [(first[0], second[1], max(first[2], second[2]))]
+def save_epochs(stream: Any, epochs: list[Epoch]) -> None:
+    """Keep what `load_epochs` returns. Raises StoreError."""
+    while len(epochs) > EPOCHS_MAX:
+        epochs[:2] = [(epochs[0][0], min(epochs[0][1], epochs[1][1]))]
     kept = log_of(stream)
     if kept is not None:
-        kept.put_state(stream.store.incarnation.encode(), AGE_KEY, msgspec.json.encode(floors))
+        kept.put_state(stream.store.incarnation.encode(), EPOCHS_KEY, msgspec.json.encode(epochs))
         stream.kernel.kick()
+
+
+def newest_age(kept: Any, found: list[Any]) -> int:
+    """Age time of the newest message of the node's streams, 0 for none. Mirrors do not count: their
+    messages have the time of another node."""
+    ages = [0]
+    for stream in found:
+        if stream.store.last_ts and b'"mirror":{' not in stream.meta:
+            epochs = load_epochs(kept, stream.store.incarnation)
+            ages.append(stream.store.last_ts - (epochs[-1][1] if epochs else 0))
+    return max(ages)
 
 
 def consumer_states(stream: Any) -> int:

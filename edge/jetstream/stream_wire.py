@@ -70,9 +70,10 @@ def last_sequence(store: Any, pattern: bytes) -> int:
     return max((row[3] for row in store.subjects_matching(pattern)), default=0)
 
 
-def load_ids(store: Any, window: Any, now_ns: int) -> None:
-    """Fill a deduplication window from the messages stored within it."""
-    sequence = max(store.sequence_at_time(now_ns - window.window_ns), 1)
+def load_ids(stream: Any) -> None:
+    """Fill a stream's deduplication window from the messages stored within it."""
+    store, window, timers = stream.store, stream.dedupe, stream.timers
+    sequence = max(timers.first_since(timers.now() - window.window_ns), 1)
     while sequence <= store.last_seq:
         at = store.next_matching(store.filter(()), sequence)
         if not at:
@@ -84,5 +85,5 @@ def load_ids(store: Any, window: Any, now_ns: int) -> None:
         if message is not None and message.headers:
             msg_id = headers.get(message.headers, b"Nats-Msg-Id")
             if msg_id:
-                window.remember(msg_id, at, message.timestamp)
+                window.remember(msg_id, at, timers.life_of(at, message.timestamp))
         sequence = at + 1

@@ -15,7 +15,7 @@ import threading
 import cython
 from cython.cimports.headwater.edge.storage.file_calls import sync_file, write_some
 from cython.cimports.libc.errno import EINTR, EINVAL, EIO
-from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
 from cython.cimports.posix.unistd import write
 
 from headwater.edge.files import close
@@ -39,7 +39,12 @@ class CommitThread:
 
     def __cinit__(self, first_batch: int = 1):
         pthread_mutex_init(cython.address(self.mutex), cython.NULL)
-        pthread_cond_init(cython.address(self.wake), cython.NULL)
+        waits: pthread_condattr_t
+        pthread_condattr_init(cython.address(waits))
+        # Waits end on time when the wall clock is set.
+        pthread_condattr_setclock(cython.address(waits), CLOCK_MONOTONIC)
+        pthread_cond_init(cython.address(self.wake), cython.address(waits))
+        pthread_condattr_destroy(cython.address(waits))
         self.dirty_fd = -1
         self.due_ns = NO_SYNC
         self.written = first_batch - 1
@@ -219,7 +224,7 @@ class CommitThread:
                     break
                 if left > SECOND_NS:
                     left = SECOND_NS
-                clock_gettime(CLOCK_REALTIME, cython.address(due))
+                clock_gettime(CLOCK_MONOTONIC, cython.address(due))
                 left += due.tv_nsec
                 due.tv_sec += left // SECOND_NS
                 due.tv_nsec = left % SECOND_NS
