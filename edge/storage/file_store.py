@@ -239,7 +239,8 @@ class FileStore(LoggedStore):
         self.clear(first)
         self.last_seq = last
         self.gone_count = 0
-        self.committed = last
+        # Messages that are not durable yet are acknowledged with their batch, gone or not.
+        self.committed = min(self.committed, last)
         self.lost = {}
         for item in self.segments:
             segment = item

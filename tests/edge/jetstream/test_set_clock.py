@@ -1,0 +1,121 @@
+"""A running server whose machine's clock is set, and which is killed between."""
+
+import asyncio
+import struct
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.errors import NotFoundError
+
+YEAR = 365 * 24 * 3600
+SHIM = Path(__file__).with_name("set_clock.c")
+
+
+class WallClock:
+    """Sets the clock that servers started later see."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_bytes(bytes(8))
+
+    def set(self, seconds: int) -> None:
+        """So far off the real time."""
+        with self.path.open("r+b") as file:
+            file.write(struct.pack("<q", seconds))
+
+
+@pytest.fixture(params=["wall clock", "every clock"])
+def clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> WallClock:
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    library = tmp_path / "set_clock.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(SHIM)], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("CLOCK_SET", str(tmp_path / "offset"))
+    if request.param == "every clock":
+        monkeypatch.setenv("CLOCK_SET_ALL", "1")
+    return WallClock(tmp_path / "offset")
+
+
+async def times(js: Any, wanted: int) -> list[float]:
+    """Of the messages that are there."""
+    found = []
+    for sequence in range(1, wanted + 1):
+        try:
+            message = await js.get_msg("S", sequence)
+        except NotFoundError:
+            continue
+        found.append(message.time.timestamp())
+    return found
+
+
+async def test_ages_of_a_server_whose_clock_is_set(
+    clock: WallClock, start_server: Callable[..., Any]
+) -> None:
+    clock.set(-int(time.time()) + 100)
+    server = start_server()
+    client = await nats.connect(server.url)
+    js = client.jetstream()
+    await js.add_stream(
+        StreamConfig(name="S", subjects=["s"], max_age=3600, duplicate_window=120)
+    )
+    await js.publish("s", b"1", headers={"Nats-Msg-Id": "one"})
+    steps = [0, 10 * YEAR, 0, -30 * YEAR, 0]
+    for number, offset in enumerate(steps):
+        if number % 2:
+            server.kill()
+            await client.close()
+        clock.set(offset)
+        if number % 2:
+            server = start_server()
+            client = await nats.connect(server.url)
+            js = client.jetstream()
+        again = await js.publish("s", b"again", headers={"Nats-Msg-Id": "one"})
+        assert again.duplicate
+        assert again.seq == 1
+        await js.publish("s", b"x")
+        await asyncio.sleep(0.1)
+    found = await times(js, len(steps) + 1)
+    assert len(found) == len(steps) + 1
+    assert found == sorted(found)
+    await js.purge_stream("S")
+    await js.update_stream(StreamConfig(name="S", subjects=["s"], max_age=1, duplicate_window=1))
+    await js.publish("s", b"short")
+    clock.set(-20 * YEAR)
+    async with asyncio.timeout(10):
+        while (await js.stream_info("S")).state.messages:
+            await asyncio.sleep(0.05)
+    await client.close()
+
+
+async def test_consumers_go_on_while_the_clock_is_set(
+    clock: WallClock, start_server: Callable[..., Any]
+) -> None:
+    server = start_server()
+    client = await nats.connect(server.url)
+    js = client.jetstream()
+    await js.add_stream(StreamConfig(name="S", subjects=["s"]))
+    consumer = ConsumerConfig(ack_wait=1)
+    pulled = await js.pull_subscribe("s", "pulls", config=consumer)
+    await js.publish("s", b"x")
+    await pulled.fetch(1)
+    for offset in (10 * YEAR, -10 * YEAR):
+        clock.set(offset)
+        (message,) = await pulled.fetch(1, timeout=10)
+        assert message.metadata.num_delivered > 1
+    server.kill()
+    await client.close()
+    clock.set(-20 * YEAR)
+    client = await nats.connect(start_server().url)
+    pulled = await client.jetstream().pull_subscribe("s", "pulls", config=consumer)
+    (message,) = await pulled.fetch(1, timeout=10)
+    await message.ack_sync()
+    await client.close()
