@@ -403,7 +403,7 @@ class LogRecovery:
         path, surveys = self._path, self._surveys
         replay = LogReplay(self.log)
         for item in surveys:
-            replay.deleted.update(item.deleted)
+            replay.deleted.update(row[1] for row in item.deleted if row[0] <= item.end)
         self.deleted = replay.deleted
         for segment, item in zip(path, surveys, strict=True):
             segment.end = item.end

@@ -18,7 +18,7 @@ cdef class Survey:
     cdef public unsigned long long batch
     cdef public unsigned int chain
     cdef public unsigned int oldest
-    cdef public list deleted            # ids of streams with a tombstone
+    cdef public list deleted            # (offset, stream id) of tombstones
     cdef public bint damaged
     cdef public list erases             # (offset, number, stream id, body) of ERASE records
     cdef public unsigned long long erase_done   # number of the newest ERASE known to be done

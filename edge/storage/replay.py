@@ -145,7 +145,7 @@ def survey(
         elif header.kind == KIND_ERASE_DONE:
             found.erase_done = max(found.erase_done, header.sequence)
         elif header.kind == KIND_STREAM_DELETE:
-            found.deleted.append(header.stream)
+            found.deleted.append((at, header.stream))
         elif header.kind == KIND_STATE_PUT and header.subject_len == len(NOTES_OWNER):
             note_of(record, found.notes)
         if shortened:
