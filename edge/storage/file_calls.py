@@ -71,3 +71,10 @@ def sync_file(fd: cython.int) -> cython.int:
             return 0
         except OSError as error:
             return error.errno or EIO
+
+
+def start_writing(fd: int) -> None:
+    """Have the device begin with what was written to a file, without waiting for it; a sync has to
+    follow, and tells of errors."""
+    if fd < FIRST_TWIN:
+        sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE)

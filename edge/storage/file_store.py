@@ -8,7 +8,7 @@ body; a record that does not verify is taken out, named in `lost`, and reported.
 import struct
 
 import cython
-from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.crc import crc32c
@@ -540,7 +540,7 @@ class FileStore(LoggedStore):
         self.stage_begin()
         need = self.stage_length + record_size(length)
         if need > len(self.stage):
-            self.stage.extend(bytes(max(need - len(self.stage), len(self.stage), 4096)))
+            PyByteArray_Resize(self.stage, max(need, 2 * len(self.stage), 4096))
         return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.stage)) + self.stage_length
 
     @cython.cfunc

@@ -33,7 +33,7 @@ from headwater.edge.storage.background import Background
 from headwater.edge.storage.file_store import HEAD
 from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.replay import index_of
-from headwater.edge.storage.segment_jobs import cut_segments, write_index, write_segment
+from headwater.edge.storage.segment_jobs import cut_segments, write_index, write_segments
 from headwater.edge.storage.states import put_again
 
 # Bytes of log looked at, and messages pointed elsewhere, in one turn: about a millisecond.
@@ -45,10 +45,11 @@ log = logging.getLogger("headwater.storage")
 
 
 def write_jobs(jobs: list) -> None:
-    """Write and sync every stage, in order (in the background)."""
-    for _, parts in jobs:
-        for segment, offset, data in parts:
-            write_segment(segment.path, offset, data)
+    """Write and sync every stage (in the background): a stream's in order, as a segment may only
+    be there when the one before it is whole, and different streams' together."""
+    for turn in range(max((len(parts) for _, parts in jobs), default=0)):
+        stages = [parts[turn] for _, parts in jobs if turn < len(parts)]
+        write_segments([(segment.path, offset, data) for segment, offset, data in stages])
 
 
 @cython.cclass

@@ -4,20 +4,36 @@ from pathlib import Path
 
 from headwater.edge import files
 from headwater.edge.storage.durable_file import replace_file
+from headwater.edge.storage.file_calls import start_writing
 
 
-def write_segment(path: Path, offset: int, data: bytes | bytearray) -> None:
-    """Put `data` at the end of a segment, durably; what was behind `offset` is cut off first, so
-    that nothing of an earlier attempt can be taken for data. Raises OSError."""
-    fd = files.open_file(path, files.WRITE)
-    try:
-        files.truncate(fd, offset)
-        files.write_all(fd, data, offset)
-        files.sync(fd)
-    finally:
-        files.close(fd)
-    if offset == 0:
-        files.sync_directory(path.parent)
+OPEN_MAX = 64
+"""Segments that are written at the same time."""
+
+
+def write_segments(parts: list[tuple[Path, int, bytes | bytearray]]) -> None:
+    """Put data at the ends of different segments, durably, a number of them at a time: the device
+    has them all before the first is waited for, and one commit of the file system serves many.
+    What was behind an offset is cut off first, so that nothing of an earlier attempt can be taken
+    for data. Raises OSError."""
+    for begin in range(0, len(parts), OPEN_MAX):
+        some = parts[begin : begin + OPEN_MAX]
+        opened: list[int] = []
+        try:
+            for path, offset, data in some:
+                opened.append(files.open_file(path, files.WRITE))
+                if files.size_of(opened[-1]) != offset:
+                    files.truncate(opened[-1], offset)
+                files.write_all(opened[-1], data, offset)
+                start_writing(opened[-1])
+            for fd in opened:
+                files.sync_data(fd)
+        finally:
+            for fd in opened:
+                files.close(fd)
+        for path, offset, _ in some:
+            if offset == 0:
+                files.sync_directory(path.parent)
 
 
 def cut_segments(parts: list[tuple[Path, int]]) -> None:

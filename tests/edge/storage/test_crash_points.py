@@ -11,7 +11,7 @@ import pytest
 from store_harness import Harness, contents
 from test_recovery import FAST, message
 
-from headwater.edge.storage import compact, node_store, retire
+from headwater.edge.storage import compact, node_store, retire, segment_jobs
 
 
 class StepPool(Executor):
@@ -104,7 +104,8 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
 
         monkeypatch.setattr(module, name, run)
 
-    watched(retire, "write_segment")
+    watched(segment_jobs, "start_writing")
+    watched(retire, "write_segments")
     watched(retire, "write_index")
     watched(node_store, "remove_segments")
     watched(compact, "write_file")
