@@ -6,7 +6,6 @@ from headwater.edge import files
 from headwater.edge.storage.durable_file import replace_file
 from headwater.edge.storage.file_calls import start_writing
 
-
 OPEN_MAX = 64
 """Segments that are written at the same time."""
 
