@@ -184,6 +184,25 @@ def allocate(fd: int, size: int) -> None:
         _twin(fd).allocate(size)
 
 
+def device_bytes(path: Path) -> int:
+    """Size of the file system on which a path is, or will be, of the system's files only."""
+    while not path.exists():
+        path = path.parent
+    state = os.statvfs(path)
+    return state.f_blocks * state.f_frsize
+
+
+def tree_bytes(path: Path) -> int:
+    """What a directory of the system's files takes on its device; files that go away meanwhile
+    count nothing."""
+    taken = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                taken += allocated_bytes(Path(folder, name))
+    return taken
+
+
 def size_of(fd: int) -> int:
     """Bytes of an open file."""
     return os.fstat(fd).st_size if fd < FIRST_TWIN else _twin(fd).size()

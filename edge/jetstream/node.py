@@ -16,6 +16,7 @@ import msgspec
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.files import device_bytes, tree_bytes
 from headwater.edge.jetstream import errors, stream_durability, stream_life, stream_states
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
@@ -38,6 +39,9 @@ MEMORY_SHARE = 0.75
 FILE_SHARE = 0.75
 """Of the free space of the device, the default limit of file storage."""
 UNKNOWN_LIMIT = 1 << 40
+# A segment of the log is at most one of so many of the device, but not smaller than this.
+DEVICE_SEGMENTS = 64
+DEVICE_SEGMENT_MIN = 256 << 10
 CLUSTER_SEGMENT_BYTES = 64 << 20
 
 UpstreamFactory = Callable[[Stream], Any]
@@ -116,7 +120,7 @@ class NodeJetStream:
         """How the node stores, by its options."""
         return StoreOptions(
             directory=self.directory.parent,
-            segment_bytes=segment_bytes(self.options),
+            segment_bytes=segment_bytes(self.options, self.directory),
             sync_interval=sync_interval(self.options),
             max_delay=self.options.headwater.commit_max_delay,
             max_store=self.usage["file"].limit,
@@ -356,11 +360,16 @@ def sync_interval(options: Options) -> float:
     return 0.0 if options.headwater.durability == "fsync" else settings.sync_interval
 
 
-def segment_bytes(options: Options) -> int:
-    """Size of a commit-log segment: small alone, larger in a cluster."""
+def segment_bytes(options: Options, directory: Path) -> int:
+    """Size of a commit-log segment: small alone, larger in a cluster, and never more than a small
+    share of the device, since a handful of them is always taken."""
     if options.headwater.commit_segment_bytes:
         return options.headwater.commit_segment_bytes
-    return CLUSTER_SEGMENT_BYTES if options.cluster.port else DEFAULT_SEGMENT_BYTES
+    size = CLUSTER_SEGMENT_BYTES if options.cluster.port else DEFAULT_SEGMENT_BYTES
+    device = device_bytes(directory)
+    while size > DEVICE_SEGMENT_MIN and size * DEVICE_SEGMENTS > device:
+        size //= 2
+    return size
 
 
 def memory_limit(wanted: int) -> int:
@@ -374,7 +383,8 @@ def memory_limit(wanted: int) -> int:
 
 
 def file_limit(wanted: int, directory: Path) -> int:
-    """Bytes that file streams may hold; -1 chooses by the device."""
+    """Bytes that file streams may hold; -1 chooses by what the device has for the store, which is
+    what is free and what the store takes already."""
     if wanted >= 0:
         return wanted
     there = next(path for path in [directory, *directory.parents] if path.exists())
@@ -382,4 +392,5 @@ def file_limit(wanted: int, directory: Path) -> int:
         space = os.statvfs(there)
     except OSError:
         return UNKNOWN_LIMIT
-    return int(space.f_bavail * space.f_frsize * FILE_SHARE)
+    room = space.f_bavail * space.f_frsize + tree_bytes(directory)
+    return int(room * FILE_SHARE)

@@ -46,7 +46,7 @@ from cython.cimports.libc.string import memcpy, memset
 from headwater.edge.files import FIRST_TWIN
 from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
-from headwater.edge.storage.log_files import LogFiles, LogHeader
+from headwater.edge.storage.log_files import SLOT_MIN, LogFiles, LogHeader
 from headwater.edge.storage.log_rewrite import write_again
 from headwater.edge.storage.states import Snapshot, StateTable
 
@@ -129,7 +129,7 @@ class CommitLog:
         self.reached = batch - 1
         self.thread = CommitThread(batch)
         self.chain = chain
-        slot = self.files.take(self.segment_bytes, True)
+        slot = self.files.take(SLOT_MIN, True)
         self.begin_segment(slot, number, previous, end, chain)
         self.active.write_header()
         self.durable_segment = previous
@@ -208,9 +208,7 @@ class CommitLog:
         if self.backlog() >= (LIVE_MAX if message else LIVE_LIMIT) * self.segment_bytes:
             raise StoreFull("the device is too slow: too many log segments wait to be retired")
         try:
-            slot = self.files.take(
-                max(self.segment_bytes, need + FILE_HEADER_BYTES), not message
-            )
+            slot = self.files.take(need + FILE_HEADER_BYTES, not message)
         except OSError as error:
             raise self.no_room(error) from error
         self.close_batch(True)

@@ -167,8 +167,11 @@ class StoreDirectory:
             self._explain(target, reason)
 
     def _explain(self, path: Path, reason: str) -> None:
-        files.write_file(path.with_name(path.name + ".reason"), f"{reason}\n".encode())
-        sync_directory(self.quarantine)
+        try:
+            files.write_file(path.with_name(path.name + ".reason"), f"{reason}\n".encode())
+            sync_directory(self.quarantine)
+        except OSError as error:
+            self.problems.append(f"{path}: the reason ({reason}) is not beside it: {error}")
 
     def empty_trash(self) -> None:
         """Remove streams whose deletion is durable."""

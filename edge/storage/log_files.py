@@ -8,10 +8,12 @@ every segment but the last must hold, and which is the oldest one still needed.
 import json
 import logging
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.edge import files
+from headwater.edge.storage.ballast import Ballast
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.durable_file import TwoSlotFile
 
@@ -21,6 +23,12 @@ FORMAT = 1
 HEADER_COPIES = (0, 256)
 DATA_START = 512
 UNFINISHED = ".new"
+# The least that a slot has when a device is full.
+SLOT_MIN = 64 << 10
+SQUEEZED_SHARE = 8
+# Room that is held back. Starts that follow crashes on a full device need it: each takes a slot,
+# and the first two move what two slots hold before they get those back.
+BALLAST_SEGMENTS = 2
 
 log = logging.getLogger("headwater.storage")
 
@@ -109,12 +117,14 @@ class LogFiles:
         self.segment_bytes = segment_bytes
         self.spares: list[Slot] = []
         self.listed: dict[str, int] = {}
+        self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
         self._list = TwoSlotFile(directory.parent / "slots")
         self._next = 0
 
     def load_list(self, expected: bool) -> list[str]:
         """Read which slots there should be; returns what is wrong with the list itself.
         `expected`: a log must have been there. Before there is a slot the list is empty."""
+        self.ballast.find()
         content = self._list.read()
         found = self.existing()
         for path in self.directory.glob(f"*{UNFINISHED}"):
@@ -191,9 +201,10 @@ class LogFiles:
         return sorted(self.directory.glob("slot-*.log"))
 
     def top_up(self) -> None:
-        """Make the spare that is kept for bad times, and one to go on with."""
+        """Make what is kept for bad times, and a spare to go on with. Raises OSError."""
         made: list[Slot] = []
         try:
+            self.ballast.make()
             while len(self.spares) + len(made) < self.SPARES_MAX:
                 made.append(self._allocate(self.segment_bytes))
         finally:
@@ -202,7 +213,10 @@ class LogFiles:
                 self._save()
 
     def take(self, need: int, emergency: bool) -> Slot:
-        """A slot for `need` bytes; the last spare only in an emergency. Raises OSError."""
+        """A slot for `need` bytes. In an emergency the last spare is taken, then the ballast's
+        room, then a small slot has to do. Raises OSError."""
+        if not emergency:
+            self.ballast.make()
         if need > self.segment_bytes:
             return self.create(need)
         if len(self.spares) > 1:
@@ -210,14 +224,23 @@ class LogFiles:
         try:
             return self.create(self.segment_bytes)
         except OSError:
-            if emergency and self.spares:
-                return self.spares.pop()
-            raise
+            if not emergency:
+                raise
+            return self.spares.pop() if self.spares else self._squeeze(need)
+
+    def _squeeze(self, need: int) -> Slot:
+        """A small slot: what is left of the ballast's room is for retiring other slots."""
+        self.ballast.release()
+        return self.create(max(need, SLOT_MIN, self.segment_bytes // SQUEEZED_SHARE))
 
     def give_back(self, slot: Slot, blank: bool = False) -> None:
         """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
         slot.blank = blank
-        if slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
+        if not self.ballast.there:
+            self.discard(slot)
+            with suppress(OSError):
+                self.ballast.make()
+        elif slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
             self.spares.append(slot)
         else:
             self.discard(slot)

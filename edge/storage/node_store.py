@@ -5,6 +5,7 @@ nothing on disk.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import time
@@ -29,7 +30,7 @@ from headwater.edge.storage.eraser import Eraser
 from headwater.edge.storage.errors import StoreClosed, StoreError
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes
-from headwater.edge.storage.log_files import LogFiles
+from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.notes import (
     NOTES_OWNER,
@@ -74,6 +75,9 @@ CLOSE_SECONDS = 20.0
 KEEP_UP_SEGMENTS = 3
 # Read buffers that were not used between two of these checks are given back.
 HOUSEKEEPING_SECONDS = 30.0
+
+# A start needs a slot of the log, of this size at least, and some for its lists.
+ROOM_HINT = f"; free {2 * SLOT_MIN >> 10} KiB or more on its device and start again: all is kept"
 
 log = logging.getLogger("headwater.storage")
 
@@ -165,7 +169,8 @@ class NodeStore:
             return self._open()
         except OSError as error:
             self.directory.close()
-            raise StoreError(f"cannot use {self.directory.root}: {error}") from error
+            what = ROOM_HINT if error.errno == errno.ENOSPC else ""
+            raise StoreError(f"cannot use {self.directory.root}: {error}{what}") from error
         except BaseException:
             self.directory.close()
             raise

@@ -172,9 +172,10 @@ class Retirer(Task):
             self.log.kernel.schedule_later(self)
             return
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full:
+        released = full and not self.everything and self.log.files.ballast.release()
+        if full and not released:
             self.log.block(error)
-        else:
+        elif not full:
             log.error("messages cannot be moved to their segments: %s", error)
         undo = []
         for store, parts in self.jobs:
@@ -184,7 +185,7 @@ class Retirer(Task):
         self.jobs = []
         self.background.submit(lambda: cut_segments(undo))
         self.step = "idle"
-        self.log.kernel.loop.call_later(self.retry_delay, self.wake)
+        self.log.kernel.loop.call_later(0.0 if released else self.retry_delay, self.wake)
 
     def publish_slice(self) -> None:
         """Point a slice of messages at their segments; go on when all are done."""
