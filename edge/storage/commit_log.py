@@ -46,7 +46,7 @@ from cython.cimports.libc.string import memcpy, memset
 from headwater.edge.files import FIRST_TWIN
 from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
-from headwater.edge.storage.log_files import SLOT_MIN, LogFiles, LogHeader
+from headwater.edge.storage.log_files import LogFiles, LogHeader
 from headwater.edge.storage.log_rewrite import write_again
 from headwater.edge.storage.states import Snapshot, StateTable
 
@@ -129,7 +129,7 @@ class CommitLog:
         self.reached = batch - 1
         self.thread = CommitThread(batch)
         self.chain = chain
-        slot = self.files.take(SLOT_MIN, True)
+        slot = self.files.take(self.files.least, True)
         self.begin_segment(slot, number, previous, end, chain)
         self.active.write_header()
         self.durable_segment = previous

@@ -23,7 +23,6 @@ FORMAT = 1
 HEADER_COPIES = (0, 256)
 DATA_START = 512
 UNFINISHED = ".new"
-# The least that a slot has when a device is full.
 SLOT_MIN = 64 << 10
 SQUEEZED_SHARE = 8
 # Room that is held back. Starts that follow crashes on a full device need it: each takes a slot,
@@ -120,6 +119,11 @@ class LogFiles:
         self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
         self._list = TwoSlotFile(directory.parent / "slots")
         self._next = 0
+
+    @property
+    def least(self) -> int:
+        """The least that a slot has when a device is full."""
+        return min(SLOT_MIN, self.segment_bytes)
 
     def load_list(self, expected: bool) -> list[str]:
         """Read which slots there should be; returns what is wrong with the list itself.
@@ -231,7 +235,7 @@ class LogFiles:
     def _squeeze(self, need: int) -> Slot:
         """A small slot: what is left of the ballast's room is for retiring other slots."""
         self.ballast.release()
-        return self.create(max(need, SLOT_MIN, self.segment_bytes // SQUEEZED_SHARE))
+        return self.create(max(need, self.least, self.segment_bytes // SQUEEZED_SHARE))
 
     def give_back(self, slot: Slot, blank: bool = False) -> None:
         """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
