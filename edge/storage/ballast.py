@@ -10,42 +10,57 @@ from pathlib import Path
 
 from headwater.edge import files
 
+PARTS = 16
+
 
 class Ballast:
-    """`size` bytes at `path`."""
+    """`size` bytes at `path`, or as much of it as there was room for."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
         self.size = size
-        self._there = False
+        self.held = 0
+        """Bytes that are held now."""
 
     @property
     def there(self) -> bool:
-        """Whether the room is held."""
-        return self._there
+        """Whether all of it is held."""
+        return self.held >= self.size
 
     def find(self) -> None:
         """See what a run before this one left."""
-        self._there = self.path.exists() and files.allocated_bytes(self.path) >= self.size
+        if self.path.exists():
+            self.held = files.allocated_bytes(self.path)
 
     def make(self) -> None:
-        """Hold the room, if it is not held. Raises OSError (ENOSPC) and leaves nothing then."""
-        if self._there:
-            return
+        """Hold all of it. Raises OSError (ENOSPC); then what was held still is."""
+        if not self.there:
+            self._hold(self.size)
+
+    def hold(self) -> None:
+        """Hold as many sixteenths of it as there is room for."""
+        for part in range(PARTS, 0, -1):
+            if self.size * part // PARTS <= self.held:
+                return
+            with suppress(OSError):
+                self._hold(self.size * part // PARTS)
+
+    def _hold(self, size: int) -> None:
         fd = files.open_file(self.path, files.WRITE)
         try:
-            files.allocate(fd, self.size)
-            self._there = True
+            files.allocate(fd, size)
+            files.sync(fd)
+            files.sync_directory(self.path.parent)
+            self.held = size
         except OSError:
-            self.path.unlink()
+            files.truncate(fd, self.held)
             raise
         finally:
             files.close(fd)
 
     def release(self) -> bool:
         """Give the room back; whether there was any."""
-        held = self._there or self.path.exists()
-        self._there = False
+        held, self.held = self.held > 0, 0
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
         return held

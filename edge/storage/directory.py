@@ -24,7 +24,8 @@ from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
 
 FORMAT = 1
 OWN_NAMES = {
-    "HEADWATER", "lock", "clean", "slots", "log", "streams", "quarantine", "trash", "raft",
+    "HEADWATER", "ballast", "lock", "clean", "slots", "log", "streams", "quarantine", "trash",
+    "raft",
 }  # fmt: skip
 UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp"}
 
@@ -95,9 +96,10 @@ class StoreDirectory:
             pid = files.read_at(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             files.close(fd)
             raise StoreLocked(f"{self.root} is in use by process {pid}") from error
-        files.truncate(fd, 0)
-        files.write_all(fd, b"%d\n" % os.getpid(), 0)
         self._lock_fd = fd
+        with suppress(OSError):
+            files.truncate(fd, 0)
+            files.write_all(fd, b"%d\n" % os.getpid(), 0)
 
     def _identify(self) -> None:
         file = TwoSlotFile(self.root / "HEADWATER")

@@ -1,8 +1,11 @@
 """Small files that survive a crash at any moment: whole replacement, and two checksummed slots."""
 
+import errno
 import struct
+from contextlib import suppress
 from pathlib import Path
 
+from headwater.edge import files
 from headwater.edge.files import sync_directory, write_file
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.errors import FormatError
@@ -18,7 +21,12 @@ SLOT_ALIGN = 4096
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that after a crash either the old or the whole new content is there."""
     temporary = path.with_name(path.name + ".tmp")
-    write_file(temporary, data)
+    try:
+        write_file(temporary, data)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     temporary.rename(path)
     sync_directory(path.parent)
 
@@ -84,7 +92,28 @@ class TwoSlotFile:
         self.write(content)
 
     def write(self, content: bytes) -> None:
-        """Replace the content durably."""
+        """Replace the content durably. Raises OSError."""
         slot = _encode_slot(self.generation + 1, content)
-        replace_file(self.path, slot + slot)
+        try:
+            replace_file(self.path, slot + slot)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self._overwrite(slot):
+                raise
         self.generation += 1
+
+    def _overwrite(self, slot: bytes) -> bool:
+        """On a full device: write over one copy, and over the other when that one is durable.
+        False when the content does not fit, or when there are no two copies to begin with."""
+        self.read()
+        if self.damaged or not self.path.exists():
+            return False
+        fd = files.open_file(self.path, files.EXISTING)
+        try:
+            if files.size_of(fd) != 2 * len(slot):
+                return False
+            for at in (len(slot), 0):
+                files.write_all(fd, slot, at)
+                files.sync(fd)
+        finally:
+            files.close(fd)
+        return True

@@ -8,7 +8,6 @@ every segment but the last must hold, and which is the oldest one still needed.
 import json
 import logging
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,7 @@ FORMAT = 1
 HEADER_COPIES = (0, 256)
 DATA_START = 512
 UNFINISHED = ".new"
-SLOT_MIN = 64 << 10
+SLOT_MIN = 16 << 10
 SQUEEZED_SHARE = 8
 # Room that is held back. Starts that follow crashes on a full device need it: each takes a slot,
 # and the first two move what two slots hold before they get those back.
@@ -223,7 +222,7 @@ class LogFiles:
             self.ballast.make()
         if need > self.segment_bytes:
             return self.create(need)
-        if len(self.spares) > 1:
+        if len(self.spares) > 1 or (self.spares and not self.ballast.there):
             return self.spares.pop()
         try:
             return self.create(self.segment_bytes)
@@ -235,29 +234,53 @@ class LogFiles:
     def _squeeze(self, need: int) -> Slot:
         """A small slot: what is left of the ballast's room is for retiring other slots."""
         self.ballast.release()
-        return self.create(max(need, self.least, self.segment_bytes // SQUEEZED_SHARE))
+        try:
+            return self.create(max(need, self.least, self.segment_bytes // SQUEEZED_SHARE))
+        finally:
+            self.ballast.hold()
 
     def give_back(self, slot: Slot, blank: bool = False) -> None:
         """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
         slot.blank = blank
         if not self.ballast.there:
             self.discard(slot)
-            with suppress(OSError):
-                self.ballast.make()
+            self.hold_back()
         elif slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
             self.spares.append(slot)
         else:
             self.discard(slot)
 
+    def make_room(self) -> bool:
+        """Give back some of what is held for bad times; whether there was any."""
+        if self.ballast.release():
+            return True
+        spares = len(self.spares)
+        if spares:
+            self.discard(self.spares.pop())
+        return len(self.spares) < spares
+
+    def hold_back(self) -> None:
+        """Have the ballast again, for spares if need be, or as much of it as there is room for."""
+        while not self.ballast.there:
+            try:
+                self.ballast.make()
+            except OSError:
+                if not self.make_room():
+                    self.ballast.hold()
+                    return
+
     def discard(self, slot: Slot) -> None:
-        """Remove a slot; its file stays when the list cannot be written."""
+        """Remove a slot. When the list cannot be written it stays, as a spare if it can be one."""
         capacity = self.listed.pop(slot.path.name, None)
         try:
             if capacity is not None:
                 self._save()
         except OSError as error:
-            log.warning("%s is left behind: %s", slot.path, error)
             self.listed[slot.path.name] = capacity or 0
+            if slot.capacity == self.segment_bytes:
+                self.spares.append(slot)
+                return
+            log.warning("%s is left behind: %s", slot.path, error)
             slot.close()
             return
         self._remove(slot)

@@ -172,8 +172,9 @@ class Retirer(Task):
             self.log.kernel.schedule_later(self)
             return
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        released = full and not self.everything and self.log.files.ballast.release()
+        released = full and not self.everything and self.log.files.make_room()
         if full and not released:
+            self.log.files.hold_back()
             self.log.block(error)
         elif not full:
             log.error("messages cannot be moved to their segments: %s", error)

@@ -1,0 +1,75 @@
+"""A disk without any room: starts go on after crashes, nothing is lost, and it heals."""
+
+import pytest
+from twin_harness import TwinHarness, contents
+
+from headwater.edge.storage.errors import StoreFull
+from headwater.edge.storage.file_store import FileStore
+
+ROOM = 6 << 20
+SEGMENT = 256 << 10
+
+
+def fill(harness: TwinHarness, store: FileStore) -> dict[int, bytes]:
+    """Messages until there is no room for one; returns what was acknowledged."""
+    rows: dict[int, bytes] = {}
+    log = harness.node.log
+    with pytest.raises(StoreFull):
+        for n in range(50_000):
+            payload = b"%06d" % n * 100
+            rows[store.add_message(b"a", payload)] = payload
+            if n % 100 == 0:
+                harness.kernel.turn()
+                harness.loop.run_until(lambda: not log.congested or log.failure is not None)
+    harness.loop.run_until(harness.resting)
+    harness.commit()
+    return {sequence: row for sequence, row in rows.items() if sequence <= store.committed}
+
+
+@pytest.mark.parametrize("lose", ["nothing", "some", "everything"])
+def test_crashes_on_a_full_disk_lose_nothing_and_it_heals(lose: str) -> None:
+    harness = TwinHarness(segment_bytes=SEGMENT)
+    harness.disk.capacity = ROOM
+    harness.open()
+    incarnation = harness.create().incarnation
+    rows = fill(harness, harness.streams[incarnation])
+    assert len(rows) > ROOM // 2 // 700
+    assert harness.node.log.files.ballast.held >= SEGMENT
+    for life in range(12):
+        harness.disk.capacity = max(harness.disk.used, 1)
+        harness.power_cut(life, lose)
+        store = harness.open()[incarnation]
+        found = {seq: payload for seq, (_, _, payload) in contents(store).items()}
+        assert {seq: found.get(seq) for seq in rows} == rows, life
+        assert harness.node.problems == []
+        sequence = min(rows)
+        store.delete(sequence)
+        del rows[sequence]
+        harness.node.log.add_delta(b"consumer", b"c", b"%d" % life)
+        harness.kernel.turn()
+        if life % 3:
+            harness.settle()
+    harness.disk.capacity = 2 * ROOM
+    harness.loop.run_until(lambda: store.failure is None)
+    last = store.add_message(b"a", b"there is room again")
+    harness.settle()
+    assert store.committed == last
+    assert harness.node.log.files.ballast.there
+    harness.close()
+    assert contents(harness.open()[incarnation])[last][2] == b"there is room again"
+    harness.close()
+
+
+def test_a_purge_on_a_full_disk_makes_room() -> None:
+    harness = TwinHarness(segment_bytes=SEGMENT)
+    harness.disk.capacity = ROOM
+    harness.open()
+    store = harness.create()
+    fill(harness, store)
+    harness.disk.capacity = harness.disk.used
+    store.purge(None, 0)
+    harness.commit()
+    harness.disk.capacity = ROOM
+    harness.loop.run_until(lambda: store.failure is None)
+    rows = fill(harness, store)
+    assert len(rows) > ROOM // 2 // 700
