@@ -141,7 +141,6 @@ class NodeStore:
         self._identities: dict[str, dict[str, Any]] = {}
         self._metas: dict[str, bytes] = {}
         self._segments_left = 0
-        self._removed: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._notes: dict[bytes, bytes] = {}
@@ -352,7 +351,6 @@ class NodeStore:
             if number in recovery.deleted:
                 self._forget(store)
                 self._trash(store)
-                self._removed.add(store.incarnation)
                 continue
             first = recovery.firsts.get(number, 0)
             if stream.recovery is not None:
@@ -405,9 +403,6 @@ class NodeStore:
         """Streams that the log knows and nobody removed, but that cannot be served."""
         for key in self.log.table.keys(NOTES_OWNER):
             if key.decode() in self._stores:
-                continue
-            if key.decode() in self._removed:
-                self.log.delete_state(NOTES_OWNER, key)
                 continue
             value = self.log.states(NOTES_OWNER)[key][0]
             note = decode_note(value or SegmentNote("", "").encode())

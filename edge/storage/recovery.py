@@ -369,13 +369,15 @@ class LogRecovery:
         self._find_slots()
         path, surveys = self._follow()
         self.batch, self.chain, self.number, self.end, self.next_number = 1, 0, 0, 0, 1
-        for item in surveys:
-            self.notes.update(item.notes)
         if path:
             self.batch = max(item.batch for item in surveys) + 1
             self.next_number = path[-1].number + NUMBER_STEP + self._missing_slots
             if not self.skip:
                 self._cut_part(path, surveys)
+        for item in surveys:
+            self.notes.update(item.notes)
+            self.erase_done = max(self.erase_done, int(item.erase_done))
+            self.erases += [row[1:] for row in item.erases if row[0] <= item.end]
         if path:
             last = surveys[-1]
             self.chain, self.number, self.end = last.chain, path[-1].number, last.end
@@ -482,9 +484,12 @@ class LogRecovery:
         """Bytes that a slot was made with."""
         return int(self.log.files.listed.get(slot.path.name, header.capacity))
 
-    def _survey(self, segment: LogSegment, expected: int, limit: int) -> Survey:
+    def _survey(
+        self, segment: LogSegment, expected: int, limit: int, newest: bool
+    ) -> tuple[Survey, Survey]:
         """Look at one segment, and tell what is wrong with its file; `limit` is where it ended,
-        0 when it is the newest and nothing tells."""
+        0 when it is the newest and nothing tells. Returns all that is there, and what counts for
+        certain: a last batch that goes on in a `newest` segment, where nothing is, may not."""
         found = segment.capacity
         short = max(found, DATA_START) < (limit or expected)
         limit_here = min(limit, segment.capacity)
@@ -492,7 +497,10 @@ class LogRecovery:
         if not limit and not short:
             end = torn_at(segment, self.log.seed, item.end) or item.end
             item = survey(segment, self.log.seed, end)
-        if self._erase_again(segment, item):
+        sure = item
+        if newest and item.part_start:
+            sure = survey(segment, self.log.seed, item.part_start)
+        if self._erase_again(segment, sure):
             item = survey(segment, self.log.seed, limit_here or item.end, short and not limit)
         if found < expected:
             kept = min(item.end, found)
@@ -507,7 +515,7 @@ class LogRecovery:
             )
         if short:
             self._miss((limit or expected) - found)
-        return item
+        return item, sure
 
     def _erase_again(self, segment: LogSegment, item: Survey) -> bool:
         """Finish overwriting messages in a log segment; those that shall be are named in it or in
@@ -551,10 +559,12 @@ class LogRecovery:
             segment.previous_end = header.previous_end
             segment.previous_chain = header.previous_chain
             segment.read_file()
-            found = self._survey(segment, self._expected(header, slot), limit)
+            newest = all(item.end == DATA_START for item in surveys)
+            expected = self._expected(header, slot)
+            found, sure = self._survey(segment, expected, limit, newest)
             if path and limit > max(segment.capacity, DATA_START):
                 self._after_gap.add(path[0].number)
-            oldest = max(oldest, header.oldest, found.oldest)
+            oldest = max(oldest, header.oldest, sure.oldest)
             path.insert(0, segment)
             surveys.insert(0, found)
             number, limit = header.previous, header.previous_end
@@ -570,9 +580,9 @@ class LogRecovery:
         if surveys[depth].end == DATA_START and depth:
             depth -= 1
         while surveys[depth].part_start:
-            found = surveys[depth]
-            found.end, found.chain = found.part_start, found.part_chain
+            found = survey(path[depth], self.log.seed, surveys[depth].part_start)
             found.part_start = 0
+            surveys[depth] = found
             for segment in path[depth + 1 :]:
                 self._unnumbered.append(segment.slot)
             del path[depth + 1 :], surveys[depth + 1 :]
