@@ -31,9 +31,9 @@ test: $(STAMP) ext  ## The whole test suite
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/python lint.py
 
-sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a new one)
+sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. STORE=file|memory (no SEED: a new one)
 	@$(BIN)/python -m tests.sim --seed $(or $(SEED),0) --steps $(or $(STEPS),5000) \
-		--runs $(or $(RUNS),1) $(ARGS)
+		--runs $(or $(RUNS),1) --store $(or $(STORE),both) $(ARGS)
 
 sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from SEED=.. on
 	@$(BIN)/python -m tests.sim --bugs --seed $(or $(SEED),1) $(ARGS)

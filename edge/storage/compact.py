@@ -36,9 +36,10 @@ from headwater.edge.storage.background import Background
 from headwater.edge.storage.dead_runs import needed_runs
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.removals import when_removals_last, write_index_later
 from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_files import FOOTER, RUN, SegmentHeader
-from headwater.edge.storage.segment_jobs import remove_segments, write_index
+from headwater.edge.storage.segment_jobs import remove_segments
 
 # A segment that could not be rewritten is left alone for this long, in seconds.
 RETRY = 30.0
@@ -280,7 +281,7 @@ class Compactor:
                 before is not None and before.last < store.first_seq
             ):
                 release(segment, before)
-                store.trim()
+                self.trim(store)
                 continue
             self.submit(store, segment, before)
             return
@@ -299,10 +300,11 @@ class Compactor:
             before.erased = False
         seed = self.log.seed
         stream = store.stream_id
-        self.background.submit(
-            lambda: rewrite(job, header, seed, stream),
-            lambda built, error: self.finish(store, segment, before, job, built, error),
+        work = lambda: rewrite(job, header, seed, stream)  # noqa: E731
+        done = lambda built, error: self.finish(  # noqa: E731
+            store, segment, before, job, built, error
         )
+        when_removals_last(self.log, lambda: self.background.submit(work, done))
 
     def finish(
         self,
@@ -322,7 +324,7 @@ class Compactor:
             log.error("segment %s cannot be rewritten: %s", segment.path, error)
             self.background.submit(lambda: new.unlink(missing_ok=True))
             segment.dirty = segment.avoided = True
-            store.trim()
+            self.trim(store)
             self.log.kernel.loop.call_later(RETRY, segment.release)
         elif store.closed or self.stopped:
             segment.dirty = True
@@ -338,6 +340,11 @@ class Compactor:
             self.settle(store, segment, before)
         if not self.stopped:
             self.begin()
+
+    def trim(self, store: FileStore) -> None:
+        """Let go of segments at the front once that all of them is gone is durable."""
+        first = store.first_seq
+        when_removals_last(self.log, lambda: store.trim(first))
 
     def put_in_place(
         self, segment: StreamSegment, before: StreamSegment | None
@@ -367,9 +374,8 @@ class Compactor:
         if not store.staging:
             index = index_of(store, segment, self.log.active.number)
             data = index_bytes(store, index)
-            segment.indexed = True
-            self.background.submit(lambda: write_index(segment.path, data))
-        store.trim()
+            write_index_later(self.log, self.background, store, segment, data)
+        self.trim(store)
         self.review(store)
         if segment.number in store.by_number:
             self.join(store, segment)

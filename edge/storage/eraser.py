@@ -28,6 +28,7 @@ from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.log_files import DATA_START, Slot
 from headwater.edge.storage.record_layout import ERASE, ERASE_DONE
+from headwater.edge.storage.removals import when_removals_last
 from headwater.edge.storage.replay import index_of
 
 RETRY = 1.0
@@ -146,7 +147,7 @@ class Eraser:
         self._busy = True
         self._retired_at = self._retirer.retired
         work = self._work(self._ready)
-        self._background.submit(work.run, self._overwritten)
+        when_removals_last(self.log, lambda: self._background.submit(work.run, self._overwritten))
 
     def _choose(self) -> list[Intent]:
         ready: list[Intent] = []
@@ -208,6 +209,7 @@ class Eraser:
             if segment.indexed and not store.staging:
                 index = index_bytes(store, index_of(store, segment, self.log.live[0].number))
             segment.indexed = index is not None
+            segment.index_number += 1
             work.indexes.append((segment.path, index))
 
     def _overwritten(self, result: object, error: BaseException | None) -> None:

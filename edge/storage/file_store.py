@@ -6,6 +6,7 @@ body; a record that does not verify is taken out, named in `lost`, and reported.
 """
 
 import struct
+from functools import partial
 
 import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
@@ -38,6 +39,7 @@ from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcmp, memcpy, memset
 
 from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.removals import when_removals_last
 from headwater.edge.storage.segment_files import (
     FOOTER,
     OpenFiles,
@@ -224,11 +226,8 @@ class FileStore(LoggedStore):
             self.log.touch(self)
             if self.lost:
                 self.lost = {at: why for at, why in self.lost.items() if at >= self.passed}
-            if (
-                self.segments
-                and cython.cast(StreamSegment, self.segments[0]).last < self.first_seq
-            ):
-                self.log.when_durable(lsn, self.trim)
+            if self.segments and self.front_last() < self.first_seq:
+                self.log.when_durable(lsn, partial(self.trim, self.first_seq))
         return 0
 
     @cython.cfunc
@@ -255,14 +254,18 @@ class FileStore(LoggedStore):
         self.skipped = True
         self.log.note_turn(self)
 
-    def trim(self) -> None:
-        """Let go of segments at the front whose messages are all gone. The newest one stays: its
-        footer tells `last_seq`."""
+    def front_last(self) -> int:
+        """The last sequence of the oldest segment."""
+        return cython.cast(StreamSegment, self.segments[0]).last
+
+    def trim(self, first: int) -> None:
+        """Let go of segments at the front with nothing from `first` on, which is durable. The
+        newest one stays: its footer tells `last_seq`."""
         segment: StreamSegment
         paths = []
         while len(self.segments) > 1:
             segment = self.segments[0]
-            if segment.last >= self.first_seq or segment.busy or self.staging:
+            if segment.last >= first or segment.busy or self.staging:
                 break
             self.segments.pop(0)
             del self.by_number[segment.number]
@@ -665,7 +668,7 @@ class FileStore(LoggedStore):
                 if segment.mostly_dead():
                     self.ask_compact(segment)
             if self.segments and self.segments[0].last < self.first_seq:
-                self.trim()
+                when_removals_last(self.log, partial(self.trim, self.first_seq))
             return 0
         return self.staged_count - self.published
 
@@ -695,7 +698,7 @@ class FileStore(LoggedStore):
         self.retired_last = self.settled_last
         self.retired_ts = self.settled_ts
         self.staging = False
-        self.trim()
+        when_removals_last(self.log, partial(self.trim, self.first_seq))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -32,8 +32,9 @@ from cython.cimports.headwater.edge.storage.record import (
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.file_store import HEAD
 from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.removals import when_removals_last, write_index_later
 from headwater.edge.storage.replay import index_of
-from headwater.edge.storage.segment_jobs import cut_segments, write_index, write_segments
+from headwater.edge.storage.segment_jobs import cut_segments, write_segments
 from headwater.edge.storage.states import put_again
 
 # Bytes of log looked at, and messages pointed elsewhere, in one turn: about a millisecond.
@@ -159,8 +160,13 @@ class Retirer(Task):
             if not store.closed:
                 self.jobs.append((store, store.take_jobs(self.segment.number)))
         self.step = "write"
+        when_removals_last(self.log, self.submit)
+
+    def submit(self) -> None:
+        """What was left out is gone for good: write the rest."""
         jobs = self.jobs
-        self.background.submit(lambda: write_jobs(jobs), self.written)
+        if not self.stopped:
+            self.background.submit(lambda: write_jobs(jobs), self.written)
 
     def written(self, result: object, error: BaseException | None) -> None:
         """The background wrote the stages, or could not."""
@@ -206,10 +212,9 @@ class Retirer(Task):
         """Index segments that were sealed by this stage."""
         for segment, _, _ in parts:
             if segment.sealed and not segment.indexed and segment.number in store.by_number:
-                segment.indexed = True
                 index = index_of(store, segment, self.segment.number)
                 data = index_bytes(store, index)
-                self.background.submit(lambda at=segment.path, body=data: write_index(at, body))
+                write_index_later(self.log, self.background, store, segment, data)
 
     def settle(self) -> None:
         """Put states again and note the new oldest segment; then wait until that is durable."""

@@ -19,6 +19,7 @@ from headwater.edge.storage.erase_jobs import overwrite
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes, read_index
+from headwater.edge.storage.removals import write_index_later
 from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.scrub_check import RecordCheck
 from headwater.edge.storage.scrub_tasks import (
@@ -28,7 +29,7 @@ from headwater.edge.storage.scrub_tasks import (
     WholeFileTask,
     overlaps,
 )
-from headwater.edge.storage.segment_jobs import index_path, write_index
+from headwater.edge.storage.segment_jobs import index_path
 
 # Bytes of one step, at most; and steps per second, about.
 STEP_MAX = 1 << 20
@@ -214,7 +215,8 @@ class Scrubber:
         index = index_of(store, segment, self._storage.log.live[0].number)
         data = index_bytes(store, index)
         self._told(1, "%s was damaged; it is written again", index_path(path))
-        self._storage.background.submit(lambda: write_index(path, data))
+        storage = self._storage
+        write_index_later(storage.log, storage.background, store, segment, data)
 
     def _log_found(self, segment: Any, task: Task) -> None:
         """The log's memory has what its file should: write that. (What a start found damaged in

@@ -1,6 +1,7 @@
 cdef class StreamSegment:
     cdef public unsigned int number
     cdef public unsigned int generation
+    cdef public unsigned int index_number   # of the index asked for last
     cdef public object path
     cdef public long long created       # ns; tells files apart that had one number
     cdef public Py_ssize_t end          # valid bytes, file header included; 0: not yet created

@@ -137,12 +137,13 @@ def ask(r: "Raft", context: int, now_ns: int) -> None:
         r.read_done(context, None)
 
 
-def lead_read(r: "Raft", context: int, origin: Message | None, now_ns: int) -> None:
-    """The leader takes a read, its own or a follower's."""
+def lead_read(r: "Raft", context: int, origin: Message | None, now_ns: int | None) -> None:
+    """The leader takes a read, its own or a follower's. Without the time of this moment no lease
+    counts: the process may have been stopped since the last tick."""
     if r.log.term(r.log.committed) != r.term:
         r.reading.early.append((context, origin))
         return
-    if lease_holds(r, now_ns):
+    if now_ns is not None and lease_holds(r, now_ns):
         finish(r, context, origin, r.log.committed)
         return
     number = r.reading.number + 1
@@ -155,7 +156,7 @@ def committed(r: "Raft") -> None:
     if r.is_leader and r.reading.early and r.log.term(r.log.committed) == r.term:
         early, r.reading.early = r.reading.early, []
         for context, origin in early:
-            lead_read(r, context, origin, r.now_ns)
+            lead_read(r, context, origin, None)
 
 
 def finish(r: "Raft", context: int, origin: Message | None, index: int) -> None:
@@ -180,7 +181,7 @@ def abandon(r: "Raft") -> None:
 def on_read(r: "Raft", m: Message) -> None:
     """A follower asks."""
     if r.is_leader and len(r.reading.pending) + len(r.reading.early) < r.options.reads_max:
-        lead_read(r, m.context, m, r.now_ns)
+        lead_read(r, m.context, m, None)
 
 
 def on_read_reply(r: "Raft", m: Message) -> None:

@@ -9,6 +9,7 @@ and is tried again by `pump`; the driver stops asking for batches meanwhile (`Ho
     jetstream/raft/clean       the last stop was orderly: boot, digest of the slots
 """
 
+import errno
 import logging
 import struct
 from collections import deque
@@ -56,6 +57,7 @@ class Work:
 
     number: int
     groups: deque[tuple[Raft, Ready]]
+    writes: bool
     lsn: int = 0
     slots: int = 0
     """How often slots had been written then."""
@@ -96,6 +98,7 @@ class GroupStore:
         self._slot_writes = 0
         self._slot_syncs = 0
         self._slots_busy = False
+        self._slots_bad = False
         self._hards = {group: replace(hard, commit=0) for group, hard in self.slots.found.items()}
         self._commits: dict[int, int] = {}
         found = read_groups(node, group_of, self.slots.found, self.start)
@@ -190,7 +193,7 @@ class GroupStore:
 
     def write(self, batch: Batch) -> None:
         """Take a batch of `Host.ready`; `on_synced` follows when it is durable."""
-        self._queue.append(Work(batch.number, deque(batch.groups)))
+        self._queue.append(Work(batch.number, deque(batch.groups), batch.writes))
         self.pump()
 
     def pump(self) -> None:
@@ -198,16 +201,18 @@ class GroupStore:
         try:
             while self._queue and self._write_work(self._queue[0]):
                 work = self._queue.popleft()
-                work.lsn = self.log.hand_over()
-                work.slots = self._slot_writes
+                if work.writes:
+                    work.lsn = self.log.hand_over()
+                    work.slots = self._slot_writes
+                    self.log.when_durable(work.lsn, self._tell)
                 self._unsynced.append(work)
-                self.log.when_durable(work.lsn, self._tell)
         except (StoreError, OSError) as error:
             log.warning("entries wait for storage: %s", error)
         self._sync_slots()
         for replica in self.replicas.values():
             if replica.marked != replica.mark.index:
                 self._mark(replica)
+        self._tell()
 
     def _mark(self, replica: Replica) -> None:
         try:
@@ -304,7 +309,7 @@ class GroupStore:
     # -- durable --------------------------------------------------------------
 
     def _sync_slots(self) -> None:
-        if self._slots_busy or self._slot_syncs == self._slot_writes:
+        if self._slots_busy or self._slots_bad or self.slots_synced:
             return
         self._slots_busy = True
         written = self._slot_writes
@@ -313,6 +318,7 @@ class GroupStore:
             self._slots_busy = False
             if error is not None:
                 log.error("hard state cannot be written: %s", error)
+                self._slots_bad = True
                 self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_slots)
                 return
             self._slot_syncs = written
@@ -322,13 +328,14 @@ class GroupStore:
         self.node.background.submit(self.slots.sync, done)
 
     def _renew_slots(self) -> None:
-        """After a failed sync, what is in memory goes to a file that never failed."""
+        """After a failed sync another one says nothing: what can be read goes to a new file."""
         try:
             self.files.make_again(HARD_NAME)
         except OSError as error:
             log.error("hard state cannot be written: %s", error)
             self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_slots)
             return
+        self._slots_bad = False
         self._slot_syncs = self._slot_writes
         self._tell()
 
@@ -372,11 +379,18 @@ class GroupStore:
 
     def mark_clean(self) -> None:
         """The node's store is closed next, and what was said is in it. Raises OSError."""
+        if self._slots_bad:
+            raise OSError(errno.EIO, "hard state is not durable")
         self.slots.sync()
         mark = struct.pack("<Q8s", self.boot, self.slots.digest())
         self.files.write(CLEAN, 0, mark + struct.pack("<I", int(checksum(mark))))
         self.files.sync(CLEAN)
         self.files.sync_names()
+
+    @property
+    def slots_synced(self) -> bool:
+        """Whether all hard state is durable."""
+        return self._slot_syncs == self._slot_writes
 
     @property
     def idle(self) -> bool:

@@ -9,6 +9,7 @@ from headwater.edge.storage.errors import Damaged, StoreError
 from headwater.edge.storage.file_store import FileStore
 from headwater.hub.raft.config import Config, decode_config
 from headwater.hub.raft.entry import Entry, EntryKind
+from headwater.hub.raft.errors import invariant
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.mark import KEY, Mark
 
@@ -75,6 +76,7 @@ class Replica:
         return done
 
     def _apply(self, entry: Entry) -> Any:
+        invariant(entry.index == self.mark.index + 1, f"{entry.index} is applied out of order")
         config, result = self.mark.config, None
         if entry.kind == EntryKind.NORMAL:
             result = self.machine.apply(self._stored(), entry)
@@ -129,24 +131,8 @@ class Replica:
 
     def install(self, store: FileStore, snapshot: Snapshot) -> None:
         """Fill an empty store with a snapshot and go on with that. Raises StoreError, and then
-        the store is of no use."""
-        data = snapshot.data
-        first, last, size = STATE.unpack_from(data)
-        state = data[STATE.size : STATE.size + size]
-        at = STATE.size + size
-        while at < len(data):
-            sequence, timestamp, *lengths = ROW.unpack_from(data, at)
-            at += ROW.size
-            texts = []
-            for length in lengths:
-                texts.append(data[at : at + length])
-                at += length
-            store.skip(sequence - 1)
-            store.add_message(texts[0], texts[2], texts[1], timestamp, sequence)
-        if last:
-            store.skip(last)
-        if first > 1:
-            store.purge(None, first)
+        the store is of no use. No data is the state that a group begins with."""
+        state = _fill(store, snapshot.data) if snapshot.data else b""
         self.store = store
         self.doubtful = False
         self.waiting.clear()
@@ -159,3 +145,23 @@ class Replica:
         """An `install` failed: go on with what was there."""
         self.store, self.mark, self.marked = store, mark, marked
         self.machine.restore(state)
+
+
+def _fill(store: FileStore, data: bytes) -> bytes:
+    """Put a snapshot's messages into an empty store; returns the rest of the state."""
+    first, last, size = STATE.unpack_from(data)
+    at = STATE.size + size
+    state = data[STATE.size : at]
+    while at < len(data):
+        sequence, timestamp, *lengths = ROW.unpack_from(data, at)
+        at += ROW.size
+        texts = []
+        for length in lengths:
+            texts.append(data[at : at + length])
+            at += length
+        store.skip(sequence - 1)
+        store.add_message(texts[0], texts[2], texts[1], timestamp, sequence)
+    store.skip(last)
+    if first > 1:
+        store.purge(None, first)
+    return state

@@ -40,7 +40,13 @@ class Outcome:
 class Cluster:
     """Everything happens in `run`, one event after the other, in the order of simulated time."""
 
-    def __init__(self, seed: int, steps: int, plan: list[faults.Fault] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        steps: int,
+        plan: list[faults.Fault] | None = None,
+        make: Callable[["Cluster", int], SimNode] = SimNode,
+    ) -> None:
         root = SeededRandom(seed)
         self.chance = root.fork("nodes")
         shape = root.fork("shape")
@@ -71,7 +77,7 @@ class Cluster:
         self.groups = list(self.first)
         self.net = TwinNet(root.fork("net"), self._deliver_later)
         self.clients = root.fork("clients")
-        self.nodes = {number: SimNode(self, number) for number in range(1, 6)}
+        self.nodes = {number: make(self, number) for number in range(1, 6)}
         self.victim = 1 + shape.below(5)
 
     # -- time -----------------------------------------------------------------
@@ -281,6 +287,8 @@ class Cluster:
         if len(digests) > 1:
             raise Violation(f"digests of group {group} differ at the end")
         contents = [self.nodes[n].machines[group].content() for n in members]
+        if None in contents:
+            return False
         if any(content != contents[0] for content in contents):
             raise Violation(f"stores of group {group} differ at the end")
         return True

@@ -11,7 +11,7 @@ import pytest
 from store_harness import Harness, contents
 from test_recovery import FAST, message
 
-from headwater.edge.storage import compact, node_store, retire, segment_jobs
+from headwater.edge.storage import compact, node_store, removals, retire, segment_jobs
 
 
 class StepPool(Executor):
@@ -106,7 +106,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
 
     watched(segment_jobs, "start_writing")
     watched(retire, "write_segments")
-    watched(retire, "write_index")
+    watched(removals, "write_index")
     watched(node_store, "remove_segments")
     watched(compact, "write_file")
     watched(compact, "remove_segments")

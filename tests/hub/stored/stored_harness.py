@@ -15,8 +15,9 @@ from headwater.hub.raft.ready import Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.group_store import GroupStore, Naming
 
-# A few dozen messages fill a segment.
+# A few batches fill a segment.
 node_store.SEGMENT_BYTES_MIN = 4096
+SEGMENT_BYTES = 32768
 ALONE = Config({1: 1})
 Row = tuple[int, bytes, bytes]
 
@@ -58,7 +59,7 @@ class StoredNode:
         kernel = Kernel(self.loop, self.loop.clock)
         options = StoreOptions(
             self.disk.root / "data",
-            8192,
+            SEGMENT_BYTES,
             numbered_elsewhere=lambda meta: True,
             clock=self.loop.clock,
             chance=self.chance,

@@ -1,0 +1,41 @@
+"""A process that was stopped finds packets that came meanwhile, and no tick told it the time."""
+
+from random import Random
+
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.message import Kind
+from headwater.hub.raft.options import Options
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import bootstrap
+
+TICK_NS = 10_000_000
+
+
+def pump(nodes: dict[int, Raft]) -> None:
+    while any(raft.has_ready() for raft in nodes.values()):
+        for raft in nodes.values():
+            if raft.has_ready():
+                ready = raft.ready()
+                for m in ready.messages + raft.synced(ready.number):
+                    nodes[m.to].step(m)
+
+
+def test_a_read_of_a_follower_does_not_count_on_the_lease() -> None:
+    config = Config({1: 1, 2: 1, 3: 1})
+    options = Options(tick_ns=TICK_NS, lease_reads=True, hibernate_ticks=0)
+    chance = Random(3).randrange
+    nodes = {n: Raft(1, n, 1, bootstrap(config, n), chance, options) for n in config.voters}
+    for tick in range(60):
+        for raft in nodes.values():
+            raft.tick(tick * TICK_NS)
+        pump(nodes)
+    leader = next(raft for raft in nodes.values() if raft.is_leader)
+    now = 59 * TICK_NS
+    leader.read(7, now)
+    assert [state.context for state in leader.ready().reads] == [7], "the lease holds"
+    asker = next(node for node in nodes if node != leader.node)
+    leader.step(nodes[asker].read(8, now) or nodes[asker].ready().messages[0])
+    ready = leader.ready()
+    said = ready.messages + leader.synced(ready.number)
+    assert Kind.READ_REPLY not in [m.kind for m in said]
+    assert Kind.HEARTBEAT in [m.kind for m in said], "it asks whether it leads still"
