@@ -396,6 +396,8 @@ class LogRecovery:
         """Write what no footer calls durable once more, and sync it: after a failed sync it can be
         read until the power is cut, but is not on the device. Raises OSError."""
         start = unconfirmed(segment, self.log.seed, self.end)
+        if start <= DATA_START:
+            start = 0
         if start < self.end:
             ports.write_all(segment.fd, segment.bytes_at(start, self.end - start), start)
             ports.sync_data(segment.fd)

@@ -99,6 +99,7 @@ class GroupStore:
         self._slot_syncs = 0
         self._slots_busy = False
         self._slots_bad = False
+        self._waits = False
         self._hards = {group: replace(hard, commit=0) for group, hard in self.slots.found.items()}
         self._commits: dict[int, int] = {}
         found = read_groups(node, group_of, self.slots.found, self.start)
@@ -206,8 +207,11 @@ class GroupStore:
                     work.slots = self._slot_writes
                     self.log.when_durable(work.lsn, self._tell)
                 self._unsynced.append(work)
+            self._waits = False
         except (StoreError, OSError) as error:
-            log.warning("entries wait for storage: %s", error)
+            if not self._waits:
+                log.warning("entries wait for storage: %s", error)
+            self._waits = True
         self._sync_slots()
         for replica in self.replicas.values():
             if replica.marked != replica.mark.index:
@@ -218,7 +222,7 @@ class GroupStore:
         try:
             replica.write_mark()
         except StoreError as error:
-            log.warning("a mark waits for storage: %s", error)
+            log.debug("a mark waits for storage: %s", error)
 
     def _write_work(self, work: Work) -> bool:
         """Write one batch, group by group; False when a snapshot has to be durable first."""

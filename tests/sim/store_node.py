@@ -37,7 +37,7 @@ MARKS = ("data/jetstream/clean", "data/jetstream/raft/clean")
 """While both are there, the orderly stop was the last thing that happened."""
 RESTART_US = 50_000
 """After which a node is started again that could not go on."""
-ROUNDS_MAX = 2000
+ROUNDS_MAX = 400
 """Of the loop, in which an orderly stop or the removal of a group must be durable."""
 
 
@@ -159,8 +159,8 @@ class StoreNode(SimNode):
         self.led: dict[int, int] = {}
         self.leading: dict[int, Any] = {}
         self.syncing = False
-        self.clock.true_ns = self.cluster.now_us * 1000
-        self.follow_time()
+        # What a stop waited for on a clock of its own is over.
+        self.clock.true_ns = self.loop.clock.true_ns = self.cluster.now_us * 1000
         orderly = self.orderly
         try:
             self.open_store()
@@ -263,6 +263,8 @@ class StoreNode(SimNode):
         self.lights_out()
 
     def end_life(self) -> None:
+        for machine in self.machines.values():
+            machine.replica = None
         super().crash(power_cut=False)
         self.is_open = False
         self.kept = {**self.kept, **self.durable.last}

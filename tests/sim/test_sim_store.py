@@ -4,11 +4,13 @@ import secrets
 
 import pytest
 
+from tests.sim.bug import Bug
 from tests.sim.cluster import Cluster
 from tests.sim.runner import STEPS, attempt, explain, run_seeds
+from tests.sim.store_bugs import STORE_BUGS
 from tests.sim.store_node import StoreNode
 
-KNOWN_SEEDS = (49, 70, 77, 111, 150)
+KNOWN_SEEDS = (49, 70, 77, 111, 150, 9006)
 """These found bugs when the product was young."""
 
 
@@ -16,7 +18,7 @@ def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seed = secrets.randbelow(1 << 40)
     with capsys.disabled():
         print(f"\nsimulation over stores: seed={seed} steps={STEPS}")
-        print(run_seeds(range(seed, seed + 1000), STEPS, 10, "file"))
+        print(run_seeds(range(seed, seed + 1000), STEPS, 8, "file"))
 
 
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
@@ -29,3 +31,11 @@ def test_a_seed_tells_the_same_story_twice() -> None:
     first = Cluster(7, 3000, make=StoreNode).run()
     second = Cluster(7, 3000, make=StoreNode).run()
     assert first == second
+
+
+@pytest.mark.parametrize("bug", STORE_BUGS, ids=lambda bug: bug.name)
+def test_planted_bugs_are_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, name, make in bug.patches:
+        monkeypatch.setattr(owner, name, make(getattr(owner, name)))
+    seeds = range(1, 1 + bug.seeds)
+    assert any(isinstance(attempt(seed, STEPS, None, "file"), str) for seed in seeds)

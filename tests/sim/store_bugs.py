@@ -1,0 +1,105 @@
+"""Planted bugs of groups in a node's store, for runs with `STORE=file`. See `bug.py`."""
+
+from dataclasses import replace
+
+from headwater.hub.stored import group_store, start
+from headwater.hub.stored.group_store import GroupStore
+from headwater.hub.stored.replica import Replica
+from headwater.hub.stored.runs import Book
+from tests.sim.bug import Bug
+
+
+def _told_at_once(original):
+    def tell(self):
+        while self._unsynced:
+            self.on_synced(self._unsynced.popleft().number)
+
+    return tell
+
+
+def _slots_unsynced(original):
+    def sync(self):
+        self._slot_syncs = self._slot_writes
+        self._tell()
+
+    return sync
+
+
+def _forget_vote(original):
+    return lambda self, group, hard: original(self, group, replace(hard, vote=0))
+
+
+def _no_mark(original):
+    def write_mark(self):
+        if self.mark.index % 3 or not self.marked:
+            original(self)
+
+    return write_mark
+
+
+def _mark_first(original):
+    def apply(self, entries):
+        if entries and self.store is not None and not self.waiting:
+            before = self.mark
+            self.mark = replace(before, index=entries[-1].index, term=entries[-1].term)
+            self.write_mark()
+            self.log.hand_over()
+            self.mark = before
+        return original(self, entries)
+
+    return apply
+
+
+def _ends_only(original):
+    def wrong(store, mark, book):
+        return "" if mark is not None else original(store, mark, book)
+
+    return wrong
+
+
+def _always_clean(original):
+    def read(node, group_of, hards, found):
+        kept = list(node.problems)
+        node.problems = []
+        found.clean = True
+        result = original(node, group_of, hards, found)
+        node.problems = kept
+        return result
+
+    return read
+
+
+def _last_lost(original):
+    def behind(self, index, term):
+        return original(self, index, term)[:-1]
+
+    return behind
+
+
+STORE_BUGS = (
+    Bug(
+        "told-at-once",
+        "a batch counts before the log is durable",
+        ((GroupStore, "_tell", _told_at_once),),
+    ),
+    Bug(
+        "slots-unsynced",
+        "hard state is not synced",
+        ((GroupStore, "_sync_slots", _slots_unsynced),),
+    ),
+    Bug(
+        "slots-without-vote",
+        "the slots lose the vote",
+        ((GroupStore, "_write_hard", _forget_vote),),
+    ),
+    Bug("no-mark", "some marks are not written", ((Replica, "write_mark", _no_mark),)),
+    Bug(
+        "mark-first",
+        "the mark is durable before what it speaks of",
+        ((Replica, "apply", _mark_first),),
+    ),
+    Bug("no-doubt", "a replica that lost messages is used", ((start, "_wrong", _ends_only),)),
+    Bug("always-clean", "every start is clean", ((group_store, "read_groups", _always_clean),)),
+    Bug("last-entry-lost", "a start leaves the last entry out", ((Book, "behind", _last_lost),)),
+)
+"""Each is found within `Bug.seeds` seeds of `STEPS` steps."""
