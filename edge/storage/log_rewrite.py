@@ -9,6 +9,7 @@ from cython.cimports.headwater.edge.storage.record import (
     HEADER_BYTES,
     KIND_FOOTER,
     KIND_MESSAGE,
+    KIND_SKIP,
     RecordHeader,
     record_size,
 )
@@ -21,6 +22,7 @@ def write_again(log: CommitLog, slot: Slot) -> None:
     """Copy the records after the durable point to a segment in `slot`: those that wait for their
     acknowledgement, and those that were acknowledged when they were written."""
     segment: LogSegment
+    store: LoggedStore
     at: cython.Py_ssize_t
     header: cython.pointer(RecordHeader)
     old = [item for item in log.live if item.number >= log.durable_segment]
@@ -54,7 +56,11 @@ def write_again(log: CommitLog, slot: Slot) -> None:
             log.live.remove(segment)
             log.files.discard(segment.slot)
     for item in touched:
-        log.touch(cython.cast(LoggedStore, item))
+        store = item
+        log.touch(store)
+        if store.last_seq and store.at(store.last_seq) == cython.NULL:
+            # Removed meanwhile, so it was not copied, and its sequence is used up all the same.
+            log.write_own(store, KIND_SKIP, store.last_seq, b"")
 
 
 @cython.cfunc

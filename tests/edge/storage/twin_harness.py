@@ -7,10 +7,12 @@ from headwater.edge.storage.node_store import NodeStore, StoreOptions
 from headwater.edge.twins.chance import SeededRandom
 from headwater.edge.twins.files import TwinFiles
 from headwater.edge.twins.loop import TwinLoop
+from headwater.security.sealing import KeyRing, NodeKey
 
 # A few dozen messages fill a segment; nobody wants that but these tests.
 node_store.SEGMENT_BYTES_MIN = 4096
 SMALL = 8192
+KEY = NodeKey.of(b"a key for tests")
 
 Row = tuple[bytes, bytes, bytes]
 
@@ -19,7 +21,12 @@ class TwinHarness:
     """One disk, and at most one open store on it."""
 
     def __init__(
-        self, disk: TwinFiles | None = None, segment_bytes: int = SMALL, seed: object = 1
+        self,
+        disk: TwinFiles | None = None,
+        segment_bytes: int = SMALL,
+        seed: object = 1,
+        sealed: bool = False,
+        compressed: bool = False,
     ) -> None:
         self.disk = disk or TwinFiles()
         self.loop = TwinLoop()
@@ -29,7 +36,9 @@ class TwinHarness:
             segment_bytes,
             clock=self.loop.clock,
             chance=self.chance,
+            keys=KeyRing(KEY) if sealed else None,
         )
+        self.compressed = compressed
         self.loop.set_exception_handler(self.caught)
         self.errors: list[object] = []
         self.node: NodeStore | None = None
@@ -44,11 +53,14 @@ class TwinHarness:
         self.kernel = Kernel(self.loop, self.loop.clock)
         self.node = NodeStore(self.kernel, self.options)
         self.streams = {found.incarnation: found.store for found in self.node.open()}
+        for store in self.streams.values():
+            self.node.set_compression(store, self.compressed)
         return self.streams
 
     def create(self, name: str = "S") -> FileStore:
         assert self.node is not None
         store = self.node.create_stream("A", name, b'{"name":"S"}')
+        self.node.set_compression(store, self.compressed)
         self.streams[store.incarnation] = store
         return store
 
