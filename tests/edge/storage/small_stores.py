@@ -24,6 +24,12 @@ class Truth:
     older: dict[bytes, list[State]] = field(default_factory=dict)
     """Values that states had before."""
     metas: dict[str, bytes] = field(default_factory=dict)
+    packed: bool = False
+    """Sealed and compressed."""
+
+    def harness(self, disk: TwinFiles) -> TwinHarness:
+        """Opens a damaged copy."""
+        return TwinHarness(disk, SEGMENT, "after", sealed=self.packed, compressed=self.packed)
 
 
 def fill(harness: TwinHarness, truth: Truth) -> None:
@@ -66,11 +72,11 @@ def fill(harness: TwinHarness, truth: Truth) -> None:
         truth.metas[store.incarnation] = harness.node.meta_of(store)
 
 
-def stopped(clean: bool) -> Truth:
+def stopped(clean: bool, packed: bool = False) -> Truth:
     """A store that was stopped cleanly, or whose power was cut after everything was synced."""
-    harness = TwinHarness(segment_bytes=SEGMENT)
+    harness = TwinHarness(segment_bytes=SEGMENT, sealed=packed, compressed=packed)
     harness.open()
-    truth = Truth(harness.disk)
+    truth = Truth(harness.disk, packed=packed)
     fill(harness, truth)
     if clean:
         harness.close()
@@ -106,7 +112,7 @@ def examine(truth: Truth, disk: TwinFiles, where: object, hurt_max: int = 1) -> 
     """Open a damaged store. Nothing wrong is served, no more than `hurt_max` messages are missing,
     and these are named; no stream or state vanishes; what is not as it was is told; the store goes
     on above every sequence it gave out; a further start finds the same."""
-    harness = TwinHarness(disk, SEGMENT, "after")
+    harness = truth.harness(disk)
     found = harness.open()
     harm = Harm()
     assert found.keys() == truth.rows.keys(), (where, harness.node.problems)

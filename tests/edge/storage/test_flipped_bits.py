@@ -13,7 +13,7 @@ from small_stores import Harm, Truth, examine, stopped
 
 WHOLE = os.environ.get("HEADWATER_DAMAGE") == "all"
 # Every how many-th bit the suite takes: no multiple of eight, so that all bits of bytes are met.
-STRIDE = int(os.environ.get("HEADWATER_DAMAGE_STRIDE", "1" if WHOLE else "389"))
+STRIDE = int(os.environ.get("HEADWATER_DAMAGE_STRIDE", "1" if WHOLE else "769"))
 # Bytes around that are zero, too, where one bit stands for eight.
 PADDING = 32
 
@@ -37,10 +37,11 @@ def places(truth: Truth) -> Iterator[tuple[tuple[str, ...], int, int]]:
 
 
 @pytest.mark.timeout(7200)
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("clean", [False, True])
-def test_every_bit(clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_bit(clean: bool, packed: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    truth = stopped(clean)
+    truth = stopped(clean, packed)
     harms: list[Harm] = []
     for parts, at, bit in places(truth):
         disk = truth.disk.copy()

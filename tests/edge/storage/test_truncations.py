@@ -7,14 +7,15 @@ import logging
 import os
 
 import pytest
-from small_stores import SEGMENT, Truth, go_on, readable, stopped
-from twin_harness import TwinHarness
+from small_stores import Truth, go_on, readable, stopped
 
 from headwater.edge.storage.errors import FormatError
 from headwater.edge.twins.files import TwinFiles
 from headwater.edge.twins.inode import resize
 
-STRIDE = 1 if os.environ.get("HEADWATER_DAMAGE") == "all" else 211
+# Every how many-th length the suite takes.
+WHOLE = os.environ.get("HEADWATER_DAMAGE") == "all"
+STRIDE = int(os.environ.get("HEADWATER_DAMAGE_STRIDE", "1" if WHOLE else "401"))
 
 
 def cut(truth: Truth, parts: tuple[str, ...], size: int) -> TwinFiles:
@@ -28,7 +29,7 @@ def cut(truth: Truth, parts: tuple[str, ...], size: int) -> TwinFiles:
 def check(truth: Truth, parts: tuple[str, ...], size: int) -> bool:
     """Open a store of which a file was cut off; whether that was told."""
     where = ("/".join(parts), size)
-    harness = TwinHarness(cut(truth, parts, size), SEGMENT, "after")
+    harness = truth.harness(cut(truth, parts, size))
     try:
         found = harness.open()
     except FormatError as error:
@@ -54,10 +55,11 @@ def check(truth: Truth, parts: tuple[str, ...], size: int) -> bool:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("clean", [False, True])
-def test_every_length(clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_length(clean: bool, packed: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    truth = stopped(clean)
+    truth = stopped(clean, packed)
     checked = told = 0
     for parts, file in truth.disk.walk():
         for size in range(0, len(file.content), STRIDE):
