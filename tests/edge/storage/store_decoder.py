@@ -140,6 +140,37 @@ class Keys:
         row["parts"] = (body[:first], body[first : first + second], body[first + second :])
 
 
+class Index:
+    """An index file: what it says of its segment."""
+
+    HEADER = struct.Struct("<4sIIIQqQQQqIIIII")
+
+    def __init__(self, data: bytes, seed: int) -> None:
+        assert crc(seed, data[:-4]) == struct.unpack("<I", data[-4:])[0]
+        head = self.HEADER.unpack_from(data)
+        assert head[0] == b"HWIX"
+        self.format, self.number, self.generation, self.stream, self.created = head[1:6]
+        self.covered, self.first_seq, self.last_seq, self.last_ts, self.log_segment = head[6:11]
+        subjects, entries, deleted, lost = head[11:]
+        at = self.HEADER.size
+        self.deleted = runs(data[at : at + 16 * deleted])
+        at += 16 * deleted
+        self.lost = runs(data[at : at + 16 * lost])
+        at += 16 * lost
+        self.subjects = {}
+        for _ in range(subjects):
+            number, length = struct.unpack_from("<II", data, at)
+            self.subjects[number] = data[at + 8 : at + 8 + length]
+            at += 8 + length
+        end = at + 32 * entries
+        self.entries = list(struct.iter_unpack("<QqIIII", data[at:end]))
+        self.lengths = [0] * entries
+        if self.format == 2:
+            self.lengths = list(struct.unpack_from(f"<{entries}I", data, end))
+            end += 4 * entries
+        assert end == len(data) - 4
+
+
 def runs(body: bytes) -> list[tuple[int, int]]:
     return list(struct.iter_unpack("<QQ", body))
 
@@ -159,6 +190,7 @@ class Decoder:
         self.first: dict[int, int] = {}
         self.last: dict[int, int] = {}
         self.states: dict[tuple[bytes, bytes], list[bytes]] = {}
+        self.indexes = 0
 
     def read(self) -> None:
         for path in sorted((self.root / "streams").iterdir()):
@@ -182,7 +214,8 @@ class Decoder:
         assert head[7] == crc(self.seed, data[:48])
         batch: list[Row] = []
         chain: int | None = 0
-        for row in records(data, head[2], self.seed, len(data)):
+        rows = records(data, head[2], self.seed, len(data))
+        for row in rows:
             erased = row["flags"] & 0x8000
             assert erased or chain is None or row["chain"] == chain
             chain = None if erased else row["crc"]
@@ -196,6 +229,27 @@ class Decoder:
             batch = []
             self.first[stream] = max(self.first[stream], row["sequence"])
             self.last[stream] = max(self.last[stream], last_seq)
+        if path.with_suffix(".idx").exists():
+            self.check_index(path.with_suffix(".idx"), stream, rows)
+
+    def check_index(self, path: Path, stream: int, rows: list[Row]) -> Index:
+        """An index lists the messages of its segment, up to the bytes that it covers."""
+        index = Index(self.keys[stream].blob(path.read_bytes(), b"index"), self.seed)
+        assert (index.number, index.stream) == (int(path.stem), stream)
+        found = {row["sequence"]: row for row in rows if row["kind"] == 1}
+        for (sequence, timestamp, offset, size, header_len, subject), length in zip(
+            index.entries, index.lengths, strict=True
+        ):
+            row = found[sequence]
+            if row["flags"] & 12:
+                self.keys[stream].open(row)
+            parts = row["parts"]
+            assert (row["timestamp"], row["offset"]) == (timestamp, offset)
+            assert (index.subjects[subject], len(parts[1])) == (parts[0], header_len)
+            assert len(parts[1]) + len(parts[2]) == size
+            assert length == (len(row["body"]) if row["flags"] & 12 else 0)
+        self.indexes += 1
+        return index
 
     def read_log(self) -> None:
         slots = {}

@@ -67,6 +67,7 @@ def test_decoder_reads_what_the_store_holds(harness: Harness, clean: bool) -> No
     else:
         harness.crash()
     decoder = decoded(harness.directory)
+    assert decoder.indexes
     rows = decoder.streams[store.stream_id]
     assert {n: row["parts"] for n, row in rows.items()} == want
     assert decoder.streams[other.stream_id] == {}

@@ -235,6 +235,7 @@ def test_decoded_by_an_independent_reader(
     harness.crash()
     decoder = Decoder(tmp_path, b"a key for tests")
     decoder.read()
+    assert decoder.indexes
     (messages,) = decoder.streams.values()
     assert {n: row["parts"] for n, row in messages.items()} == want
 
