@@ -30,6 +30,7 @@ from headwater.edge.storage.eraser import Eraser
 from headwater.edge.storage.errors import StoreClosed, StoreError
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.leaving import Leaving
 from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.notes import (
@@ -43,7 +44,6 @@ from headwater.edge.storage.packers import META_PURPOSE, Packers, sealed_meta
 from headwater.edge.storage.packing import Packer
 from headwater.edge.storage.put_back import put_back_tail
 from headwater.edge.storage.quarantine import Quarantine
-from headwater.edge.storage.record import STREAM_DELETE
 from headwater.edge.storage.recovery import (
     LogRecovery,
     RecoveredStream,
@@ -195,6 +195,7 @@ class NodeStore:
         self.compactor = Compactor(self.log, self.background)
         self.compactor.on_gone = self._note_gone
         self.eraser = Eraser(self.log, self.background, self.retirer)
+        self.leaving = Leaving(self.log, self.directory, self.background)
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_retire = self.retirer.wake
         recovery = LogRecovery(self.log, self.directory)
@@ -368,6 +369,7 @@ class NodeStore:
     def _note_segments(self, stores: list[FileStore]) -> None:
         """A log segment was retired: note in the log how far the segments of these streams are."""
         self.eraser.put_again()
+        self.leaving.put_again()
         self._put_notes(stores)
 
     def _note_gone(self, store: FileStore) -> int:
@@ -693,8 +695,7 @@ class NodeStore:
         for key in self.log.table.keys(owner):
             self.log.delete_state(owner, key)
         self.log.delete_state(NOTES_OWNER, owner)
-        for _ in range(2):
-            lsn = self.log.write_record(STREAM_DELETE, store.stream_id, 0, owner, b"", b"")
+        lsn = self.leaving.write(store.stream_id, store.incarnation)
         self._forget(store)
         self.log.when_durable(lsn, lambda: self._trash(store))
 
@@ -711,15 +712,7 @@ class NodeStore:
     def _trash(self, store: FileStore) -> None:
         for segment in store.segments:
             self._files.forget(segment.path)
-        target = self.directory.trash / store.incarnation
-
-        def remove() -> None:
-            if store.directory.exists():
-                store.directory.rename(target)
-                sync_directory(self.directory.streams)
-            discard_tree(target)
-
-        self.background.submit(remove)
+        self.leaving.remove(store.stream_id, store.incarnation)
 
     def _trim(self, paths: list[Path]) -> None:
         self.background.submit(lambda: remove_segments(paths))

@@ -108,7 +108,7 @@ class NodeMachine(RuleBasedStateMachine):
     @rule()
     def create(self) -> None:
         self.books[self.harness.create().incarnation] = Book()
-        self.harness.commit()
+        self.commit(False)
 
     @precondition(lambda self: not self.hurt and len(self.books) > 1)
     @rule()

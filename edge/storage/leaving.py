@@ -1,0 +1,64 @@
+"""Streams that are removed for good and whose files are still there."""
+
+import logging
+from typing import Any
+
+from headwater.edge.files import sync_directory
+from headwater.edge.storage.background import Background
+from headwater.edge.storage.directory import StoreDirectory, discard_tree
+from headwater.edge.storage.record import STREAM_DELETE
+
+log = logging.getLogger("headwater.storage")
+
+RETRY_S = 1.0
+
+
+class Leaving:
+    """Moves their directories to the trash, again until that works. A log segment that says
+    that they are gone may be retired only when others say so too (`put_again`), or they would be
+    back."""
+
+    def __init__(self, commit_log: Any, directory: StoreDirectory, background: Background) -> None:
+        self._log = commit_log
+        self._directory = directory
+        self._background = background
+        self._streams: dict[str, int] = {}
+
+    def write(self, stream_id: int, incarnation: str) -> int:
+        """Write the tombstone, twice; returns its lsn. Raises StoreError."""
+        for _ in range(2):
+            lsn = self._log.write_record(
+                STREAM_DELETE, stream_id, 0, incarnation.encode(), b"", b""
+            )
+        return int(lsn)
+
+    def put_again(self) -> None:
+        """The segment that has tombstones is to be retired: write them at the log's tail."""
+        for incarnation, stream_id in self._streams.items():
+            self.write(stream_id, incarnation)
+
+    def remove(self, stream_id: int, incarnation: str) -> None:
+        """The tombstone is durable: remove the files."""
+        self._streams[incarnation] = stream_id
+        source = self._directory.streams / incarnation
+        target = self._directory.trash / incarnation
+
+        def move() -> None:
+            if source.exists():
+                source.rename(target)
+            sync_directory(self._directory.streams)
+
+        def moved(_: object, error: BaseException | None) -> None:
+            if error is None:
+                self._streams.pop(incarnation, None)
+                self._background.submit(lambda: discard_tree(target))
+                return
+            log.warning("%s is deleted, and its files cannot be removed yet: %s", source, error)
+            self._log.kernel.loop.call_later(RETRY_S, lambda: self.again(stream_id, incarnation))
+
+        self._background.submit(move, moved)
+
+    def again(self, stream_id: int, incarnation: str) -> None:
+        """Try once more, unless the store was closed meanwhile."""
+        if not self._log.closed:
+            self.remove(stream_id, incarnation)
