@@ -1,7 +1,6 @@
 """A crash between any two file operations of retirement, compaction and trimming."""
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 from store_harness import Harness, contents
-from test_recovery import FAST, message
+from test_recovery import fast_directory, message
 
 from headwater.edge.storage import compact, node_store, removals, retire, segment_jobs
 
@@ -92,7 +91,7 @@ class Crashes:
 
 @pytest.fixture
 def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
-    path = Path(tempfile.mkdtemp(prefix="headwater-test-", dir=FAST))
+    path = fast_directory()
     made = Crashes(path)
 
     def watched(module: Any, name: str) -> None:

@@ -3,20 +3,19 @@
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from store_harness import Harness
-from test_recovery import FAST, append, contents_or_lost, message
+from test_recovery import append, contents_or_lost, fast_directory, message
 
 from headwater.edge.storage.errors import FormatError, StoreError
 
 
 @pytest.fixture
 def harness() -> Iterator[Harness]:
-    path = Path(tempfile.mkdtemp(prefix="headwater-test-", dir=FAST))
+    path = fast_directory()
     made = Harness(path)
     made.open()
     yield made

@@ -17,12 +17,21 @@ from headwater.edge.storage.errors import Damaged
 
 HERE = Path(__file__).parent
 # Hundreds of starts in a row: on a device each costs milliseconds of syncs that prove nothing.
-FAST = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+FAST = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+PREFIX = "headwater-test-"
+
+
+def fast_directory() -> Path:
+    """A new one. What killed runs left behind goes away."""
+    for path in FAST.glob(f"{PREFIX}[0-9]*-*"):
+        if not Path("/proc", path.name.removeprefix(PREFIX).split("-")[0]).exists():
+            shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=FAST))
 
 
 @pytest.fixture
 def fast() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="headwater-test-", dir=FAST))
+    path = fast_directory()
     yield path
     shutil.rmtree(path)
 
