@@ -44,6 +44,7 @@ cdef class CommitLog:
     cdef Waiters waiters                # for batches to be durable
     cdef Waiters early_waiters          # for batches to be written
     cdef long long batch_delay_ns       # how long the sync of this batch may wait
+    cdef bint batch_strict              # an ack of this batch waits for its sync
     cdef bint batch_tell                # somebody waits for this batch to be written
     cdef unsigned long long told        # newest batch of which the thread tells when it is written
     cdef unsigned long long reached     # newest batch known to be written

@@ -30,6 +30,7 @@ from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
     FLAG_COPY,
+    FLAG_LAZY,
     FLAG_PART,
     HEADER_BYTES,
     KIND_FOOTER,
@@ -292,6 +293,8 @@ class CommitLog:
                 self.batch_delay_ns = store.sync_delay_ns
             if store.acks_written:
                 self.batch_tell = True
+            else:
+                self.batch_strict = True
         return 0
 
     @cython.cfunc
@@ -454,6 +457,10 @@ class CommitLog:
         flags: cython.int = FLAG_PART if part else 0
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
+        if len(self.pending) >= UNSYNCED_BATCHES_MAX:
+            delay_ns = 0
+        if not part and delay_ns > 0 and not self.batch_strict:
+            flags |= FLAG_LAZY
         self.write_footer(flags)
         self.write_footer(flags | FLAG_COPY)
         length = segment.end - self.batch_start
@@ -467,9 +474,7 @@ class CommitLog:
                 self.unwritten.append((self.batch, stores, self.written))
             self.touched = []
             self.batch_delay_ns = NO_SYNC
-            self.batch_tell = False
-            if len(self.pending) > UNSYNCED_BATCHES_MAX:
-                delay_ns = 0
+            self.batch_tell = self.batch_strict = False
         if self.thread.submit(
             segment.fd,
             segment.direct_fd,

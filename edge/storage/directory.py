@@ -1,7 +1,7 @@
 """The directory of a node's store: its identity, its lock, and what it must not be.
 
 <store_dir>/jetstream/HEADWATER    identity and format, two slots
-<store_dir>/jetstream/lock         held while a node runs; tells its process id
+<store_dir>/jetstream/lock         held while a node runs; its process id and the boot id
 <store_dir>/jetstream/clean        where the log ended at a clean stop
 <store_dir>/jetstream/log/         slots of the commit log
 <store_dir>/jetstream/slots        which slots there are, and their sizes
@@ -21,6 +21,7 @@ from headwater.edge.files import sync_directory
 from headwater.edge.ports import Clock, Random, SystemClock, SystemRandom
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
+from headwater.edge.storage.store_lock import process_of
 
 FORMAT = 1
 OWN_NAMES = {
@@ -45,6 +46,8 @@ class StoreDirectory:
         self.quarantine = self.root / "quarantine"
         self.trash = self.root / "trash"
         self.node_id = b""
+        self.same_boot = False
+        """Whether the system has run ever since the store was open last; set by `open`."""
         self.problems: list[str] = []
         self._lock_fd = -1
         self._identity = b""
@@ -93,13 +96,22 @@ class StoreDirectory:
         try:
             files.lock(fd)
         except OSError as error:
-            pid = files.read_at(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            pid = process_of(fd)
             files.close(fd)
             raise StoreLocked(f"{self.root} is in use by process {pid}") from error
+        boot = files.boot_id(self.root)
+        self.same_boot = bool(boot) and files.read_at(fd, 256, 0).split(b"\n")[1:2] == [boot]
         self._lock_fd = fd
         with suppress(OSError):
             files.truncate(fd, 0)
             files.write_all(fd, b"%d\n" % os.getpid(), 0)
+
+    def mark_boot(self) -> None:
+        """The store is open: whoever finds this since the same start of the system knows that all
+        is there that was written."""
+        text = b"%d\n%s\n" % (os.getpid(), files.boot_id(self.root))
+        with suppress(OSError):
+            files.write_all(self._lock_fd, text, 0)
 
     def _identify(self) -> None:
         file = TwoSlotFile(self.root / "HEADWATER")

@@ -225,6 +225,7 @@ class NodeStore:
             log.warning("%s", problem)
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
         self.scrubber.start()
+        self.directory.mark_boot()
         return [stream for stream in found if not stream.store.closed]
 
     def _go_on(self, found: list[RecoveredStream], skip: int) -> None:

@@ -26,6 +26,7 @@ cdef enum:
     FLAG_PART = 2                       # the batch goes on in the next segment, and counts with it
     FLAG_SEALED = 4                     # the body is sealed; what is below is inside
     FLAG_COMPRESSED = 8                 # the body is compressed
+    FLAG_LAZY = 16                      # a batch of interval streams only, not synced at once
     FLAG_ERASED = 0x8000                # a message that was overwritten with zeros
 
 cdef struct RecordHeader:               # 64 bytes, little endian

@@ -497,7 +497,8 @@ class LogRecovery:
         limit_here = min(limit, segment.capacity)
         item = survey(segment, self.log.seed, limit_here, short and not limit)
         if not limit and not short:
-            end = torn_at(segment, self.log.seed, item.end) or item.end
+            same_boot = self.directory.same_boot
+            end = torn_at(segment, self.log.seed, item.end, same_boot) or item.end
             item = survey(segment, self.log.seed, end)
         sure = item
         if newest and item.part_start:

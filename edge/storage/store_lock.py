@@ -7,6 +7,11 @@ from headwater.edge import files
 from headwater.edge.storage.errors import StoreError, StoreLocked
 
 
+def process_of(fd: int) -> str:
+    """What an open lock file says about who holds it."""
+    return files.read_at(fd, 32, 0).split(b"\n")[0].decode("ascii", "replace") or "unknown"
+
+
 class StoreLock:
     """The lock of `<store_dir>/jetstream`, as a context manager.
 
@@ -26,10 +31,10 @@ class StoreLock:
             try:
                 files.lock(self._fd)
             except OSError as error:
-                pid = files.read_at(self._fd, 32, 0).decode("ascii", "replace").strip()
+                pid = process_of(self._fd)
                 files.close(self._fd)
                 raise StoreLocked(
-                    f"{self.root} is in use by process {pid or 'unknown'}; stop it first"
+                    f"{self.root} is in use by process {pid}; stop it first"
                 ) from error
         return self
 

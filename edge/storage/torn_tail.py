@@ -3,7 +3,9 @@
 Both have a footer and lack some of what it lists. A batch that a later footer calls durable was
 acknowledged, so it is damaged. The last ones may never have been: they are torn when a part of them
 still shows what the slot held before, nothing (zeros) or records of another segment. Anything else,
-such as a few wrong bytes, is damage, so that no acknowledged message goes without a word.
+such as a few wrong bytes, is damage, so that no acknowledged message goes without a word. But when
+the system went down, whatever is wrong with the last batches of `interval` streams is torn: they
+were acknowledged before their sync, so that their loss is told otherwise (see `ceilings`).
 """
 
 import cython
@@ -14,6 +16,7 @@ from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
     FLAG_COPY,
     FLAG_ERASED,
+    FLAG_LAZY,
     HEADER_BYTES,
     KIND_FOOTER,
     KIND_HEAD,
@@ -182,32 +185,42 @@ def newest_durable(
     return newest
 
 
-def torn_at(segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t) -> int:
+def torn_at(
+    segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t, same_boot: cython.bint
+) -> int:
     """Where the first torn batch of the newest log segment begins; 0 when none is. `end`: of the
-    last footer that verifies."""
+    last footer that verifies. `same_boot`: the system has run ever since."""
     durable: cython.ulonglong = newest_durable(segment, seed, end)
     at: cython.Py_ssize_t = FILE_HEADER_BYTES
     begin: cython.Py_ssize_t = at
     following: cython.Py_ssize_t
     header: cython.pointer(RecordHeader)
     old: cython.bint = False
+    wrong: cython.bint = False
+    lazy_begin: cython.Py_ssize_t = 0
     while at < end:
         following = find_record(segment.image, at, end, seed, segment.number)
         if following > at:
+            wrong = True
             old = old or is_old(segment, seed, at, following)
             at = following
             continue
         header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
         if not body_ok(segment.image + at):
+            wrong = True
             if header.kind != KIND_FOOTER or not header.flags & FLAG_COPY:
                 old = old or is_old_body(segment, seed, at)
         elif header.kind == KIND_FOOTER:
+            if not header.flags & FLAG_LAZY or same_boot:
+                lazy_begin = 0
+            elif wrong and header.sequence > durable and not lazy_begin:
+                lazy_begin = begin
             if old and header.sequence > durable:
-                return begin
-            old = False
+                return lazy_begin or begin
+            old = wrong = False
             begin = at + record_size(header.length)
         at += record_size(header.length)
-    return 0
+    return lazy_begin
 
 
 def was_synced(segment: LogSegment, seed: cython.uint) -> bool:

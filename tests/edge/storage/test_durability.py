@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 
 import pytest
 from twin_harness import TwinHarness, contents
@@ -376,3 +377,26 @@ def test_progress_is_never_ahead_of_the_messages(seed: int) -> None:
     (store,) = harness.open().values()
     value, _ = harness.node.log.states(owner)[b"c"]
     assert 40 <= int(value) <= len(contents(store))
+
+
+@pytest.mark.parametrize(("seed", "size"), [(1, 3000), (15, 9000), (36, 3000), (47, 9000)])
+def test_what_a_slot_held_before_does_not_look_like_damage(seed: int, size: int) -> None:
+    """Large messages in slots that were used before: what is lost of a body shows no record."""
+    node = Node()
+    harness = node.harness
+    chance = random.Random(seed)
+    sent: dict[int, bytes] = {}
+    deleted: set[int] = set()
+    store = node.create("I", INTERVAL)
+    for n in range(60 + seed * 2):
+        data = chance.randbytes(size + n % 64)
+        sent[store.add_message(b"a", data)] = data
+        if n % 3 == 0 and store.delete(max(1, n - 19)):
+            deleted.add(max(1, n - 19))
+        node.turns(2)
+    harness.power_cut(seed, "some")
+    (store,) = harness.open().values()
+    kept = {at: row[2] for at, row in contents(store).items()}
+    assert store.lost == {}
+    assert kept == {at: sent[at] for at in kept}
+    assert set(range(1, max(kept))) - set(kept) <= deleted, "only a tail is gone"
