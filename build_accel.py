@@ -44,6 +44,7 @@ COMPILED = (
     "edge/storage/retire.py",
     "edge/storage/dead_runs.py",
     "edge/storage/compact.py",
+    "edge/storage/erase_log.py",
     "edge/storage/erase_rows.py",
     "edge/storage/scrub_check.py",
     "spark/wire_reader.py",

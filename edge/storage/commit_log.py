@@ -724,29 +724,6 @@ class CommitLog:
         if self.on_retire is not None:
             self.on_retire()
 
-    def submit_zeros(self, zeros: bytes, offset: cython.Py_ssize_t) -> bool:
-        """Have `zeros` written at `offset` of the active segment, behind its end and before what
-        is appended from now on; False when the queue is full. The caller keeps `zeros` alive until
-        something that it appends afterwards is durable."""
-        if offset < self.active.end or offset + len(zeros) > self.active.capacity:
-            raise ValueError("not behind the end of the active segment")
-        return not self.thread.submit(
-            self.active.fd,
-            -1,
-            cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(zeros)),
-            len(zeros),
-            offset,
-            self.batch - 1,
-            NO_SYNC,
-            False,
-        )
-
-    def wipe_images(self) -> None:
-        """Overwrite what earlier segments left in memory."""
-        self.active.wipe(self.active.end)
-        if self.donor is not None:
-            self.donor.wipe(0)
-
     def begin_next(self) -> None:
         """End the active segment, so that all others can be retired."""
         if self.active.end > FILE_HEADER_BYTES:

@@ -23,6 +23,7 @@ from headwater.edge.storage.erase_jobs import (
     record_for,
     wipe,
 )
+from headwater.edge.storage.erase_log import submit_zeros, wipe_images
 from headwater.edge.storage.erase_rows import IN_LOG_FILE, IN_SEGMENT, names_subject, rows_of
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.index_bytes import index_bytes
@@ -218,7 +219,7 @@ class Eraser:
         if error is not None:
             self._failed(error)
         elif self._needs_wipe():
-            self.log.wipe_images()
+            wipe_images(self.log)
             self._wipe_next()
         else:
             self._finish()
@@ -318,7 +319,7 @@ class Eraser:
             self._wipe_next()
             return
         try:
-            if not self.log.submit_zeros(zeros, start):
+            if not submit_zeros(self.log, zeros, start):
                 self._later(LOOK_SECONDS, self._wipe_next)
                 return
             self._wiped_to = (active.number, start + len(zeros))
