@@ -31,8 +31,9 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public object timers           # expiry.Expiry: age, per-message TTL, delete markers
     cdef public object schedules        # schedules.Schedules, None unless allow_msg_schedules
     cdef public object batches          # batch.Batches, None unless batches are allowed
+    cdef bint changed                   # `active` and `interests` are not what `consumers` says
     cdef list active                    # consumers.values(), as a list
-    cdef tuple interests                # bytes patterns that some consumer wants; b">" for all
+    cdef tuple interests                # patterns that some consumer wants, if `keeps_interest`
     cdef dict error_texts               # err_code -> PubAck payload of a constant error
     cdef public bytes last_msg_id
     cdef long long max_msgs
@@ -61,6 +62,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef int consumer_acked(self, unsigned long long sequence) except -1
     cpdef wake_consumers(self)
     cpdef consumers_changed(self)       # `consumers` or a consumer's filter changed
+    cdef list running(self)
     # For ingest, retention and federation.
     cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0

@@ -76,6 +76,7 @@ class Stream(Task):
         self.no_ack = config.no_ack
         self.sealed = config.sealed
         self.keeps_interest = config.retention == "interest"
+        self.changed = True
         self.keeps_work = config.retention == "workqueue"
         self.ttl_allowed = config.allow_msg_ttl
         self.rollup_allowed = config.allow_rollup_hdrs
@@ -295,7 +296,7 @@ class Stream(Task):
     @cython.ccall
     def wake_consumers(self):
         """Have every consumer look for something to deliver."""
-        for item in self.active:
+        for item in self.running():
             self.kernel.schedule(cython.cast(Consumer, item))
 
     # --- consumers and retention -----------------------------------------------------------
@@ -303,19 +304,31 @@ class Stream(Task):
     @cython.ccall
     def consumers_changed(self):
         """Note that `consumers`, or what one of them filters, is not what it was."""
-        wanted: list = []
-        self.active = list(self.consumers.values())
-        for consumer in self.active:
-            wanted.extend(stream_wire.consumer_filters(consumer.config))
-        self.interests = (b">",) if b">" in wanted else tuple(wanted)
+        self.changed = True
         if self.keeps_interest and self.store.messages and not self.doubtful:
             self.node.sweep(self)
+
+    @cython.cfunc
+    def running(self) -> list:
+        """The consumers, looked at again only after a change: there may be thousands, made one
+        after the other."""
+        wanted: list = []
+        if self.changed:
+            self.changed = False
+            self.active = list(self.consumers.values())
+            if self.keeps_interest:
+                for consumer in self.active:
+                    wanted.extend(stream_wire.consumer_filters(consumer.config))
+            self.interests = (b">",) if b">" in wanted else tuple(wanted)
+        return self.active
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def wanted(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
         """Whether some consumer's filter matches a subject."""
         pattern: bytes
+        if self.changed:
+            self.running()
         for item in self.interests:
             pattern = cython.cast(bytes, item)
             if subject_matches(
@@ -342,7 +355,7 @@ class Stream(Task):
     @cython.exceptval(-1, check=False)
     def needed(self, sequence: cython.ulonglong) -> cython.bint:
         """Whether some consumer has still to acknowledge `sequence`."""
-        for item in self.active:  # noqa: SIM110 - a generator would cost an object per call
+        for item in self.running():  # noqa: SIM110 - a generator would cost an object per call
             if cython.cast(Consumer, item).needs(sequence):
                 return True
         return False
@@ -374,7 +387,7 @@ class Stream(Task):
         """Remove a message, and tell the consumers that may hold it; 1 when it was there."""
         if not self.store.remove(sequence, False):
             return 0
-        for item in self.active:
+        for item in self.running():
             cython.cast(Consumer, item).removed(sequence)
         return 1
 
@@ -438,7 +451,7 @@ class Stream(Task):
         """Delete one message; False when it is not there."""
         if not self.store.delete(sequence, erase):
             return False
-        for item in self.active:
+        for item in self.running():
             cython.cast(Consumer, item).removed(sequence)
         self.count_usage()
         return True
@@ -450,14 +463,14 @@ class Stream(Task):
         """
         gone: int = self.store.purge(subject or b">", sequence, keep)
         if gone:
-            for item in self.active:
+            for item in self.running():
                 stream_wire.tell_purged(item)
             self.count_usage()
         return gone
 
     def passed_over(self) -> None:
         """The store took messages out by itself, because they are damaged."""
-        for item in self.active:
+        for item in self.running():
             stream_wire.tell_purged(item)
         self.count_usage()
         self.wake_consumers()

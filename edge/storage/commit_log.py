@@ -176,7 +176,7 @@ class CommitLog:
         segment.previous_chain = previous_chain
         self.live.append(segment)
         self.active = segment
-        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes
+        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes + 2 * self.table.bytes
         self.batch_start = 0
         return 0
 
@@ -206,7 +206,8 @@ class CommitLog:
         last: LogSegment = self.active
         if self.closed:
             raise StoreClosed("the log is closed")
-        if self.backlog() >= (LIVE_MAX if message else LIVE_LIMIT) * self.segment_bytes:
+        most = (LIVE_MAX if message else LIVE_LIMIT) * self.segment_bytes + 2 * self.table.bytes
+        if self.backlog() >= most:
             raise StoreFull("the device is too slow: too many log segments wait to be retired")
         try:
             slot = self.files.take(need + FILE_HEADER_BYTES, not message)
@@ -214,7 +215,7 @@ class CommitLog:
             raise self.no_room(error) from error
         self.close_batch(True)
         self.begin_segment(slot, last.number + 1, last.number, last.end, self.chain)
-        if self.on_retire is not None and len(self.live) > self.keep + 1:
+        if self.on_retire is not None:
             self.on_retire()
         return 0
 
@@ -686,7 +687,7 @@ class CommitLog:
         """Take the oldest segment out: nothing needs it any more. The caller recycles its file."""
         segment: LogSegment = self.live.pop(0)
         self.donor = segment
-        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes
+        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes + 2 * self.table.bytes
         self.let_go_on()
         return segment
 

@@ -471,9 +471,11 @@ class NodeStore:
         await self.log.wait_durable(self.log.hand_over())
         await self.eraser.wait()
         self.log.begin_next()
-        self.retirer.everything = True
+        # States are put again at the tail: what is written from now on stays.
+        last = self.log.active.number
+        self.retirer.before = last
         self.retirer.wake()
-        while len(self.log.live) > 1 or self.retirer.step != "idle":
+        while self.log.live[0].number < last or self.retirer.step != "idle":
             if self.log.failure is not None:
                 raise self.log.failure
             lsn = self.log.durable_lsn
@@ -487,7 +489,8 @@ class NodeStore:
         clients that wait for acks calls this every few MiB. Raises StoreError."""
         await self.log.wait_durable(self.log.hand_over())
         self.kernel.turn()
-        while len(self.log.live) > self.log.keep + KEEP_UP_SEGMENTS:
+        most = self.log.keep + KEEP_UP_SEGMENTS
+        while len(self.log.live) > most + 2 * self.log.table.bytes // self.log.segment_bytes:
             if self.log.failure is not None:
                 raise self.log.failure
             await asyncio.sleep(0.001)

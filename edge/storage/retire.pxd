@@ -14,7 +14,7 @@ cdef class Retirer(Task):
     cdef set noted
     cdef list jobs                      # (store, [(segment, offset, bytes)])
     cdef public bint stopped
-    cdef public bint everything         # retire all but the active segment
+    cdef public unsigned int before       # a clean stop: retire the segments below this number; 0: not stopping
     cdef public double retry_delay
     cdef public unsigned long long retired
     cdef int copy_slice(self, Py_ssize_t limit) except -1

@@ -65,7 +65,9 @@ class Retirer(Task):
 
     def wake(self) -> None:
         """Begin with the oldest segment when there are more than shall be kept."""
-        keep = 1 if self.everything else self.log.keep + 1
+        keep = self.log.keep + 1 + 2 * self.log.table.bytes // self.log.segment_bytes
+        if self.before:
+            keep = 1 if self.log.live[0].number < self.before else len(self.log.live)
         if self.step != "idle" or self.stopped or len(self.log.live) <= keep:
             return
         self.segment = self.log.live[0]

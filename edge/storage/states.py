@@ -13,13 +13,16 @@ from typing import Any
 Snapshot = Callable[[], bytes]
 PURPOSE = b"state\0"
 
+# Bytes of a record besides what it holds, about.
+RECORD_BYTES = 72
+
 log = logging.getLogger("headwater.storage")
 
 
 class State:
     """One value and what was added to it."""
 
-    __slots__ = ("deltas", "key", "oldest", "owner", "snapshot", "value")
+    __slots__ = ("deltas", "key", "oldest", "owner", "size", "snapshot", "value")
 
     def __init__(self, owner: bytes, key: bytes) -> None:
         self.owner = owner
@@ -27,13 +30,20 @@ class State:
         self.value: bytes | None = None
         self.deltas: list[bytes] = []
         self.oldest = 0
+        self.size = 0
         self.snapshot: Snapshot | None = None
 
 
 class StateTable:
-    """All states of a node. Bounded by what its owners put."""
+    """All states of a node. Bounded by what its owners put.
+
+    `bytes` is what the records of all whole values take in the log, each written twice, about. The
+    log is longer by twice that than it would be without states: retiring a segment puts its states
+    again at the tail, and so at most half of what is written is that.
+    """
 
     def __init__(self) -> None:
+        self.bytes = 0
         self._rows: dict[bytes, dict[bytes, State]] = {}
         self._by_segment: dict[int, dict[State, None]] = {}
         self.packers: dict[bytes, Any] = {}
@@ -84,7 +94,12 @@ class StateTable:
         state = self._row(owner, key)
         state.deltas = []
         state.value = value if state.snapshot is None else None
+        self._resize(state, 2 * (RECORD_BYTES + len(owner) + len(key) + len(value)))
         self._pin(state, segment)
+
+    def _resize(self, state: State, size: int) -> None:
+        self.bytes += size - state.size
+        state.size = size
 
     def delta(self, owner: bytes, key: bytes, value: bytes, segment: int) -> None:
         """An addition to the value."""
@@ -100,6 +115,7 @@ class StateTable:
         state = rows.pop(key, None) if rows is not None else None
         if state is not None:
             self._unpin(state)
+            self._resize(state, 0)
         if rows is not None and not rows:
             del self._rows[owner]
 
