@@ -3,8 +3,8 @@
     python -m bench.bounds [--messages N] [--subjects N] [--streams N] [--json]
 
 Each case runs in a process of its own, through the storage's own calls, so that nothing but the
-store is measured: resident memory before and after, and the time to open it again. docs/STORAGE.md
-has the figures of a full run.
+store is measured: resident memory before and after, and the time to open it again. `bench.beside`
+measures whole servers.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 from headwater.edge.storage.subject_table cimport Subject, SubjectTable
 
 cdef enum:
-    PAGE_SHIFT = 9
-    PAGE_ENTRIES = 512
+    PAGE_SHIFT = 7
+    PAGE_ENTRIES = 128
     FAR = 0xFFFFFFFF                    # a link that does not fit; found by scanning instead
     IN_LOG = 1                          # entry flag: `place` is the address of a record in the log
 

@@ -1,6 +1,6 @@
 """Which messages a stream holds: one 40-byte entry per sequence, in pages, linked by subject.
 
-Pages of 512 entries (20 KiB) hang on a table that is indexed by sequence, so looking up is
+Pages of 128 entries (5 KiB) hang on a table that is indexed by sequence, so looking up is
 arithmetic, a gap of skipped sequences costs sixteen bytes per page, and pages go away with the
 messages. The messages of one subject form a doubly linked list of distances, so that a subject's
 first, last and next message need no search. It knows nothing of files or memory: `place` is opaque.
@@ -10,7 +10,7 @@ import cython
 from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memcmp, memmove, memset
 
-# A gap that needs more table than this (in pages) is refused: 2**35 skipped sequences.
+# A gap that needs more table than this (in pages) is refused: 2**33 skipped sequences.
 PAGE_TABLE_MAX = cython.declare(cython.ulonglong, 1 << 26)
 # Pages at the front that wait to be cut off the table together.
 SPARE_FRONT = cython.declare(cython.Py_ssize_t, 64)

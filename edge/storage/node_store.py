@@ -307,7 +307,7 @@ class NodeStore:
         self.packers.load_dictionaries(path, identity, packer, self.problems)
         if json.dumps(identity) != before:
             TwoSlotFile(path / "meta").replace(encode_meta(identity, sealed_meta(packer, own)))
-        for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
+        for leftover in [item for item in path.iterdir() if item.suffix in (".new", ".tmp")]:
             leftover.unlink()
         store = self._make_file_store(packer, identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)

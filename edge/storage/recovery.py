@@ -7,6 +7,7 @@ what was found wrong is told in `problems`.
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,13 +131,9 @@ class StreamRecovery:
 
     def run(self) -> Heads:
         """Enter everything; returns how far the stream had come."""
-        there = {segment_number(path) or 0 for path in self.store.directory.glob("*.seg")} - {0}
-        listed = {
-            int(path.stem)
-            for path in self.store.directory.glob("*.idx")
-            if path.stem.isdigit() and int(path.stem) not in there
-        }
-        numbers = there | listed
+        names = [path.name for path in self.store.directory.iterdir()]
+        there = numbers_of(names, ".seg")
+        numbers = there | numbers_of(names, ".idx")
         newest = max([*numbers, self.note.segment])
         for number in range(min(numbers, default=newest) or 1, newest + 1):
             path = segment_path(self.store.directory, number)
@@ -601,11 +598,19 @@ class LogRecovery:
         self.directory.keep_copy(segment.slot.path, f"log-{segment.number}.log", reason)
 
 
+def numbers_of(names: list[str], suffix: str) -> set[int]:
+    """Numbers of the files with this suffix, such as 1 of 000001.seg."""
+    stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    return {int(stem) for stem in stems if re.fullmatch(r"[0-9]{6,}", stem)} - {0}
+
+
 def remove_gone(store: FileStore, note: SegmentNote) -> None:
     """Remove segments of which others have the messages: a crash came before that was done."""
     store.gone_numbers = {n for first, last in note.gone for n in range(first, last + 1)}
-    files = [*store.directory.glob("*.seg"), *store.directory.glob("*.idx")]
-    numbers = {int(path.stem) for path in files if path.stem.isdigit()} & store.gone_numbers
+    if not store.gone_numbers:
+        return
+    names = [path.name for path in store.directory.iterdir()]
+    numbers = (numbers_of(names, ".seg") | numbers_of(names, ".idx")) & store.gone_numbers
     if numbers:
         remove_segments([segment_path(store.directory, number) for number in sorted(numbers)])
 

@@ -22,6 +22,7 @@ cdef class SubjectTable:
     cdef unsigned long long stamps
     cdef unsigned int* fresh            # numbers in the order in which they got a meaning
     cdef unsigned int fresh_count
+    cdef unsigned int fresh_capacity
     cdef unsigned long long fresh_base  # how many older entries of `fresh` were forgotten
     cdef unsigned long long seed
     cdef unsigned int find(self, const unsigned char* text, Py_ssize_t n) noexcept nogil

@@ -153,15 +153,18 @@ class SubjectTable:
     @cython.exceptval(-1, check=False)
     def note_fresh(self, number: cython.uint) -> cython.int:
         """Remember that `number` has a new meaning; forgets all when too many were noted."""
-        if self.fresh == cython.NULL:
-            self.fresh = cython.cast(
-                cython.p_uint, malloc(cython.sizeof(cython.uint) * FRESH_MAX)
-            )
-            if self.fresh == cython.NULL:
-                raise MemoryError
+        grown: cython.p_void
+        capacity: cython.uint
         if self.fresh_count == FRESH_MAX:
             self.fresh_base += FRESH_MAX
             self.fresh_count = 0
+        if self.fresh_count == self.fresh_capacity:
+            capacity = min(self.fresh_capacity * 2 or 16, FRESH_MAX)
+            grown = realloc(self.fresh, capacity * cython.sizeof(cython.uint))
+            if grown == cython.NULL:
+                raise MemoryError
+            self.fresh = cython.cast(cython.p_uint, grown)
+            self.fresh_capacity = capacity
         self.fresh[self.fresh_count] = number
         self.fresh_count += 1
         return 0

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 
-from bench import bounds
+from bench import beside, bounds
 
 
 def test_a_tiny_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,3 +16,10 @@ def test_a_tiny_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < rows["subjects"]["bytes_each_after_start"] < 400
     assert rows["streams"]["open_files_after_start"] < 64
     assert rows["memory"]["bytes_each"] > 128
+
+
+def test_a_tiny_run_beside_the_real_server() -> None:
+    found = CliRunner().invoke(beside.main, ["--scale", "0.001"])
+    assert found.exit_code == 0, found.output
+    rows = [line.split()[0] for line in found.output.splitlines()]
+    assert rows == [name for name in beside.CASES for _ in range(2)]
