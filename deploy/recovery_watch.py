@@ -30,6 +30,9 @@ class RecoveryWatch:
         self._bars: Any = None
 
     def __call__(self, done: int, total: int) -> None:
+        if done >= total:
+            self.close()
+            return
         now = time.monotonic()
         spent = now - self._began
         if spent < QUIET_SECONDS or now - self._told < TELL_SECONDS:
