@@ -6,7 +6,7 @@ EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: damage help install ext demo test lint bench bench-storage sim sim-bugs clean
+.PHONY: damage help install ext demo test lint bench bench-storage sim sim-bugs sim-mutants clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. STORE=file|me
 
 sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from SEED=.. on
 	@$(BIN)/python -m tests.sim --bugs --seed $(or $(SEED),1) $(ARGS)
+
+sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the simulator does not notice
+	@$(BIN)/python -m tests.sim.mutants --seed $(or $(SEED),1) $(ARGS)
 
 damage: $(STAMP) ext  ## Every crash point and every flipped bit of small stores (minutes)
 	@HEADWATER_DAMAGE=all $(BIN)/python -m pytest -q -s tests/edge/storage/test_crash_enumeration.py \

@@ -23,10 +23,14 @@ class Checker:
         self.digests: dict[tuple[int, int], int] = {}
         self.results: dict[tuple[int, int], int] = {}
         self.terms: dict[tuple[int, int], int] = {}
-        self.commits: dict[tuple[int, int], tuple[int, int]] = {}
         self.durable: dict[tuple[int, int], int] = {}
         self.cast: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.acked: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self.acked_ever: dict[tuple[int, int], int] = {}
+        self.told: dict[tuple[int, int, int], int] = {}
+        """The greatest term in which a leader called for a campaign of this life."""
+        self.commits_seen: dict[tuple[int, int], int] = {}
+        self.asked: dict[int, int] = {}
         self.promised: dict[tuple[int, int, int], set[int]] = {}
         self.drowsy: dict[tuple[int, int, int, int], set[int]] = {}
         self.checks = 0
@@ -46,6 +50,7 @@ class Checker:
         if raft.is_voter and not raft.recovering:
             self.remembers(raft)
         if raft.is_leader:
+            self.require(not raft.recovering, f"node {raft.node} leads in doubt")
             key = (raft.group, raft.term)
             if key not in self.leaders:
                 self.elected(raft)
@@ -54,8 +59,43 @@ class Checker:
             if self.terms.get((raft.group, raft.node)) != raft.term:
                 self.terms[raft.group, raft.node] = raft.term
                 self.complete(raft)
-                self.commits[raft.group, raft.node] = (raft.term, log.committed)
             self.led(raft)
+        if log.committed > self.commits_seen.get((raft.group, raft.node), 0):
+            self.knows(raft)
+
+    def knows(self, raft: Raft) -> None:
+        """Only what a leader has committed is committed, and it is the same entry."""
+        log = raft.log
+        self.commits_seen[raft.group, raft.node] = log.committed
+        self.require(
+            log.committed <= max(1, self.top.get(raft.group, 0)),
+            f"node {raft.node} takes {log.committed} for committed; no leader does",
+        )
+        fact = self.committed.get(raft.group, {}).get(log.committed)
+        self.require(
+            fact is None or log.term(log.committed) == fact[0],
+            f"node {raft.node} takes another {log.committed} for committed",
+        )
+
+    def note_acked(self, m: Message, term: int) -> None:
+        """The greatest place that a life, or a start, has acknowledged, and the term there."""
+        for life in {m.incarnation, m.boot}:
+            key = (m.group, m.sender, life)
+            self.acked[key] = max(self.acked.get(key, (0, 0)), (m.index, term))
+        ever = (m.group, m.sender)
+        self.acked_ever[ever] = max(self.acked_ever.get(ever, 0), m.index)
+
+    def term_before(self, m: Message) -> int:
+        """The last term before that of a candidacy in which there was a leader."""
+        return max((t for g, t in self.leaders if g == m.group and t < m.term), default=0)
+
+    def asks(self, call: int, group: int) -> None:
+        """A read begins: it must see what is committed now."""
+        self.asked[call] = self.top.get(group, 0)
+
+    def may_read(self, call: int, index: int) -> None:
+        top = self.asked.get(call, 0)
+        self.require(index >= top, f"a read at {index}, and {top} was committed before it began")
 
     def remembers(self, raft: Raft) -> None:
         """A voter cannot vote again in a term, and cannot help a log that lacks what it acked."""
@@ -93,28 +133,53 @@ class Checker:
         self.require(not missing, f"leader {raft.node} sleeps without {missing}")
 
     def led(self, raft: Raft) -> None:
-        """What a leader commits is of its term and durable at a majority; one change at a time."""
+        """A leader is a voter that sleeps only with all others; one change of members at a time."""
         log = raft.log
         if raft.sleep.asleep:
             self.sleeps(raft)
-        key = (raft.group, raft.node)
-        if log.committed > self.commits[key][1]:
-            self.commits[key] = (raft.term, log.committed)
-            self.require(
-                log.term(log.committed) == raft.term, f"node {raft.node} commits an older term"
-            )
-            voters = log.config.voters
-            have = sum(self.durable.get((raft.group, n), 0) >= log.committed for n in voters)
-            self.require(
-                2 * have > len(voters), f"{log.committed} is committed, but durable on {have}"
-            )
         top = max(self.top.get(raft.group, 0), log.committed)
         self.top[raft.group] = top
+        final = log.config_index <= log.committed
+        self.require(
+            not final or raft.node in log.config.voters, f"node {raft.node} leads and is removed"
+        )
+        own = log.term(log.config_index) == raft.term
+        self.require(
+            final or not own or log.term(log.committed) == raft.term,
+            "a change of members before the first commit of the term",
+        )
         open_changes = [pair for pair in log.configs if pair[0] > top]
         self.require(len(open_changes) <= 1, "two changes of members at once")
         if open_changes and len(log.configs) > 1:
             before, now = log.configs[-2][1].voters.items(), log.configs[-1][1].voters.items()
             self.require(len(before ^ now) <= 1, "two voters change in one step")
+
+    def commits(self, raft: Raft, index: int) -> None:
+        """What a leader commits is of its term (§5.4.2) and durable at a majority."""
+        log, group = raft.log, raft.group
+        self.require(log.term(index) == raft.term, f"node {raft.node} commits an older term")
+        self.counted(raft, index)
+        self.top[group] = max(self.top.get(group, 0), index)
+        known = self.committed.setdefault(group, {})
+        for entry in log.entries[log.committed - log.base_index : index - log.base_index]:
+            fact = (entry.term, entry.data, entry.kind)
+            same = known.setdefault(entry.index, fact) == fact
+            self.require(same, f"state machine safety: another {entry[:2]} is committed")
+
+    def counted(self, raft: Raft, index: int) -> None:
+        """A majority of voters, in their present lives, has it on disk and said so."""
+        log, group = raft.log, raft.group
+        have = sum(
+            log.durable >= index
+            if n == raft.node
+            else self.acked.get((group, n, life), (0, 0))[0] >= index
+            and self.durable.get((group, n), 0) >= index
+            for n, life in log.config.voters.items()
+        )
+        self.require(
+            2 * have > len(log.config.voters),
+            f"{index} is committed, but durable on {have}",
+        )
 
     def restored(self, group: int, node: int, hard: Any) -> None:
         """A node whose disk is honest knows its last vote."""
@@ -186,6 +251,12 @@ class Checker:
             self.require(
                 durable.term.get(m.group, 0) >= m.term, f"candidacy of {m.sender} is not on disk"
             )
+        elif m.kind is Kind.HELLO_REPLY:
+            self.require(
+                durable.end.get(m.group, (0, 0)) >= (m.log_term, m.index)
+                and durable.term.get(m.group, 0) >= m.context,
+                f"node {m.sender} tells of a log or term that is not on disk",
+            )
         elif m.kind is Kind.APPEND_REPLY and not m.reject:
             self.require(
                 durable.last.get(m.group, 0) >= m.index,
@@ -202,13 +273,6 @@ class Checker:
         need = len(voters) // 2 + 1 - (m.sender in voters)
         self.require(
             m.force or len(promised) >= need, f"node {m.sender} campaigns in {m.term} unasked"
-        )
-
-    def hands_over(self, m: Message, leader: Raft) -> None:
-        """The target of a handover has everything."""
-        have = self.durable.get((m.group, m.to), 0)
-        self.require(
-            leader.term != m.term or have >= leader.log.committed, f"handover to {m.to}, who lags"
         )
 
     def kept(self, group: int, index: int, term: int, data: bytes) -> None:

@@ -31,10 +31,16 @@ class Outcome:
     simulated_ms: int
     calls: int
     judged: int
+    undecided: int
     checks: int
     faults: int
     trace: int
     """A digest of the whole run: the same seed gives the same."""
+
+
+def late(action: Callable[..., None]) -> bool:
+    """Whether an event is what a fault planned for later."""
+    return getattr(action, "__module__", "") == faults.__name__
 
 
 class Cluster:
@@ -165,6 +171,12 @@ class Cluster:
         else:
             self.read(node, raft, key)
 
+    def burst(self, number: int, group: int) -> None:
+        """A write at this node, when it believes that it leads."""
+        node = self.nodes[number]
+        if node.up and not node.paused and node.host.groups[group].is_leader:
+            self.write(node, node.host.groups[group], "a", 9)
+
     def rivals(self, group: int) -> bool:
         """Several nodes think that they lead: write through the newest, and read from all."""
         believers = [
@@ -199,7 +211,10 @@ class Cluster:
         try:
             term, index = raft.propose(datas)
         except RaftError:
+            for call in calls:
+                call.kind = "failed"
             return
+        self.checker.require(not raft.transfer.target, "a proposal is taken during a handover")
         for offset, call in enumerate(calls):
             node.calls[raft.group, index + offset] = (term, datas[offset], call)
         self.touch(raft)
@@ -207,6 +222,7 @@ class Cluster:
     def read(self, node: SimNode, raft: Raft, key: str) -> None:
         call = self.history.begin(raft.group, key, "read", self.next_moment())
         node.reads[call.number] = (raft.group, call, None)
+        self.checker.asks(call.number, raft.group)
         node.clock.true_ns = self.now_us * 1000
         try:
             raft.read(call.number, node.clock.monotonic_ns())
@@ -238,6 +254,7 @@ class Cluster:
             self.now_us // 1000,
             len(self.history.calls),
             judged,
+            self.history.undecided,
             self.checker.checks,
             len(self.plan),
             self.trace,
@@ -251,23 +268,42 @@ class Cluster:
             node.sync_us = 300
             node.disk.lying = node.disk.full = node.disk.unreadable = False
             node.disk.sync_fails = False
+            node.disk.flush()
             node.clock.freeze(False)
             node.resume()
             self.start_again(node)
-        deadline = self.now_us + CALM_US
-        self._events = [e for e in self._events if e[2] != self.client]
+        self._events = [e for e in self._events if e[2] != self.client and not late(e[2])]
         heapq.heapify(self._events)
-        proposed = dict.fromkeys(self.groups, 0)
-        while not all(self.settled(group, proposed) for group in self.groups):
+        self.settle(set(), "")
+        if self.clients.below(2):
+            missing = self.nodes[1 + self.clients.below(5)]
+            missing.crash()
+            self.settle({missing.number}, f"without node {missing.number}: ")
+            missing.start()
+            self.settle(set(), "after all that: ")
+
+    def settle(self, missing: set[int], when: str) -> None:
+        """Let time pass until every group has taken a write. One node may be missing where the
+        others are a majority."""
+        deadline = self.now_us + CALM_US
+        groups = [group for group in self.groups if self.has_majority(group, missing)]
+        proposed = dict.fromkeys(groups, 0)
+        while not all(self.settled(group, proposed, missing) for group in groups):
             if self.now_us > deadline:
-                raise Violation(f"liveness: {self.describe()}")
+                raise Violation(f"liveness: {when}{self.describe()}")
             until = self.now_us + 100_000
             while self._events and self._events[0][0] <= until:
                 self.step()
             self.now_us = until
 
-    def settled(self, group: int, proposed: dict[int, int]) -> bool:
-        """Whether a write made after the faults is applied by every member."""
+    def has_majority(self, group: int, missing: set[int]) -> bool:
+        """Whether a majority is up, as the node says that knows most."""
+        rafts = [node.host.groups[group] for node in self.nodes.values()]
+        voters = max(rafts, key=lambda r: (r.log.last_term, r.log.last)).log.config.voters
+        return 2 * len(voters.keys() - missing) > len(voters)
+
+    def settled(self, group: int, proposed: dict[int, int], missing: set[int]) -> bool:
+        """Whether a write made after the faults is applied by every member but those missing."""
         raft = self.leader(group)
         if raft is None:
             return False
@@ -276,8 +312,8 @@ class Cluster:
             self.write(self.nodes[raft.node], raft, "a", 9)
             proposed[group] = raft.log.last if raft.log.last > last else 0
             return False
-        members = raft.log.config.members()
-        if raft.log.config.returning or raft.log.last < proposed[group]:
+        members = [n for n in raft.log.config.members() if n not in missing]
+        if (raft.log.config.returning and not missing) or raft.log.last < proposed[group]:
             proposed[group] = min(proposed[group], raft.log.last)
             return False
         applied = {self.nodes[n].machines[group].applied for n in members}

@@ -15,7 +15,8 @@ KINDS = (
     "crash", "crash", "crash", "crash_all", "stop", "stop_all", "split", "one_way", "flap",
     "isolate_leader", "loss", "storm", "slow_disk", "pause", "pause_leader", "clock_jump",
     "clock_freeze", "transfer", "transfer", "change", "change", "change", "lie", "flip", "replace",
-    "crash_leader", "failed_sync", "failed_sync", "full_disk", "unreadable",
+    "crash_leader", "stale_tail", "stale_tail", "stale_tail", "failed_sync", "failed_sync",
+    "full_disk", "unreadable",
 )  # fmt: skip
 
 
@@ -125,6 +126,24 @@ def isolate_leader(cluster: "Cluster", fault: Fault) -> None:
         inward = {(x, found.node) for x in others}
         outward = {(found.node, x) for x in others}
         _cut(cluster, (inward, outward, inward | outward)[fault.b % 3], fault.ms)
+
+
+def stale_tail(cluster: "Cluster", fault: Fault) -> None:
+    """A leader takes writes that nobody hears of; when it is back, the one that took its place
+    falls, or is cut off in turn."""
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is None:
+        return
+    others = set(cluster.nodes) - {found.node}
+    links = {(x, found.node) for x in others} | {(found.node, x) for x in others}
+    away = 150 + fault.ms // 4
+    _cut(cluster, links, away)
+    for turn in range(1 + fault.b % 12):
+        cluster.after(turn * 4000, cluster.burst, found.node, found.group)
+    if fault.b % 3:
+        again = Fault(fault.at, "", fault.a, fault.b // 3, 100 + fault.ms // 4)
+        after = crash_leader if fault.b % 3 == 1 else isolate_leader
+        cluster.after(away * 1000 - fault.a % 90_000, after, cluster, again)
 
 
 def _weather(cluster: "Cluster", weather: Weather, ms: int) -> None:
@@ -268,5 +287,6 @@ STRIKES = {
     "storm": storm, "slow_disk": slow_disk, "pause": pause, "pause_leader": pause_leader,
     "clock_jump": clock_jump, "clock_freeze": clock_freeze, "transfer": hand_over,
     "change": change, "lie": lie, "flip": flip, "replace": replace, "crash_leader": crash_leader,
-    "failed_sync": failed_sync, "full_disk": full_disk, "unreadable": unreadable,
+    "stale_tail": stale_tail, "failed_sync": failed_sync, "full_disk": full_disk,
+    "unreadable": unreadable,
 }  # fmt: skip

@@ -1,20 +1,21 @@
-"""What clients saw, and whether one order explains it.
+"""What clients saw, and whether one order explains it: judged in two ways.
 
-Every successful write returns the sequence it got, and every read the sequence it saw. So the
-order of writes is known, and a history of a key is linearizable if and only if no operation sees
-less than what was certain before it began, and none sees what began after it ended.
+Every successful write returns the sequence it got, and every read the sequence it saw. If these
+tell the order of writes, a history of a key is linearizable if and only if no operation sees less
+than what was certain before it began, and none sees what began after it ended. `linear` does not
+believe the sequences and looks for any order of the values.
 """
 
 from dataclasses import dataclass, field
 
 from tests.sim.checker import Violation
-
-NEVER = 1 << 62
+from tests.sim.linear import NEVER, Operation, is_linearizable
 
 
 @dataclass
 class Call:
-    """One operation. `end` stays NEVER when nobody knows what became of it."""
+    """One operation. `end` stays NEVER when nobody knows what became of it; `kind` becomes
+    "failed" when it surely never happened."""
 
     number: int
     group: int
@@ -33,6 +34,8 @@ class History:
     """All calls of a run."""
 
     calls: list[Call] = field(default_factory=list)
+    undecided: int = 0
+    """Keys whose history has too many possible orders to look at."""
 
     def begin(self, group: int, key: str, kind: str, now: int, expected: int = -1) -> Call:
         call = Call(len(self.calls) + 1, group, key, kind, now, expected=expected)
@@ -44,7 +47,40 @@ class History:
         keys: dict[tuple[int, str], list[Call]] = {}
         for call in self.calls:
             keys.setdefault((call.group, call.key), []).append(call)
-        return sum(check_key(calls) for calls in keys.values())
+        judged = sum(check_key(calls) for calls in keys.values())
+        for key, calls in keys.items():
+            answer = is_linearizable(operations(calls))
+            if answer is False:
+                raise Violation(f"no order explains what clients saw of {key}")
+            self.undecided += answer is None
+        return judged
+
+
+def operations(calls: list[Call]) -> list[Operation]:
+    """The calls of a key as operations on a register: its value is the number of the last write.
+    An expectation of a sequence that nobody is known to have got is not judged."""
+    owner = {0: 0}
+    for call in calls:
+        if call.end < NEVER and call.sequence > 0:
+            owner[call.sequence] = call.seen if call.kind == "read" else call.number
+    found = []
+    for call in calls:
+        expected = owner.get(call.expected) if call.expected >= 0 else None
+        if call.kind == "read" and call.end < NEVER:
+            found.append(Operation(call.begin, call.end, "read", call.seen))
+        elif call.kind == "write" and (call.sequence or expected is not None):
+            done = call.sequence != 0
+            found.append(Operation(call.begin, call.end, "write", call.number, expected, done))
+    return _without_unseen(found)
+
+
+def _without_unseen(found: list[Operation]) -> list[Operation]:
+    """An unfinished write that nobody saw need not have happened, unless a refusal calls for it."""
+    if any(not each.done for each in found):
+        return found
+    seen = {each.value for each in found if each.kind == "read"}
+    seen |= {each.expected for each in found if each.expected is not None}
+    return [each for each in found if each.end < NEVER or each.value in seen]
 
 
 def check_key(calls: list[Call]) -> int:

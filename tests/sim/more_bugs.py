@@ -42,7 +42,7 @@ def _ack_own_end(original):
         try:
             original(r, m)
         finally:
-            del r.send
+            r.send = send
 
     return on_append
 
@@ -478,7 +478,7 @@ def _wrong_part(original):
         try:
             original(r, node, progress)
         finally:
-            del r.send
+            r.send = send
 
     return send_part
 

@@ -10,12 +10,13 @@ from headwater.hub.raft import membership, reads
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.host import Batch, Host, Packet
-from headwater.hub.raft.message import FROM_LEADER, Kind, Message
+from headwater.hub.raft.message import FROM_LEADER, Kind
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
 from tests.sim.history import NEVER, Call
 from tests.sim.machine import StreamMachine
+from tests.sim.promises import Promises
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
@@ -32,6 +33,8 @@ class Durable:
 
     term: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
+    end: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Term and place of the last entry."""
 
 
 class SimNode:
@@ -102,7 +105,7 @@ class SimNode:
         self.before, self.durable = self.durable, Durable()
         self.written: list[tuple[int, Batch]] = []
         self.heard: dict[tuple[int, int], int] = {}
-        self.led: dict[int, int] = {}
+        self.promises: dict[int, Promises] = {}
         self.leading: dict[int, tuple[int, object]] = {}
         self.syncing = False
         for group in self.cluster.groups:
@@ -131,10 +134,11 @@ class SimNode:
             )
         self.durable.term[group] = hard.term if hard else 0
         self.durable.last[group] = restored.snapshot.index + len(restored.entries)
-        self.led[group] = -(1 << 30)
         self.machines[group] = StreamMachine()
         self.machines[group].restore(restored.snapshot.index, restored.snapshot.data)
         raft = self.host.add(group, restored)
+        self.durable.end[group] = (raft.log.last_term, raft.log.last)
+        self.promises[group] = Promises(checker, raft)
         checker.require(
             self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
         )
@@ -281,8 +285,10 @@ class SimNode:
     def note_durable(self, group: int, ready: Ready) -> None:
         if ready.snapshot is not None:
             self.durable.last[group] = ready.snapshot.index
+            self.durable.end[group] = (ready.snapshot.term, ready.snapshot.index)
         if ready.entries:
             self.durable.last[group] = ready.entries[-1].index
+            self.durable.end[group] = ready.entries[-1][:2]
         if ready.hard_state is not None:
             self.durable.term[group] = ready.hard_state.term
         key = (group, self.number)
@@ -296,24 +302,15 @@ class SimNode:
                 self.cluster.checker.sent(m, self.durable)
                 if m.kind is Kind.VOTE:
                     self.cluster.checker.stands(m, raft.log.config.voters)
-                elif m.kind is Kind.TIMEOUT_NOW:
-                    self.cluster.checker.hands_over(m, raft)
                 elif m.kind is Kind.APPEND_REPLY and not m.reject:
-                    self.note_acked(m, raft)
+                    self.cluster.checker.note_acked(m, raft.log.term(m.index) or 0)
                     other = self.cluster.nodes[m.to]
                     leader = other.host.groups.get(m.group) if other.up else None
                     self.cluster.checker.agreed(m, raft, leader)
             self.cluster.send(packet)
 
-    def note_acked(self, m: Message, raft: Raft) -> None:
-        """The greatest place that this life has acknowledged, and the term of what is there."""
-        acked = self.cluster.checker.acked
-        key = (m.group, self.number, m.incarnation)
-        acked[key] = max(acked.get(key, (0, 0)), (m.index, raft.log.term(m.index) or 0))
-
     def hear(self, packet: Packet) -> None:
         """Let the product hear it, and note who was heard."""
-        said = {id(m) for raft in self.host.groups.values() for m in (*raft._now, *raft._held)}
         self.host.receive(packet)
         for m in packet.messages:
             raft = self.host.groups.get(m.group)
@@ -321,24 +318,8 @@ class SimNode:
             if late or membership.fenced(raft, m):
                 continue
             self.heard[m.group, m.sender] = raft.ticks
-            if m.kind in (Kind.PRE_VOTE, Kind.VOTE) and raft.leader and not m.force:
-                self.keep_peace(raft, m, said)
             if m.kind in FROM_LEADER and raft.leader == m.sender and raft.term == m.term:
-                self.led[m.group] = raft.ticks
-
-    def keep_peace(self, raft: Raft, m: Message, before: set[int]) -> None:
-        """No vote is promised or given while a leader is heard. `before`: what was said earlier."""
-        given = any(
-            each.to == m.sender
-            and each.kind in (Kind.PRE_VOTE_REPLY, Kind.VOTE_REPLY)
-            and not each.reject
-            and id(each) not in before
-            for each in (*raft._now, *raft._held)
-        )
-        self.cluster.checker.require(
-            not given or raft.ticks - self.led[m.group] >= raft.options.election_ticks,
-            f"node {self.number} votes under a leader",
-        )
+                self.promises[m.group].led = raft.ticks
 
     def check_quorum(self, raft: Raft) -> None:
         """A leader that is awake has heard a majority of the same voters in the last three
@@ -384,6 +365,7 @@ class SimNode:
             if found is not None and state.index is None:
                 del self.reads[state.context]
             elif found is not None:
+                checker.may_read(state.context, state.index)
                 self.reads[state.context] = (*found[:2], state.index)
         self.serve_reads(raft.group, machine)
         if machine.applied - raft.log.base_index >= COMPACT_AT:

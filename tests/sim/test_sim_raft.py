@@ -4,11 +4,13 @@ import secrets
 
 import pytest
 
-from tests.sim.bug import BUGS
+from tests.sim import mutants
+from tests.sim.bug import BUGS, planted
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster
 from tests.sim.history import Call, History
 from tests.sim.runner import STEPS, attempt, explain, hunt, run_seeds
+from tests.sim.shrink import shrink
 
 KNOWN_SEEDS = (
     1,
@@ -60,7 +62,40 @@ def test_planted_bugs_are_found(name: str) -> None:
 
 
 def test_there_are_enough_planted_bugs() -> None:
-    assert len(BUGS) >= 30
+    assert len(BUGS) >= 80
+
+
+def test_the_faults_that_show_a_planted_bug_are_few() -> None:
+    with planted("conflicts-kept"):
+        seed = next(s for s in range(1, 200) if isinstance(attempt(s, 2500), str))
+        whole = Cluster(seed, 2500).plan
+        text = explain(seed, 2500, "found")
+        few = shrink(whole, lambda plan: isinstance(attempt(seed, 2500, plan), str))
+        assert len(few) < len(whole) and isinstance(attempt(seed, 2500, few), str)
+    assert f"{len(few)} of {len(whole)} faults are enough" in text
+    assert not isinstance(attempt(seed, 2500, few), str), "it is the bug, not the faults"
+
+
+MUTANTS = (
+    ("quorum.py", "yes >= need", "if True"),
+    ("replication.py", "r.log.term(index) != r.term", "without part 2"),
+    ("log.py", "del self.entries[kept:]", "left out"),
+    ("recovery.py", "return (m.log_term, m.index) >= r.barrier", "turned"),
+)
+
+
+@pytest.mark.parametrize(("file", "text", "what"), MUTANTS)
+def test_a_share_of_the_mutants_is_noticed(file: str, text: str, what: str) -> None:
+    """The others: `make sim-mutants`."""
+    lines = (mutants.RAFT / file).read_text().splitlines()
+    (found,) = [m for m in mutants.mutants(file) if text in lines[m[2] - 1] and m[3] == what]
+    assert mutants.judge(file, found[0], found[1], seed=1, seeds=40)
+
+
+def test_mutants_can_be_made() -> None:
+    for file in mutants.FILES:
+        for place, variant, _, _ in mutants.mutants(file)[::60]:
+            mutants.compiled(file, place, variant)
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
