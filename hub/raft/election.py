@@ -85,8 +85,12 @@ def _ask(r: "Raft", kind: Kind, term: int, force: bool) -> None:
 
 def leader_is_alive(r: "Raft") -> bool:
     """A leader was heard within the shortest election timeout, or might have been, before this
-    node started: its lease counts on silence (thesis §6.4.1)."""
-    return (r.leader != 0 or r.started_quiet) and r.elapsed < r.options.election_ticks
+    node started: its lease counts on silence (thesis §6.4.1). With leases also when a greater term
+    was heard of meanwhile: that leader need not know of it."""
+    ticks = r.options.election_ticks
+    if r.options.lease_reads and r.ticks - r.led < ticks:
+        return True
+    return (r.leader != 0 or r.started_quiet) and r.elapsed < ticks
 
 
 def may_vote(r: "Raft", m: Message) -> bool:

@@ -16,7 +16,8 @@ class Options:
     tick_ns: int = 50_000_000
     """How long a tick lasts. Only leases need it."""
     lease_reads: bool = False
-    """Answer reads without asking a quorum, while a lease holds by ticks *and* by the clock."""
+    """Answer reads without asking a quorum, while a lease holds by ticks *and* by the clock. The
+    same at all members: they keep the silence that a lease counts on."""
     lease_share_percent: int = 70
     """Of the election timeout. The rest is for clocks and ticks that run differently."""
     append_bytes_max: int = 1 << 20

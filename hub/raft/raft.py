@@ -66,6 +66,8 @@ class Raft:
         self.role = Role.FOLLOWER
         self.leader = 0
         self.ticks = 0
+        self.led = -self.options.election_ticks
+        """The tick at which a leader was heard last, in whatever term."""
         self.now_ns = 0
         self.elapsed = 0
         self.timeout = 0
@@ -367,6 +369,8 @@ class Raft:
 
     def _settle_term(self, m: Message) -> bool:
         """Compare terms. Returns whether the message is to be handled."""
+        if m.kind in FROM_LEADER and m.term >= self.term:
+            self.led = self.ticks
         if m.term > self.term:
             if m.kind in (Kind.PRE_VOTE, Kind.VOTE):
                 return True

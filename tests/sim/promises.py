@@ -19,6 +19,7 @@ class Promises:
         self.raft = raft
         self.led = -(1 << 30)
         self.heard = NONE
+        self.leader = 0
         raft.send = self.send  # type: ignore[method-assign]
         raft.step = self.step  # type: ignore[method-assign]
         raft.commit_to = self.commit_to  # type: ignore[method-assign]
@@ -26,6 +27,7 @@ class Promises:
     def step(self, m: Message) -> None:
         """What is said now may be an answer to this."""
         self.heard = m
+        self.leader = self.raft.leader
         try:
             Raft.step(self.raft, m)
         finally:
@@ -50,9 +52,10 @@ class Promises:
 
     def peaceful(self) -> bool:
         """Whether no leader that works may be there: none was heard for an election timeout, nor
-        could one have been before this start."""
+        could one have been before this start. Without leases a greater term ends it at once."""
         ticks = self.raft.options.election_ticks
-        return self.raft.ticks - self.led >= ticks and self.raft.ticks >= ticks
+        over = not self.raft.options.lease_reads and not self.leader
+        return (over or self.raft.ticks - self.led >= ticks) and self.raft.ticks >= ticks
 
     # -- elections ------------------------------------------------------------
 

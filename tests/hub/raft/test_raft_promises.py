@@ -130,3 +130,27 @@ def test_the_barrier_is_not_asked_for_under_a_leader() -> None:
     raft = in_doubt()
     raft.step(append(2, 5, (1, 1)))
     assert raft.leader == 2 and asks(raft, OPTIONS.election_ticks - 1) == []
+
+
+def votes(raft: Raft, sender: int, term: int) -> list[Message]:
+    """What is said to a candidate."""
+    raft.step(Message(Kind.VOTE, sender, 1, 1, term, 1, 1, index=9, log_term=term - 1))
+    ready = raft.ready()
+    said = ready.messages + raft.synced(ready.number)
+    return [m for m in said if m.kind is Kind.VOTE_REPLY and not m.reject]
+
+
+def test_a_greater_term_does_not_end_the_silence_that_a_lease_counts_on() -> None:
+    """A late answer tells of term 7; the leader of term 2 does not know it and may hold a lease."""
+    options = Options(hibernate_ticks=0, lease_reads=True)
+    raft = Raft(1, 1, 1, bootstrap(CONFIG, 1), lambda n: 0, options)
+    for _ in range(2 * OPTIONS.election_ticks):
+        raft.tick()
+    raft.step(append(2, 2, (1, 1)))
+    late = Message(Kind.PRE_VOTE_REPLY, 3, 1, 1, 7, 1, 1, to_boot=1, reject=True)
+    raft.step(late)
+    assert (raft.term, raft.leader) == (7, 0)
+    assert votes(raft, 3, 8) == []
+    for _ in range(OPTIONS.election_ticks):
+        raft.tick()
+    assert len(votes(raft, 3, raft.term + 1)) == 1
