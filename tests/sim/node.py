@@ -37,6 +37,12 @@ class Durable:
     """Term and place of the last entry."""
 
 
+def end_of(restored: Restored) -> tuple[int, int]:
+    """Term and place of the last entry. A replaced tail is shorter, and of a greater term."""
+    last = restored.entries[-1] if restored.entries else restored.snapshot
+    return last.term, last.index
+
+
 class SimNode:
     """`up` is false between a crash and the next start."""
 
@@ -129,7 +135,7 @@ class SimNode:
         if self.number != self.cluster.victim:
             checker.restored(group, self.number, hard)
             checker.require(
-                restored.snapshot.index + len(restored.entries) >= self.before.last.get(group, 0),
+                end_of(restored) >= self.before.end.get(group, (0, 0)),
                 f"the disk of node {self.number} lost entries of group {group}",
             )
         self.durable.term[group] = hard.term if hard else 0
@@ -224,7 +230,7 @@ class SimNode:
                 self.host.drop(group)
                 self.journal.erase(group)
                 self.cluster.checker.cast.pop((group, self.number), None)
-                self.before.last.pop(group, None)
+                self.before.end.pop(group, None)
                 self.journal.sync()
                 self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
                 self.add_group(group, raft.incarnation + 1)
