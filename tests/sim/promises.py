@@ -4,7 +4,7 @@ The rules are written down here a second time, from the paper and `docs/RAFT.md`
 said on the wire; the product's own books are asked for as little as possible.
 """
 
-from headwater.hub.raft.message import FROM_LEADER, Kind, Message
+from headwater.hub.raft.message import FROM_LEADER, REPLIES, Kind, Message
 from headwater.hub.raft.raft import Raft
 from tests.sim.checker import Checker
 
@@ -26,12 +26,30 @@ class Promises:
 
     def step(self, m: Message) -> None:
         """What is said now may be an answer to this."""
+        raft = self.raft
+        known = raft.peer_boots.get(m.sender, 0)
+        late = (m.kind in REPLIES and m.to_boot != raft.boot) or m.boot < known
+        before = self.books() if late else ()
+        votes = set(raft.votes)
         self.heard = m
-        self.leader = self.raft.leader
+        self.leader = raft.leader
         try:
-            Raft.step(self.raft, m)
+            Raft.step(raft, m)
         finally:
             self.heard = NONE
+        self.require(not late or self.books() == before, "what an earlier start said is heard")
+        self.require(
+            m.sender not in raft.votes.keys() - votes
+            or raft.log.config.voters.get(m.sender) == m.incarnation,
+            "a vote of another life is counted",
+        )
+
+    def books(self) -> tuple[object, ...]:
+        """What a message could change."""
+        raft = self.raft
+        known = {n: (p.match, p.next, p.round, p.active) for n, p in raft.progress.items()}
+        heard = (dict(raft.votes), dict(raft.recovery.answers), raft.removed, raft.recovering)
+        return (raft.role, raft.term, raft.leader, raft.log.last, known, *heard)
 
     def send(self, m: Message) -> None:
         """Judge, then let it be said."""
