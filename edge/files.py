@@ -26,6 +26,9 @@ WRITE = os.O_RDWR | os.O_CREAT
 """Make the file when it is not there."""
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 EXISTING = os.O_RDWR
+BLOCK = 4096
+"""What a device reads, or cannot read, as a whole."""
+UNREADABLE = b"\xee"
 
 
 class OpenTwin(Protocol):
@@ -132,6 +135,37 @@ def close(fd: int) -> None:
 def read_at(fd: int, length: int, offset: int) -> bytes:
     """At most `length` bytes from `offset`; fewer only at the end of the file."""
     return os.pread(fd, length, offset) if fd < FIRST_TWIN else _twin(fd).read(length, offset)
+
+
+def read_parts(fd: int, length: int, offset: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """As `read_at`, but what the device cannot read is UNREADABLE bytes; and where those begin and
+    end in the file, in steps of BLOCK. Raises OSError for what is no read error."""
+    try:
+        return read_at(fd, length, offset), []
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    end = min(offset + length, size_of(fd))
+    if end <= offset:
+        return b"", []
+    if offset // BLOCK == (end - 1) // BLOCK:
+        return UNREADABLE * (end - offset), [(offset, end)]
+    middle = (offset + end) // 2 // BLOCK * BLOCK
+    middle = middle if middle > offset else (offset // BLOCK + 1) * BLOCK
+    first, bad = read_parts(fd, middle - offset, offset)
+    second, more = read_parts(fd, end - middle, middle)
+    if bad and more and bad[-1][1] == more[0][0]:
+        more[0] = (bad.pop()[0], more[0][1])
+    return first + second, bad + more
+
+
+def read_file(path: Path) -> tuple[bytes, list[tuple[int, int]]]:
+    """A whole file, as `read_parts`. Raises OSError when it cannot be opened."""
+    fd = open_file(path, READ_ONLY)
+    try:
+        return read_parts(fd, size_of(fd), 0)
+    finally:
+        close(fd)
 
 
 def write_at(fd: int, data: bytes | bytearray | memoryview, offset: int) -> int:

@@ -11,6 +11,7 @@ from headwater.edge.jetstream.models import (
 )
 from headwater.edge.jetstream.stream_config import shown
 from headwater.edge.jetstream.times import ZERO_TIME, format_time
+from headwater.edge.storage.loss import lost_bytes
 
 # Deleted sequences that an answer lists at most: a page of the protocol's client tools.
 DELETED_MAX = 1_000_000
@@ -64,7 +65,7 @@ def stream_state(stream: Any, details: bool = False) -> StreamState:
     if details and state.num_deleted:
         state.deleted = store.deleted(DELETED_MAX)
     if store.lost:
-        state.lost = LostData(msgs=sorted(store.lost), bytes=0)
+        state.lost = LostData(msgs=sorted(store.lost), bytes=lost_bytes(store))
     return state
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwater.edge import files
-from headwater.edge.files import sync_directory, write_file
+from headwater.edge.files import read_file, sync_directory, write_file
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.errors import FormatError
 
@@ -70,7 +70,7 @@ class TwoSlotFile:
     def read(self) -> bytes | None:
         """The content; None when no copy is valid or there is no file."""
         try:
-            data = self.path.read_bytes()
+            data, _ = read_file(self.path)
         except FileNotFoundError:
             return None
         slots = []

@@ -19,7 +19,7 @@ from headwater.edge.storage.record_layout import (
     read_header,
 )
 from headwater.edge.storage.segment_files import DATA_START, decode_segment_header, segment_path
-from headwater.edge.storage.segment_jobs import index_path, write_index
+from headwater.edge.storage.segment_jobs import cut_durably, index_path, write_index
 
 PLACE = struct.Struct("<QqIIIII4x")
 # Written at once while a slot is wiped.
@@ -62,6 +62,8 @@ class Work:
     """Segments whose index file is replaced, or (None) removed."""
     tails: list[tuple[Path, int]] = field(default_factory=list)
     """Segments of which nothing counts from an offset on."""
+    again: bool = False
+    """Whether the round before failed: what it did to names and sizes may not be durable."""
 
     def run(self) -> None:
         """Do it, durably. Raises OSError."""
@@ -72,9 +74,9 @@ class Work:
         for directory, stream, place in self.segments:
             overwrite_in_segment(directory, stream, place, self.seed, False)
         for path, end in self.tails:
-            cut_tail(path, end)
+            cut_tail(path, end, self.again)
         for path, index in self.indexes:
-            replace_index(path, index)
+            replace_index(path, index, self.again)
 
 
 def sync_data(path: Path) -> None:
@@ -161,17 +163,18 @@ def record_for(stream: int, place: Place, seed: int) -> bytes:
     )
 
 
-def cut_tail(path: Path, end: int) -> None:
+def cut_tail(path: Path, end: int, again: bool) -> None:
     """Cut off what an unfinished retirement left behind the end of a segment."""
-    if path.exists() and path.stat().st_size > end:
-        files.cut_file(path, end)
-        sync_data(path)
+    if path.exists() and (again or path.stat().st_size > end):
+        cut_durably(path, end)
 
 
-def replace_index(path: Path, index: bytes | None) -> None:
-    """Replace or remove the index file of a segment; without room for a new one it is removed, and
-    the segment is read at the next start."""
+def replace_index(path: Path, index: bytes | None, again: bool = False) -> None:
+    """Replace or remove the index file of a segment, durably; without room for a new one it is
+    removed, and the segment is read at the next start. Raises OSError."""
     if not index_path(path).exists():
+        if again and path.parent.exists():
+            files.sync_directory(path.parent)
         return
     if index is not None:
         try:
@@ -180,6 +183,7 @@ def replace_index(path: Path, index: bytes | None) -> None:
         except OSError:
             index_path(path).with_name(index_path(path).name + ".tmp").unlink(missing_ok=True)
     index_path(path).unlink(missing_ok=True)
+    files.sync_directory(path.parent)
 
 
 def redo_in_log(segment: LogSegment, end: int, rows: list[tuple[int, Place]], seed: int) -> bool:
@@ -193,8 +197,9 @@ def redo_in_log(segment: LogSegment, end: int, rows: list[tuple[int, Place]], se
             continue
         old = segment.bytes_at(place.offset, place.size)
         new = record_for(stream, place, seed)
-        if old == new or not fits(old, 0, stream, place, seed, True):
+        if old != new and not fits(old, 0, stream, place, seed, True):
             continue
+        # What is as it shall be may be so in memory only, after a failed sync.
         half = half or read_header(old, 0, seed) is None
         segment.fill(new, place.offset)
         overwrite(segment.slot.path, place.offset, new)

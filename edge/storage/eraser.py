@@ -70,6 +70,7 @@ class Eraser:
         self._pending: dict[int, Intent] = {}
         self._number = 0
         self._busy = False
+        self._again = False
         self._ready: list[Intent] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._retired_at = 0
@@ -148,6 +149,7 @@ class Eraser:
         self._busy = True
         self._retired_at = self._retirer.retired
         work = self._work(self._ready)
+        work.again = self._again
         when_removals_last(self.log, lambda: self._background.submit(work.run, self._overwritten))
 
     def _choose(self) -> list[Intent]:
@@ -217,8 +219,11 @@ class Eraser:
         if self.stopped:
             return
         if error is not None:
+            self._again = True
             self._failed(error)
-        elif self._needs_wipe():
+            return
+        self._again = False
+        if self._needs_wipe():
             wipe_images(self.log)
             self._wipe_next()
         else:

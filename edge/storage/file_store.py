@@ -39,6 +39,7 @@ from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcmp, memcpy, memset
 
 from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.loss import Loss
 from headwater.edge.storage.removals import when_removals_last
 from headwater.edge.storage.segment_files import (
     FOOTER,
@@ -336,7 +337,6 @@ class FileStore(LoggedStore):
             try:
                 self.fill_window(number, offset, need)
             except OSError as error:
-                self.window_segment = 0
                 self.damage(sequence, f"segment {number} cannot be read: {error.strerror}")
         self.window_used = True
         at = self.window + (offset - self.window_start)
@@ -388,20 +388,20 @@ class FileStore(LoggedStore):
                 want - self.window_length,
                 offset + self.window_length,
             )
-            if n < 0:
-                raise OSError(5, "read failed")
-            if n == 0:
+            if n > 0:
+                self.window_length += n
+            elif n == 0 or want == need:
                 break
-            self.window_length += n
+            want = need if n < 0 else want
         if self.window_length < need:
-            raise OSError(5, "the file is too short")
+            raise OSError(5, "it cannot be read, or is too short")
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def damage(self, sequence: cython.ulonglong, reason: str) -> cython.int:
         """Take a damaged message out, remember it as lost, and raise Damaged."""
-        self.lost[sequence] = reason
+        self.lost[sequence] = Loss(reason, self.cost_of(sequence))
         self.lost_now.append(sequence)
         self.window_segment = 0
         self.remove(sequence, False)

@@ -57,16 +57,19 @@ class LogSegment:
         files.write_all(self.fd, self.bytes_at(0, FILE_HEADER_BYTES), 0)
         files.sync_data(self.fd)
 
-    def read_file(self) -> None:
-        """Fill the image from the file."""
+    def read_file(self) -> list[tuple[int, int]]:
+        """Fill the image from the file; returns what of it cannot be read."""
+        unreadable: list = []
         at = 0
         while at < self.capacity:
-            data = files.read_at(self.fd, min(self.capacity - at, 1 << 20), at)
+            data, bad = files.read_parts(self.fd, min(self.capacity - at, 1 << 20), at)
+            unreadable += bad
             if not data:
                 break
             self.fill(data, at)
             at += len(data)
         self.wipe(at)
+        return unreadable
 
     def shrink(self) -> None:
         """Give back the memory behind `end`; nothing points into the image yet."""

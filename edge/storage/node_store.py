@@ -32,6 +32,7 @@ from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.leaving import Leaving
 from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
+from headwater.edge.storage.loss import keep_sizes, restore_sizes
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.notes import (
     NOTES_OWNER,
@@ -136,6 +137,7 @@ class NodeStore:
         self.packers = Packers(self.directory, options.keys, options.chance is not None)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
+        self.damage.listeners.append(lambda store, rows: keep_sizes(self.log, store))
         self._files = OpenFiles()
         self._stores: dict[str, MessageStore] = {}
         self._identities: dict[str, dict[str, Any]] = {}
@@ -213,6 +215,7 @@ class NodeStore:
         self.eraser.resume(self._erases_left, recovery.erase_done)
         for stream in found:
             stream.store.log_lost()
+            restore_sizes(self.log, stream.store)
         self._tell_vanished()
         self._drop_unfinished(found)
         self._go_on(found, recovery.skip)

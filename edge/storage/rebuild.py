@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.loss import set_size
 from headwater.edge.storage.node_store import NodeStore
 from headwater.edge.storage.recovery import RecoveredStream
 
@@ -124,7 +125,8 @@ class Rebuild:
         made.skip(old.last_seq)
         for sequence, reason in old.lost.items():
             if sequence not in self._found:
-                made.note_lost(sequence, reason)
+                made.note_lost(sequence, str(reason))
+                set_size(made, sequence, getattr(reason, "bytes", 0))
         made.log_lost()
 
     async def _copy_one(self, made: FileStore, sequence: int) -> None:

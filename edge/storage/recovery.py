@@ -24,6 +24,7 @@ from headwater.edge.storage.index_bytes import read_index
 from headwater.edge.storage.index_load import load_index
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
+from headwater.edge.storage.loss import set_size
 from headwater.edge.storage.notes import SegmentNote
 from headwater.edge.storage.replay import (
     LOST_BEFORE,
@@ -41,13 +42,25 @@ from headwater.edge.storage.segment_files import (
 from headwater.edge.storage.segment_files import (
     RUN,
     IndexFile,
+    SegmentHeader,
     decode_segment_header,
     segment_number,
     segment_path,
 )
-from headwater.edge.storage.segment_jobs import index_path, remove_segments
+from headwater.edge.storage.segment_jobs import (
+    cut_durably,
+    index_path,
+    remove_segments,
+    write_again,
+)
 from headwater.edge.storage.stream_segment import StreamSegment
-from headwater.edge.storage.torn_tail import torn_at, unconfirmed, was_synced, whole_until
+from headwater.edge.storage.torn_tail import (
+    newest_number,
+    torn_at,
+    unconfirmed,
+    was_synced,
+    whole_until,
+)
 
 log = logging.getLogger("headwater.storage")
 
@@ -117,6 +130,7 @@ class StreamRecovery:
         self.store = store
         self.problems = problems
         self.note = note or SegmentNote("", "")
+        self.noted = note is not None
         # Whether what segments hold behind the note is in the log as well.
         self.note_counts = note is not None and log_is_whole and (note.segment > 0 or not note.born)
         self.heads = Heads()
@@ -166,9 +180,10 @@ class StreamRecovery:
         store, note = self.store, self.note
         first = max(first, self.heads.first_seq)
         for segment, size in self._short:
-            for sequence in cut_off(store, segment, size):
+            for sequence, counted in cut_off(store, segment, size):
                 store.drop_recovered(sequence, sequence)
                 store.note_lost(sequence, f"{segment.path.name} has only {size} bytes")
+                set_size(store, sequence, counted)
         oldest = min((segment.number for segment in store.segments), default=0)
         if note.oldest < oldest and first <= note.oldest_last:
             self.problems.append(
@@ -200,7 +215,7 @@ class StreamRecovery:
         segment.end = SEGMENT_START
         segment.sealed = segment.indexed = segment.avoided = True
         known = index_path(path)
-        index = read_index(self.store, known.read_bytes()) if known.exists() else None
+        index = read_index(self.store, ports.read_file(known)[0]) if known.exists() else None
         fits = index is not None and (index.number, index.stream) == (
             segment.number,
             self.store.stream_id,
@@ -227,13 +242,40 @@ class StreamRecovery:
             and size < note.end
         )
 
+    def _unconfirmed(self, number: int, generation: int) -> int | None:
+        """From where on nothing tells that a segment was synced; None when all of it was."""
+        if not self.noted or number < self.note.segment:
+            return None
+        if number > self.note.segment:
+            return 0
+        return self.note.end if generation == self.note.generation else None
+
+    def _make_durable(self, path: Path, header: SegmentHeader | None) -> None:
+        """Write again what may be in memory only, since its sync failed: the log gives its copy up
+        once the segment counts. When that fails too, what the log still has is cut off. Raises
+        OSError."""
+        number = segment_number(path) or 0
+        start = self._unconfirmed(number, header.generation if header else 0)
+        size = path.stat().st_size
+        if start is None or size <= start:
+            return
+        try:
+            write_again(path, start, size)
+        except OSError as error:
+            if not self.note_counts:
+                raise
+            log.warning("%s cannot be written again from byte %d on: %s", path, start, error)
+            cut_durably(path, start)
+
     def _load(self, path: Path, is_last: bool) -> None:
         seed = self.store.seed
-        with path.open("rb") as file:
-            head = file.read(SEGMENT_START)
-            size = path.stat().st_size
+        fd = ports.open_file(path, ports.READ_ONLY)
+        try:
+            head, _ = ports.read_parts(fd, SEGMENT_START, 0)
             header = decode_segment_header(head, seed)
             number = segment_number(path) or 0
+            self._make_durable(path, header)
+            size = path.stat().st_size
             if header is None or header.number != number:
                 torn = is_last and (len(head) < SEGMENT_START or self._is_unnoted(number))
                 if not torn and size:
@@ -249,8 +291,8 @@ class StreamRecovery:
             self.store.adopt(segment)
             start = self._load_index(segment, size) if segment.created else SEGMENT_START
             if size > start:
-                file.seek(0)
-                content = file.read()
+                content, unreadable = ports.read_parts(fd, size, 0)
+                self.problems += [f"{path}: {text}" for text in unreadable_texts(unreadable)]
                 self.scanned += size - start
                 if is_last and not short:
                     content = self._without_torn_tail(segment, content, start)
@@ -260,6 +302,8 @@ class StreamRecovery:
                     self._scan(segment, content, start, False)
                 if not is_last and not sound and not segment.indexed:
                     self._gaps.append([int(self.store.last_seq), 0])
+        finally:
+            ports.close(fd)
         if size < start > SEGMENT_START or short or (not is_last and size <= SEGMENT_START):
             self._tell_short(segment, size, max(start, self.note.end if short else 0))
         elif is_last and segment.end <= SEGMENT_START:
@@ -307,7 +351,7 @@ class StreamRecovery:
         path = index_path(segment.path)
         if not path.exists():
             return SEGMENT_START
-        index = read_index(self.store, path.read_bytes())
+        index = read_index(self.store, ports.read_file(path)[0])
         if index is None:
             self.problems.append(f"{path} is damaged; its segment is read instead")
             return SEGMENT_START
@@ -331,6 +375,7 @@ class StreamRecovery:
         scan = SegmentScan(self.store, segment)
         scan.run(content, start, is_last)
         self.problems += scan.problems
+        self._gaps += scan.gaps
         self.heads.raise_to(scan.first_seq, scan.last_seq, scan.last_ts, scan.log_segment)
         return not scan.problems
 
@@ -429,22 +474,24 @@ class LogRecovery:
     def _find_slots(self) -> None:
         files = self.log.files
         missing = dict(files.listed)
+        headless: list[tuple[int, Slot]] = []
         for path in files.existing():
             missing.pop(path.name, None)
             slot = files.open(path)
-            with path.open("rb") as file:
-                head = file.read(2 * DATA_START)
+            head, _ = ports.read_parts(slot.fd, 2 * DATA_START, 0)
             header = decode_header(head, self.log.seed)
             copies_differ = head[:256] != head[256:DATA_START]
             if header is not None and copies_differ and any(head[DATA_START:]):
                 self.problems.append(f"{path}: a copy of the header is damaged")
             if header is None:
-                self._without_header(slot, head)
+                self._without_header(slot, head, headless)
             elif header.number in self._slots:
                 self.problems.append(f"{path}: log segment {header.number} is there twice")
                 self._unnumbered.append(slot)
             else:
                 self._slots[header.number] = (header, slot)
+        for number, slot in headless:
+            self._add_headless(number, slot)
         for name, capacity in missing.items():
             self.problems.append(
                 f"{files.directory / name} ({capacity} bytes) is missing; messages that stood "
@@ -453,7 +500,20 @@ class LogRecovery:
             self._missing_slots += 1
             self._miss(capacity)
 
-    def _without_header(self, slot: Slot, head: bytes) -> None:
+    def _add_headless(self, number: int, slot: Slot) -> None:
+        """A slot without a header whose records tell what it is."""
+        what = "has a damaged header, in both copies"
+        if number in self._slots:
+            self._put_aside(slot, what, slot.capacity)
+            return
+        self.problems.append(f"{slot.path} {what}; its records are of log segment {number}")
+        # A newer segment of which no record was written may have begun in it.
+        self._missing_slots += 1
+        previous = max((n for n in self._slots if n < number), default=0)
+        header = LogHeader(number, previous, 0, 0, 0, slot.capacity, 0, 0)
+        self._slots[number] = (header, slot)
+
+    def _without_header(self, slot: Slot, head: bytes, headless: list[tuple[int, Slot]]) -> None:
         """A slot that was never used, or of which the beginning is gone. A crash during the very
         first write leaves a part of the first copy and nothing behind it."""
         expected = self.log.files.listed.get(slot.path.name, slot.capacity)
@@ -465,11 +525,21 @@ class LogRecovery:
             if slot.capacity < expected
             else "has a damaged header, in both copies"
         )
+        segment = LogSegment(0, slot)
+        segment.read_file()
+        number = newest_number(segment, self.log.seed)
+        if number and slot.capacity >= expected:
+            headless.append((number, slot))
+        else:
+            self._put_aside(slot, what, max(expected, slot.capacity))
+
+    def _put_aside(self, slot: Slot, what: str, bytes_: int) -> None:
+        """Nothing of a slot can be used."""
         slot.close()
         kept = self.directory.put_aside(slot.path, f"log slot {what}")
         self.problems.append(f"{slot.path} {what}; it was moved to {kept}")
         self._missing_slots += 1
-        self._miss(max(expected, slot.capacity))
+        self._miss(bytes_)
 
     def _is_torn(self, slot: Slot, head: bytes) -> bool:
         """Whether a power cut lost the header of a fresh slot and kept some of what is behind."""
@@ -484,7 +554,12 @@ class LogRecovery:
         return int(self.log.files.listed.get(slot.path.name, header.capacity))
 
     def _survey(
-        self, segment: LogSegment, expected: int, limit: int, newest: bool
+        self,
+        segment: LogSegment,
+        expected: int,
+        limit: int,
+        newest: bool,
+        unreadable: list[tuple[int, int]],
     ) -> tuple[Survey, Survey]:
         """Look at one segment, and tell what is wrong with its file; `limit` is where it ended,
         0 when it is the newest and nothing tells. Returns all that is there, and what counts for
@@ -493,7 +568,11 @@ class LogRecovery:
         short = max(found, DATA_START) < (limit or expected)
         limit_here = min(limit, segment.capacity)
         item = survey(segment, self.log.seed, limit_here, short and not limit)
-        if not limit and not short:
+        if unreadable and not limit and unreadable[-1][1] > item.end:
+            # What made the last records count may have stood there.
+            self._miss(sum(max(end - max(start, item.end), 0) for start, end in unreadable))
+            item = survey(segment, self.log.seed, 0, True)
+        elif not limit and not short and not unreadable:
             same_boot = self.directory.same_boot
             end = torn_at(segment, self.log.seed, item.end, same_boot) or item.end
             item = survey(segment, self.log.seed, end)
@@ -558,10 +637,12 @@ class LogRecovery:
             segment.previous = header.previous
             segment.previous_end = header.previous_end
             segment.previous_chain = header.previous_chain
-            segment.read_file()
+            unreadable = segment.read_file()
+            segment.suspect = bool(unreadable)
+            self.problems += [f"{slot.path}: {text}" for text in unreadable_texts(unreadable)]
             newest = all(item.end == DATA_START for item in surveys)
             expected = self._expected(header, slot)
-            found, sure = self._survey(segment, expected, limit, newest)
+            found, sure = self._survey(segment, expected, limit, newest, unreadable)
             if path and limit > max(segment.capacity, DATA_START):
                 self._after_gap.add(path[0].number)
             oldest = max(oldest, header.oldest, sure.oldest)
@@ -602,6 +683,11 @@ def numbers_of(names: list[str], suffix: str) -> set[int]:
     """Numbers of the files with this suffix, such as 1 of 000001.seg."""
     stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
     return {int(stem) for stem in stems if re.fullmatch(r"[0-9]{6,}", stem)} - {0}
+
+
+def unreadable_texts(parts: list[tuple[int, int]]) -> list[str]:
+    """For people: what of a file cannot be read."""
+    return [f"bytes {start} to {end} cannot be read" for start, end in parts]
 
 
 def remove_gone(store: FileStore, note: SegmentNote) -> None:

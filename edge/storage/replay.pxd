@@ -36,7 +36,9 @@ cdef class LogReplay:
     cdef public Py_ssize_t unknown_bytes    # damaged bytes of batches whose account is lost, too
     cdef unsigned long long last_batch
     cdef list dropped                   # (stream id, first, last) taken out by the batch being read
-    cdef public bint gap_is_lost        # a whole segment is missing
+    cdef public bint gap_is_lost        # records are missing of which nothing tells what they were
+    cdef bint near_damage               # some of the batch being read are
+    cdef list gaps                      # (store, sequence) found missing in that batch
     cdef unsigned long long store_id
     cdef FileStore store
     cdef FileStore store_of(self, unsigned long long stream)
@@ -44,12 +46,13 @@ cdef class LogReplay:
     cdef int apply_message(self, const unsigned char* record) except -1
     cdef int apply_state(self, const unsigned char* record, LogSegment segment) except -1
     cdef int lose(self, FileStore store, unsigned long long sequence, str reason) except -1
-    cdef int check_runs(self, const unsigned char* record) except -1
+    cdef int check_runs(self, const unsigned char* record, Py_ssize_t damaged) except -1
 
 cdef class SegmentScan:
     cdef FileStore store
     cdef StreamSegment segment
     cdef public list problems
+    cdef public list gaps               # [last sequence before, first one behind] damaged footers
     cdef set erased                     # sequences of the batch that were erased
     cdef public unsigned long long first_seq
     cdef public unsigned long long last_seq
@@ -57,4 +60,4 @@ cdef class SegmentScan:
     cdef public unsigned int log_segment
     cdef int apply(self, const unsigned char* data, list offsets) except -1
     cdef int apply_message(self, const unsigned char* record, Py_ssize_t at) except -1
-    cdef int finish_batch(self, const unsigned char* record, list offsets, const unsigned char* data, bint damaged) except -1
+    cdef int finish_batch(self, const unsigned char* record, list offsets, const unsigned char* data, Py_ssize_t damaged) except -1

@@ -43,6 +43,7 @@ from cython.cimports.headwater.edge.storage.record import (
 )
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 
+from headwater.edge.storage.loss import COUNTED_EXTRA, set_size, share_of
 from headwater.edge.storage.notes import NOTES_OWNER
 from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
 from headwater.edge.storage.segment_files import IndexFile
@@ -170,6 +171,7 @@ class LogReplay:
         self.orphans = {}
         self.deleted = set()
         self.dropped = []
+        self.gaps = []
 
     def run(self, segment: LogSegment) -> None:
         """Apply one segment up to its `end`."""
@@ -197,6 +199,7 @@ class LogReplay:
                     f"log segment {segment.number}: bytes {at} to {following} are damaged"
                 )
                 damaged += following - at
+                self.near_damage = True
                 at = following
                 chain = 0
                 continue
@@ -215,9 +218,16 @@ class LogReplay:
                 elif header.sequence != batch:
                     batch = header.sequence
                     if records_in(record) != records or damaged:
-                        self.check_runs(record)
+                        self.check_runs(record, damaged)
                     if damaged and batch != self.last_batch + 1:
                         self.unknown_bytes += damaged
+                        self.gap_is_lost = True
+                    for store, number in self.gaps:
+                        set_size(
+                            store, number, share_of(damaged or self.unknown_bytes, len(self.gaps))
+                        )
+                    self.gaps = []
+                    self.near_damage = False
                     self.last_batch = batch
                     records = 0
                     damaged = 0
@@ -226,6 +236,7 @@ class LogReplay:
             records += 1
             self.apply(record, segment)
         self.unknown_bytes += damaged
+        self.gap_is_lost = self.gap_is_lost or damaged > 0
 
     @cython.cfunc
     def store_of(self, stream: cython.ulonglong) -> FileStore:
@@ -251,10 +262,13 @@ class LogReplay:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def check_runs(self, record: cython.p_const_uchar) -> cython.int:
+    def check_runs(
+        self, record: cython.p_const_uchar, damaged: cython.Py_ssize_t
+    ) -> cython.int:
         """A batch has other records than its footer says: name the messages that are missing."""
         store: FileStore
         sequence: cython.ulonglong
+        missing: list = []
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         body = body_of(record)[: header.subject_len]
         for stream, first, last in LOG_RUN.iter_unpack(body[LOG_FOOTER.size :]):
@@ -270,6 +284,9 @@ class LogReplay:
                     and not self.was_dropped(stream, number)
                 ):
                     self.lose(store, sequence, "its record in the log is damaged")
+                    missing.append((store, number))
+        for lost_by, number in missing:
+            set_size(lost_by, number, share_of(damaged, len(missing)))
         return 0
 
     def was_dropped(self, stream: int, sequence: int) -> bool:
@@ -325,16 +342,19 @@ class LogReplay:
         sequence: cython.ulonglong = header.sequence
         if store is None or sequence <= store.last_seq or header.segment < store.born:
             return 0
-        if self.gap_is_lost and sequence > store.last_seq + 1:
+        if (self.gap_is_lost or self.near_damage) and sequence > store.last_seq + 1:
             for number in range(store.last_seq + 1, min(sequence, store.last_seq + LOST_MAX)):
-                self.lose(store, number, "a segment of the log is missing")
+                self.lose(store, number, "a part of the log is missing")
+                self.gaps.append((store, number))
         if header.flags & FLAG_ERASED:
             store.last_seq = sequence
             store.last_ts = max(store.last_ts, header.timestamp)
             self.dropped.append((header.stream, sequence, sequence))
             return 0
         if not body_ok(record):
-            return self.lose(store, sequence, "its body in the log is damaged")
+            self.lose(store, sequence, "its body in the log is damaged")
+            set_size(store, header.sequence, header.length + COUNTED_EXTRA)
+            return 0
         plain: cython.p_const_uchar = store.plain_body(record)
         if plain == cython.NULL:
             return self.lose(store, sequence, "its record in the log does not open")
@@ -429,9 +449,11 @@ def first_alive(store: FileStore, sequence: cython.ulonglong) -> int:
     return store.next_alive(sequence)
 
 
-def cut_off(store: FileStore, segment: StreamSegment, size: cython.ulonglong) -> list[int]:
-    """Messages served from a segment of whose file there are only `size` bytes, that end behind
-    them."""
+def cut_off(
+    store: FileStore, segment: StreamSegment, size: cython.ulonglong
+) -> list[tuple[int, int]]:
+    """(sequence, bytes it counts) of messages served from a segment of whose file there are only
+    `size` bytes, that end behind them."""
     entry: cython.pointer(Entry)
     found: list = []
     length: cython.ulonglong
@@ -444,7 +466,7 @@ def cut_off(store: FileStore, segment: StreamSegment, size: cython.ulonglong) ->
             and entry.place >> 32 == segment.number
             and (entry.place & 0xFFFFFFFF) + length > size
         ):
-            found.append(sequence)
+            found.append((sequence, store.cost_of(sequence)))
         sequence = store.next_alive(sequence + 1)
     return found
 
@@ -457,6 +479,7 @@ class SegmentScan:
         self.store = store
         self.segment = segment
         self.problems = []
+        self.gaps = []
         self.erased = set()
 
     def run(self, content: bytes, start: cython.Py_ssize_t, is_last: bool) -> None:
@@ -471,24 +494,32 @@ class SegmentScan:
         number: cython.uint = self.segment.number
         header: cython.pointer(RecordHeader)
         offsets: list = []
-        damaged: cython.bint = False
+        damaged: cython.Py_ssize_t = 0
         torn: cython.Py_ssize_t
+        torn_first: cython.Py_ssize_t = end
+        before: cython.ulonglong
         ended: cython.Py_ssize_t = -1
         while at < end:
             if not header_ok(data + at, end - at, seed, number, cython.cast(cython.uint, at)):
                 torn = at
                 at = find_record(data, at + 8, end, seed, number)
                 if at < end or not is_last:
-                    damaged = True
+                    damaged += at - torn
+                    torn_first = min(torn_first, torn)
                     self.problems.append(f"{self.segment.path}: bytes {torn} to {at} are damaged")
                 continue
             header = cython.cast(cython.pointer(RecordHeader), data + at)
             if header.kind == KIND_HEAD and body_ok(data + at):
                 begin = SEGMENT_FOOTER.unpack_from(body_of(data + at))[3]
                 if begin != ended:
+                    before = self.store.last_seq
                     self.finish_batch(data + at, offsets, data, damaged)
+                    runs = body_of(data + at)[SEGMENT_FOOTER.size :]
+                    if torn_first < begin and runs:
+                        self.gaps.append([before, LOG_RUN.unpack_from(runs)[1]])
                     offsets = []
-                    damaged = False
+                    damaged = 0
+                    torn_first = end
                     ended = begin
                 self.segment.chain = header.header_crc
                 self.segment.end = at + record_size(header.length)
@@ -507,12 +538,13 @@ class SegmentScan:
         record: cython.p_const_uchar,
         offsets: list,
         data: cython.p_const_uchar,
-        damaged: cython.bint,
+        damaged: cython.Py_ssize_t,
     ) -> cython.int:
         """Enter a batch, and name what its footer lists but the file does not hold."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         body: bytes = body_of(record)
         number: cython.ulonglong
+        missing: list = []
         last_seq, last_ts, log_segment, _, records, _ = SEGMENT_FOOTER.unpack_from(body)
         self.apply(data, offsets)
         if damaged or records != len(offsets):
@@ -521,6 +553,9 @@ class SegmentScan:
                     number = sequence
                     if self.store.at(number) == cython.NULL and sequence not in self.erased:
                         self.lose(sequence, "its record in the segment is damaged")
+                        missing.append(sequence)
+        for sequence in missing:
+            set_size(self.store, sequence, share_of(damaged, len(missing)))
         self.first_seq = max(self.first_seq, header.sequence)
         self.last_seq = max(self.last_seq, last_seq)
         self.last_ts = max(self.last_ts, last_ts)

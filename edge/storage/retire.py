@@ -62,6 +62,7 @@ class Retirer(Task):
         self.background = background
         self.step = "idle"
         self.retry_delay = RETRY
+        self.undo = []
 
     def wake(self) -> None:
         """Begin with the oldest segment when there are more than shall be kept."""
@@ -186,13 +187,26 @@ class Retirer(Task):
             self.log.block(error)
         elif not full:
             log.error("messages cannot be moved to their segments: %s", error)
-        undo = []
         for store, parts in self.jobs:
-            undo += [(segment.path, offset) for segment, offset, _ in parts]
+            self.undo += [(segment.path, offset) for segment, offset, _ in parts]
             if not store.closed:
                 store.abandon_stage(parts, not full)
         self.jobs = []
-        self.background.submit(lambda: cut_segments(undo))
+        self.cut_back()
+
+    def cut_back(self) -> None:
+        """Nothing is written anew before what a failed attempt left is durably gone: a start would
+        take it for what is newer."""
+        undo = self.undo
+        if not self.stopped:
+            self.background.submit(lambda: cut_segments(undo), self.was_cut)
+
+    def was_cut(self, result: object, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("what is left of a failed write cannot be removed yet: %s", error)
+            self.log.kernel.loop.call_later(self.retry_delay, self.cut_back)
+            return
+        self.undo = []
         self.step = "idle"
         self.log.kernel.loop.call_later(0.0 if released else self.retry_delay, self.wake)
 

@@ -9,6 +9,8 @@ from headwater.edge.storage.file_calls import start_writing
 OPEN_MAX = 64
 """Segments that are written at the same time."""
 
+COPY_BYTES = 1 << 20
+
 
 def write_segments(parts: list[tuple[Path, int, bytes | bytearray]]) -> None:
     """Put data at the ends of different segments, durably, a number of them at a time: the device
@@ -36,14 +38,43 @@ def write_segments(parts: list[tuple[Path, int, bytes | bytearray]]) -> None:
 
 
 def cut_segments(parts: list[tuple[Path, int]]) -> None:
-    """Take back what an attempt to write left behind: the whole file when it began it."""
+    """Take back what an attempt to write left behind, durably: the whole file when it began it.
+    Raises OSError."""
     for path, offset in parts:
-        if not path.exists():
-            continue
-        if offset == 0:
-            path.unlink()
-        else:
-            files.cut_file(path, offset)
+        if offset and path.exists():
+            cut_durably(path, offset)
+        elif path.parent.exists():
+            path.unlink(missing_ok=True)
+            files.sync_directory(path.parent)
+
+
+def cut_durably(path: Path, size: int) -> None:
+    """Cut a file off; one that was rewritten meanwhile may be shorter. Raises OSError."""
+    fd = files.open_file(path, files.EXISTING)
+    try:
+        files.truncate(fd, min(size, files.size_of(fd)))
+        files.sync(fd)
+    finally:
+        files.close(fd)
+
+
+def write_again(path: Path, start: int, end: int) -> None:
+    """Write what a part of a segment holds over itself, and sync it. After a failed sync it can be
+    read as long as the system runs, and another sync succeeds, but it is not on the device. Raises
+    OSError."""
+    fd = files.open_file(path, files.EXISTING)
+    try:
+        at = start
+        while at < end:
+            data = files.read_at(fd, min(end - at, COPY_BYTES), at)
+            if not data:
+                break
+            files.write_all(fd, data, at)
+            at += len(data)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.sync_directory(path.parent)
 
 
 def index_path(segment: Path) -> Path:

@@ -250,6 +250,26 @@ def was_synced(segment: LogSegment, seed: cython.uint) -> bool:
     return first != 0 and durable >= first
 
 
+def newest_number(segment: LogSegment, seed: cython.uint) -> int:
+    """Number of the log segment of which records stand in a slot whose header is bad; 0 without.
+    Records of earlier segments in it have smaller numbers."""
+    header: cython.pointer(RecordHeader)
+    at: cython.Py_ssize_t = FILE_HEADER_BYTES
+    number: cython.uint = 0
+    while at + HEADER_BYTES <= segment.capacity:
+        header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+        if header.segment > number and header_ok(
+            segment.image + at,
+            segment.capacity - at,
+            seed,
+            header.segment,
+            cython.cast(cython.uint, at),
+        ):
+            number = header.segment
+        at += 8
+    return number
+
+
 def whole_until(
     content: bytes, start: cython.Py_ssize_t, seed: cython.uint, number: cython.uint
 ) -> int:

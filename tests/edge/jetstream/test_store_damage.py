@@ -95,6 +95,7 @@ async def test_damage_is_passed_over_and_told(
     assert (event["stream"], event["sequences"], event["count"]) == ("S", [70], 1)
     info = await ask(nc, "$JS.API.STREAM.INFO.S")
     assert info["state"]["lost"]["msgs"] == [70]
+    assert 0 < info["state"]["lost"]["bytes"] < 1000
     assert info["state"]["messages"] == COUNT - 1
     refused = await ask(nc, "$JS.API.STREAM.MSG.GET.S", seq=70)
     assert refused["error"]["code"] == 500
