@@ -526,12 +526,14 @@ class LogRecovery:
             else "has a damaged header, in both copies"
         )
         segment = LogSegment(0, slot)
-        segment.read_file()
+        unreadable = segment.read_file()
         number = newest_number(segment, self.log.seed)
         if number and slot.capacity >= expected:
             headless.append((number, slot))
-        else:
-            self._put_aside(slot, what, max(expected, slot.capacity))
+            return
+        # No record can be read: what cannot be read is all that there may have been.
+        missing = sum(end - start for start, end in unreadable)
+        self._put_aside(slot, what, missing or max(expected, slot.capacity))
 
     def _put_aside(self, slot: Slot, what: str, bytes_: int) -> None:
         """Nothing of a slot can be used."""
