@@ -12,6 +12,7 @@ cdef class Retirer(Task):
     cdef public object on_settle        # called with the stores that wrote to segments; None
     cdef list stores                    # touched by this segment
     cdef set noted
+    cdef bint at_once                   # room was given back for what failed
     cdef list undo                      # (path, offset) of what a failed attempt left in files
     cdef list jobs                      # (store, [(segment, offset, bytes)])
     cdef public bint stopped

@@ -192,6 +192,7 @@ class Retirer(Task):
             if not store.closed:
                 store.abandon_stage(parts, not full)
         self.jobs = []
+        self.at_once = released
         self.cut_back()
 
     def cut_back(self) -> None:
@@ -208,7 +209,7 @@ class Retirer(Task):
             return
         self.undo = []
         self.step = "idle"
-        self.log.kernel.loop.call_later(0.0 if released else self.retry_delay, self.wake)
+        self.log.kernel.loop.call_later(0.0 if self.at_once else self.retry_delay, self.wake)
 
     def publish_slice(self) -> None:
         """Point a slice of messages at their segments; go on when all are done."""
