@@ -27,6 +27,7 @@ COMPILED = (
     "edge/storage/memory.py",
     "edge/storage/crc.py",
     "edge/storage/record.py",
+    "edge/storage/dictionary_pieces.py",
     "edge/storage/packing.py",
     "edge/storage/file_calls.py",
     "edge/storage/batch_runs.py",

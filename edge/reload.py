@@ -8,6 +8,7 @@ has changed.
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge import logs
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from headwater.edge.node import Node
 
 log = logging.getLogger("headwater.node")
+
+
+@dataclass(frozen=True, repr=False)
+class _Secret:
+    """Compared, but not shown."""
+
+    value: Any
+
+    def __repr__(self) -> str:
+        return "(not shown)"
+
 
 _FIXED: dict[str, Callable[[Options], Any]] = {
     "host": lambda options: options.host,
@@ -30,6 +42,9 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "jetstream": lambda options: options.jetstream.enabled,
     "jetstream.store_dir": lambda options: options.jetstream.store_dir,
     "jetstream.domain": lambda options: options.jetstream.domain,
+    "jetstream.key": lambda options: _Secret(
+        (options.jetstream.key, options.jetstream.previous_key, options.jetstream.cipher)
+    ),
     "websocket": lambda options: options.websocket,
     "cluster.name": lambda options: options.cluster.name,
     "cluster.port": lambda options: options.cluster.port,

@@ -209,10 +209,13 @@ def quarantine_list(store_dir: str, config: str, as_json: bool) -> None:
 @click.argument("name")
 @place(server=False)
 def quarantine_restore(name: str, store_dir: str, config: str, as_json: bool) -> None:
-    """Put a stream back; it is opened at the next start."""
-    with Show(as_json) as show, show.quarantine(store_dir, config) as kept:
-        incarnation = kept.restore(name)
-        show.finish(True, {"ok": True, "restored": name, "incarnation": incarnation})
+    """Put a stream back, with what the log that was kept holds of it."""
+    from headwater.deploy.store import local
+
+    with Show(as_json) as show:
+        row = local.run_quarantine_restore(local.node_options(store_dir, config), name)
+        shown = {"ok": not row["lost"], "restored": name, **row, "streams": [row]}
+        show.finish(not row["lost"], shown, "Restored", ("messages", "lost"))
 
 
 @quarantine.command("purge")

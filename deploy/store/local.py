@@ -11,13 +11,14 @@ import msgspec
 
 from headwater.deploy.store.remote import fetch as fetch_from
 from headwater.deploy.store.wire import Login, Wire
+from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.flags import parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.jetstream.backup_file import BackupError, BackupReader
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.offline import OfflineJetStream, Restorer, backup
-from headwater.edge.storage.node_store import StoreOptions
+from headwater.edge.storage.node_store import NodeStore, StoreOptions
 from headwater.edge.storage.rebuild import Fetch, Found
 from headwater.edge.storage.repair import RepairReport, repair
 from headwater.edge.storage.verify import Report, verify
@@ -86,6 +87,27 @@ def run_repair(
     finally:
         if with_wire is not None:
             with_wire.close()
+
+
+def run_quarantine_restore(options: Options, name: str) -> dict[str, Any]:
+    """Put a stream back with what the kept log holds of it, by opening the store. Raises
+    StoreError, OSError."""
+
+    async def work() -> dict[str, Any]:
+        storage = NodeStore(Kernel(asyncio.get_running_loop()), await _store_options(options))
+        storage.open()
+        try:
+            found = storage.restore_quarantined(name)
+            return {
+                "account": found.account,
+                "stream": found.name,
+                "messages": int(found.store.messages),
+                "lost": len(found.store.lost),
+            }
+        finally:
+            await storage.close()
+
+    return asyncio.run(work())
 
 
 def run_backup(

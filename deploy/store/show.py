@@ -1,6 +1,7 @@
 """What the store commands print: progress on stderr, one result on stdout, and a status."""
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,11 @@ import click
 from headwater.deploy.console import Bars
 
 COLUMNS = ("messages", "bytes", "lost", "lost_sequences", "damaged")
+
+
+def stopped(number: int, frame: object) -> None:
+    """A signal ends the command as an error does: nothing half written stays."""
+    raise SystemExit(128 + number)
 
 
 class Show:
@@ -26,11 +32,13 @@ class Show:
         from headwater.deploy.store.local import quiet
 
         quiet()
+        self._before = signal.signal(signal.SIGTERM, stopped)
         self._bars.__enter__()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._bars.__exit__(kind, error, trace)
+        signal.signal(signal.SIGTERM, self._before)
         if isinstance(error, known_errors()):
             if self.as_json:
                 print(json.dumps({"ok": False, "error": str(error)}))

@@ -7,6 +7,7 @@ silent for STALL_S ends the transfer; a restore that fails leaves no stream behi
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +37,7 @@ CHUNK_BYTES = (1 << 10, 128 << 10, 1 << 20)
 """Least, default and most bytes of a chunk."""
 WINDOW_BYTES = (1 << 10, 8 << 20, 32 << 20)
 """Least, default and most bytes that are on the way."""
+FAILURES = (JetStreamError, StoreError, ValueError, msgspec.MsgspecError)
 CREATE_TYPE = "io.nats.jetstream.api.v1.stream_create_response"
 
 
@@ -200,6 +202,9 @@ class Restore:
         self.consumers: list[ArchivedConsumer] = []
         self.complete = False
         self.watch: Any = None
+        self.waits: list[Awaitable[None]] = []
+        """Consumers that are on their way to the disk."""
+        self.task: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         """Listen for chunks."""
@@ -239,15 +244,41 @@ class Restore:
                     self.take(entry)
                 self.js.account.send(reply, b"")
                 return
-            answer: dict[str, Any] | StreamCreated = self.finish()
-        except (JetStreamError, StoreError, ValueError, msgspec.MsgspecError) as error:
-            log.warning("restore of stream %s failed: %s", self.config.name, error)
-            self.end(failed=True)
-            known = error if isinstance(error, JetStreamError) else None
-            refusal = known or errors.STREAM_RESTORE.error(err=error)
-            answer = {"error": refusal.wire()}
+            self.fill()
+        except FAILURES as error:
+            self.fail(reply, error)
+            return
+        self.watch.cancel()
+        self.task = asyncio.ensure_future(self.settle(reply))
+
+    async def settle(self, reply: bytes) -> None:
+        """Everything has come. When it is durable, the stream counts and lives, in this order."""
+        node = self.js.node
+        try:
+            for waiting in self.waits:
+                await waiting
+            durable = node.durable(self.stream) if self.stream is not None else None
+            if durable is not None:
+                await durable
+            if self.stream is None:
+                raise s2.FormatError("more came behind the end")
+            if durable is not None:
+                node.store().finish_stream(self.stream.store)
+            self.answer(reply, self.finish())
+        except (*FAILURES, OSError) as error:
+            self.fail(reply, error)
+
+    def fail(self, reply: bytes, error: Exception) -> None:
+        """Leave nothing behind, and tell why."""
+        log.warning("restore of stream %s failed: %s", self.config.name, error)
+        self.end(failed=True)
+        known = error if isinstance(error, JetStreamError) else None
+        refusal = known or errors.STREAM_RESTORE.error(err=error)
+        self.answer(reply, {"error": refusal.wire()})
+
+    def answer(self, reply: bytes, content: dict[str, Any] | StreamCreated) -> None:
         head = msgspec.json.encode({"type": CREATE_TYPE})
-        self.js.account.send(reply, head[:-1] + b"," + msgspec.json.encode(answer)[1:])
+        self.js.account.send(reply, head[:-1] + b"," + msgspec.json.encode(content)[1:])
 
     def take(self, entry: archive.Entry) -> None:
         """Restore one entry. Raises JetStreamError, StoreError, ValueError."""
@@ -268,15 +299,22 @@ class Restore:
             )
 
     def make(self) -> Stream:
-        """The stream, empty and deaf, at its first sequence."""
-        stream = self.js.create(self.config, False)
+        """The stream, empty and deaf, at its first sequence. A start removes what was not
+        finished."""
+        storage = self.js.node.store()
+        before, storage.making = storage.making, True
+        try:
+            stream = self.js.create(self.config, False)
+        finally:
+            storage.making = before
         stream.listen([])
         if self.state.first_seq > 1:
             stream.store.purge(None, self.state.first_seq)
         return stream
 
-    def finish(self) -> StreamCreated:
-        """Let the restored stream live. Raises JetStreamError, StoreError, ValueError."""
+    def fill(self) -> None:
+        """Everything has come: do what follows it. Raises JetStreamError, StoreError,
+        ValueError."""
         from headwater.edge.jetstream import consumers
 
         stream = self.stream
@@ -286,9 +324,16 @@ class Restore:
             stream.store.skip(self.state.last_seq)
         for found in self.consumers:
             name = found.config.name or found.config.durable_name
-            consumer, _ = consumers.create_consumer(stream, found.config, name)
+            consumer, waiting = consumers.create_consumer(stream, found.config, name)
+            if waiting is not None:
+                self.waits.append(waiting)
             if found.state.delivered.stream_seq:
                 consumer.reset(found.state.ack_floor.stream_seq + 1)
+
+    def finish(self) -> StreamCreated:
+        """Let the restored stream live."""
+        stream = self.stream
+        assert stream is not None
         stream_life.revive(self.js, stream)
         self.end(failed=False)
         info = stream_info(stream)

@@ -46,6 +46,7 @@ class OfflineJetStream(NodeJetStream):
     def open(self) -> None:
         """Recover everything, and let nothing expire. Raises StoreError."""
         super().open()
+        self.store().repacker.stopped = True
         for stream in self.all_streams():
             stream.timers.stop()
         if self.age_watch is not None:
@@ -148,7 +149,10 @@ class Restorer:
         self.storage.making = True
         try:
             count = await self._take(taking, found, told)
+            taking.fill()
             taking.finish()
+            for waiting in taking.waits:
+                await waiting
             stream = taking.stream
             assert stream is not None
             stream.timers.stop()

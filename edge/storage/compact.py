@@ -16,6 +16,7 @@ from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.file_store import FileStore
 from cython.cimports.headwater.edge.storage.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.packing import Packer
 from cython.cimports.headwater.edge.storage.record import (
     FLAG_COPY,
     HEADER_BYTES,
@@ -25,6 +26,7 @@ from cython.cimports.headwater.edge.storage.record import (
     RecordHeader,
     body_ok,
     header_ok,
+    packed_bits,
     record_size,
     seal_header,
 )
@@ -87,14 +89,16 @@ class Rewrite:
         self.moved = []
         self.bad = []
 
-    def copy(self, content: bytes, number: cython.uint, rows: list) -> None:
-        """Copy the records of `rows`, (sequence, offset), from the content of segment `number`."""
+    def copy(self, content: bytes, number: cython.uint, rows: list, packer: object) -> None:
+        """Copy the records of `rows`, (sequence, offset), from the content of segment `number`;
+        `packer` packs them again, if there is one."""
         source: cython.p_const_uchar = cython.cast(
             cython.p_const_uchar, PyBytes_AS_STRING(content)
         )
         header: cython.pointer(RecordHeader)
         at: cython.Py_ssize_t
         size: cython.Py_ssize_t = len(content)
+        again: Packer = packer
         for sequence, offset in rows:
             at = offset
             if (
@@ -108,10 +112,16 @@ class Rewrite:
                 continue
             header = cython.cast(cython.pointer(RecordHeader), source + at)
             place = len(self.data)
-            self.data += content[at : at + record_size(header.length)]
+            record: bytes = content[at : at + record_size(header.length)]
+            if again is not None:
+                record = again.repack(record)
+            self.data += record
             self.seal(place)
             old: cython.ulonglong = (cython.cast(cython.ulonglong, number) << 32) | at
-            self.moved.append((sequence, old, place))
+            packed = packed_bits(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(record))
+            )
+            self.moved.append((sequence, old, place, packed))
             self.copied += len(self.data) - place
 
     def add(self, kind: cython.int, flags: cython.int, sequence: int, body: bytes) -> None:
@@ -163,8 +173,8 @@ def temporary(path: Path) -> Path:
 def rewrite(job: object, header: bytes, seed: int, stream: int) -> Rewrite:
     """Build and write the new file beside the old one (in the background)."""
     built = Rewrite(seed, job.number, stream, header)
-    for path, number, rows in job.sources:
-        built.copy(path.read_bytes(), number, rows)
+    for path, number, rows, packer in job.sources:
+        built.copy(path.read_bytes(), number, rows, packer)
     job.deletes = needed_runs(job.deletes, job.dirty)
     for at in range(0, len(job.deletes), DELETE_BYTES):
         built.add(KIND_DELETE, 0, 0, job.deletes[at : at + DELETE_BYTES])
@@ -172,7 +182,7 @@ def rewrite(job: object, header: bytes, seed: int, stream: int) -> Rewrite:
     if lost:
         built.add(KIND_LOST, 0, 0, b"".join([RUN.pack(*run) for run in lost]))
     runs = []
-    for sequence, _, _ in built.results()[0]:
+    for sequence, _, _, _ in built.results()[0]:
         if runs and runs[len(runs) - 1][1] + 1 == sequence:
             runs[len(runs) - 1][1] = sequence
         else:
@@ -197,7 +207,16 @@ class Job:
         parts = [segment] if before is None else [before, segment]
         self.number = segment.number
         self.path = segment.path
-        self.sources = [(part.path, part.number, live_records(store, part)) for part in parts]
+        self.sources = [
+            (
+                part.path,
+                part.number,
+                live_records(store, part),
+                store.repacker if part.stale else None,
+            )
+            for part in parts
+        ]
+        self.fresh = segment.stale and store.repacker is not None
         self.deletes = b"".join([bytes(part.deletes) for part in parts])
         self.dirty = dirty_spans(store, parts)
         self.lost = [run for part in parts for run in part.lost if run[1] >= first]
@@ -336,6 +355,7 @@ class Compactor:
             self.queue.insert(0, (store, segment, before))
         else:
             self.swap(store, segment, *built.results())
+            segment.stale = segment.stale and not job.fresh
             segment.deletes = bytearray(job.deletes)
             self.settle(store, segment, before)
         if not self.stopped:
@@ -467,13 +487,16 @@ class Compactor:
         segment.rest = segment.written_rest = end - size
         segment.chain = chain
         segment.indexed = False
-        for at, before, after in moved:
+        for at, before, after, packed in moved:
             sequence = at
             old = before
             new = after
             entry = store.at(sequence)
             if entry != cython.NULL and not entry.flags & IN_LOG and entry.place == old:
                 entry.place = base | new
+                segment.live_bytes -= record_size(store.body_length(entry))
+                entry.flags = packed
+                segment.live_bytes += record_size(store.body_length(entry))
             else:
                 segment.dirty = True
         for at in bad:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.edge import files
+from headwater.edge.storage.erase_kept import erase_kept
 from headwater.edge.storage.erase_rows import IN_LOG_FILE, IN_SEGMENT
 from headwater.edge.storage.log_segment import LogSegment
 from headwater.edge.storage.record_layout import (
@@ -64,6 +65,8 @@ class Work:
     """Segments of which nothing counts from an offset on."""
     again: bool = False
     """Whether the round before failed: what it did to names and sizes may not be durable."""
+    kept: tuple[Path, set[tuple[int, int]]] | None = None
+    """Where things are kept aside, and (stream id, sequence) of what may be there."""
 
     def run(self) -> None:
         """Do it, durably. Raises OSError."""
@@ -77,6 +80,8 @@ class Work:
             cut_tail(path, end, self.again)
         for path, index in self.indexes:
             replace_index(path, index, self.again)
+        if self.kept is not None:
+            erase_kept(*self.kept, self.seed)
 
 
 def sync_data(path: Path) -> None:

@@ -32,6 +32,7 @@ from headwater.edge.storage.record_layout import ERASE, ERASE_DONE
 from headwater.edge.storage.removals import when_removals_last
 from headwater.edge.storage.replay import index_of
 
+QUARANTINE = "quarantine"
 RETRY = 1.0
 # How often to look whether retirement has come to an end.
 LOOK_SECONDS = 0.02
@@ -101,6 +102,14 @@ class Eraser:
             self._pending[number] = Intent(number, 0, stream, None, decode_places(body), False)
         if left:
             self._wake()
+
+    def wipe_rest(self) -> None:
+        """Wipe what log slots still hold of what does not count any more. Raises StoreError."""
+        number = self._number + 1
+        lsn = self.log.write_record(ERASE, 0, number, b"", b"", b"")
+        self._number = number
+        self._pending[number] = Intent(number, lsn, 0, None, [], False)
+        self.log.when_durable(lsn, self._wake)
 
     def put_again(self) -> None:
         """Write what is not done at the log's tail: the segment that has it is to be retired."""
@@ -172,6 +181,8 @@ class Eraser:
 
     def _work(self, ready: list[Intent]) -> Work:
         work = Work(self.log.seed, [self.log.active.slot.path])
+        gone = {(at.stream, place.sequence) for at in ready for place in at.places}
+        work.kept = (self.log.directory.parent / QUARANTINE, gone)
         stores = {}
         indexes: set[tuple[int, int]] = set()
         for intent in ready:
@@ -251,7 +262,7 @@ class Eraser:
             return
         for intent in self._ready:
             del self._pending[intent.number]
-        self.erased += len(self._ready)
+        self.erased += sum(bool(intent.places) for intent in self._ready)
         self._ready = []
         waiting = [row for row in self._waiters if row[0] > done]
         for number, future in self._waiters:
@@ -266,9 +277,8 @@ class Eraser:
         """Whether copies may be left in log slots: of messages that have left the log, of those
         that were written again after a failed sync, and of what an earlier start left."""
         return bool(self.log.sync_failures) or any(
-            intent.store is None or place.where == IN_SEGMENT
+            intent.store is None or any(place.where == IN_SEGMENT for place in intent.places)
             for intent in self._ready
-            for place in intent.places
         )
 
     def _wipe_next(self) -> None:

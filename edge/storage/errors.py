@@ -13,6 +13,10 @@ class StoreFailed(StoreError):
     """A write or sync failed. Nothing is acknowledged until the data is safe elsewhere."""
 
 
+class KeyMissing(StoreError):
+    """There are sealed streams, and none of the configured keys opens them."""
+
+
 class StoreClosed(StoreError):
     """The store was deleted or its node was closed."""
 

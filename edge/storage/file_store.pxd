@@ -21,6 +21,7 @@ cdef class FileStore(LoggedStore):
     cdef public object on_trim          # called with paths of segment files that are not needed
     cdef public object on_compact       # called with a segment that is mostly dead
     cdef public object on_damage        # called with a sequence and what is wrong with it
+    cdef public object repacker         # packs records of stale segments again; None
     cdef public Py_ssize_t segment_limit
     cdef public unsigned int born       # log segment in which it came back from quarantine, or 0
     cdef public list segments           # StreamSegments, ascending

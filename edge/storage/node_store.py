@@ -55,6 +55,7 @@ from headwater.edge.storage.recovery import (
     remove_gone,
     seed_of,
 )
+from headwater.edge.storage.repack import Repacker
 from headwater.edge.storage.replay import LOST_BEFORE, index_of
 from headwater.edge.storage.retire import Retirer
 from headwater.edge.storage.scrubber import Scrubber
@@ -198,6 +199,7 @@ class NodeStore:
         self.compactor.on_gone = self._note_gone
         self.eraser = Eraser(self.log, self.background, self.retirer)
         self.leaving = Leaving(self.log, self.directory, self.background)
+        self.repacker = Repacker(self, self._identities)
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_retire = self.retirer.wake
         recovery = LogRecovery(self.log, self.directory)
@@ -229,6 +231,7 @@ class NodeStore:
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
         self.scrubber.start()
         self.directory.mark_boot()
+        self.repacker.resume()
         return [stream for stream in found if not stream.store.closed]
 
     def _go_on(self, found: list[RecoveredStream], skip: int) -> None:
@@ -303,7 +306,7 @@ class NodeStore:
             return None
         identity, stored = meta
         before = json.dumps(identity)
-        packer = self.packers.open(identity)
+        packer = self.packers.open(identity, True)
         own = packer.open_blob(stored, META_PURPOSE)
         if own is None:
             raise StoreError(f"{path / 'meta'}: the sealed part does not open")
@@ -448,7 +451,7 @@ class NodeStore:
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
         store.on_damage = self.damage.note
-        store.on_erase = self.eraser.note
+        store.on_erase = self.repacker.note_erase
         self.log.stores[stream_id] = store
         self.log.table.packers[incarnation.encode()] = packer
         return store
@@ -477,6 +480,7 @@ class NodeStore:
         # States are put again at the tail: what is written from now on stays.
         last = self.log.active.number
         self.retirer.before = last
+        self.repacker.stopped = True
         self.retirer.wake()
         while self.log.live[0].number < last or self.retirer.step != "idle":
             if self.log.failure is not None:
@@ -510,9 +514,8 @@ class NodeStore:
             self._timer.cancel()
         self.scrubber.stop()
         self.damage.stop()
-        self.eraser.stopped = True
-        self.retirer.stopped = True
-        self.compactor.stopped = True
+        self.eraser.stopped = self.repacker.stopped = True
+        self.retirer.stopped = self.compactor.stopped = True
         self.log.finish_now()
         self.background.close()
         self.eraser.release()
@@ -627,12 +630,12 @@ class NodeStore:
         if replaced is not None:
             self.delete_stream(replaced)
 
-    def rewrite_meta(self, store: FileStore) -> bool:
-        """Write a stream's meta again when a copy of it is damaged or missing. Raises OSError."""
+    def rewrite_meta(self, store: FileStore, always: bool = False) -> bool:
+        """Write a stream's meta again; if not `always`, when a copy is damaged or missing."""
         if store.closed or store.incarnation not in self._metas:
             return False
         file = TwoSlotFile(store.directory / "meta")
-        if file.read() is not None and not file.damaged:
+        if file.read() is not None and not file.damaged and not always:
             return False
         identity = self._identities[store.incarnation]
         content = sealed_meta(store.packer, self._metas[store.incarnation])
@@ -681,12 +684,13 @@ class NodeStore:
 
     def _train(self, store: FileStore, samples: list[bytes]) -> None:
         """There are enough messages to make a stream's dictionary from."""
-        identity = self._identities[store.incarnation]
-        known = list(identity.get("dictionaries", []))
-        number = max(known, default=0) + 1
+        known = self._identities[store.incarnation].get("dictionaries", [])
+        number, last = max(known, default=0) + 1, store.last_seq + 1
 
         def note() -> None:
-            identity["dictionaries"] = [*known, number]
+            identity = self._identities[store.incarnation]
+            identity["dictionaries"] = [*identity.get("dictionaries", []), number]
+            identity["sampled"], identity["erased"] = last, 0
             self.update_meta(store, self._metas[store.incarnation])
 
         self.packers.train(store, samples, self.background, number, note)
@@ -789,7 +793,7 @@ class NodeStore:
             "lost": self.lost,
             "found_damaged": self.damage.found,
             "quarantined": self.quarantined,
-            "erased": self.eraser.erased,
+            "erased": self.eraser.erased, "repacking": self.repacker.waiting,
             **self.scrubber.numbers(),
             "problems": len(self.problems),
             "retired_segments": self.retirer.retired,

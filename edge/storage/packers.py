@@ -14,7 +14,7 @@ from typing import Any
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.durable_file import TwoSlotFile
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.errors import KeyMissing, StoreError
 from headwater.edge.storage.packing import Packer, make_dictionary
 from headwater.security.errors import SealingError
 from headwater.security.sealing import DataKey, KeyRing
@@ -41,7 +41,7 @@ class Packers:
         return data[:count]
 
     def check(self) -> None:
-        """Raise StoreError, naming the streams, when there are some that no key here opens."""
+        """Raise KeyMissing, naming the streams, when there are some that no key here opens."""
         bad = []
         for path in sorted(self._directory.streams.iterdir()):
             try:
@@ -54,8 +54,8 @@ class Packers:
                 continue
         if bad:
             more = f" and {len(bad) - NAMED_MAX} more" if len(bad) > NAMED_MAX else ""
-            raise StoreError(
-                f"{len(bad)} streams in {self._directory.root} are sealed and cannot be opened: "
+            raise KeyMissing(
+                f"{len(bad)} streams are sealed and cannot be opened: "
                 f"{', '.join(bad[:NAMED_MAX])}{more}. Configure their key (or the previous one); "
                 "nothing was changed"
             )
@@ -71,9 +71,10 @@ class Packers:
         begin = self._directory.clock.wall_ns() & (1 << 64) - 1
         return Packer(stream_id, begin.to_bytes(8, "little") + self._random(16))
 
-    def open(self, identity: dict[str, Any]) -> Packer:
-        """The packer of a stream that was found or is new. Puts a new data key into `identity`,
-        and wraps the others again, when the node's key is new to it. Raises SealingError."""
+    def open(self, identity: dict[str, Any], found: bool = False) -> Packer:
+        """The packer of a stream that was `found` or is new. Puts a new data key into `identity`,
+        and wraps the others again, when the node's key is new to it; what a stream has is to be
+        packed again then. Raises SealingError."""
         ring, rows = self.ring, identity.get("keys", [])
         keys = self._unwrap(identity)
         packer = self.make(int(identity["id"], 16))
@@ -83,6 +84,8 @@ class Packers:
             number = max((key.number for key in keys), default=0) + 1
             keys.append(ring.make(number, self._random))
             identity["keys"] = [ring.wrap(key, context(identity), self._random) for key in keys]
+            if found:
+                identity["repack"] = True
         for key in keys:
             packer.add_key(key, ring.newest is not None and key is keys[-1])
         return packer
@@ -149,6 +152,16 @@ def context(identity: dict[str, Any]) -> bytes:
 def sealed_meta(packer: Packer, meta: bytes) -> bytes:
     """The stream layer's part of a meta file."""
     return bytes(packer.seal_blob(meta, META_PURPOSE))
+
+
+def write_dictionary(store: Any, number: int) -> bool:
+    """Write a dictionary again, sealed with the newest key; whether it is known. Raises OSError."""
+    content = store.packer.dictionary_content(number)
+    if content is None:
+        return False
+    file = TwoSlotFile(dictionary_path(store.directory, number))
+    file.replace(store.packer.seal_blob(content, PURPOSE))
+    return True
 
 
 def dictionary_path(directory: Path, number: int) -> Path:

@@ -29,8 +29,10 @@ cdef class Packer:
     cdef readonly bint compress
     cdef readonly bint packs            # whether what is appended is changed at all
     cdef object compressor
-    cdef unsigned int dictionary        # number of the dictionary that `compressor` uses; 0: none
+    cdef readonly unsigned int dictionary   # number of the dictionary that `compressor` uses; 0: none
     cdef dict expanders                 # number of a dictionary -> its decompressor
+    cdef dict contents                  # number of a dictionary -> its content
+    cdef public unsigned long long unopened     # records that `repack` could not open
     cdef public list samples            # messages to make a dictionary from; None: no more wanted
     cdef Py_ssize_t sample_bytes
     cdef public object on_samples       # called once when there are enough

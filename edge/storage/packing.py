@@ -16,15 +16,18 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.record import (
     FLAG_COMPRESSED,
     FLAG_SEALED,
     HEADER_BYTES,
     RecordHeader,
+    record_size,
 )
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memcpy, memset
 
+from headwater.edge.storage.dictionary_pieces import shared_only
 from headwater.edge.storage.errors import StoreError
 from headwater.security.sealing import DataKey
 
@@ -49,12 +52,13 @@ BLOB_BYTES = cython.declare(cython.Py_ssize_t, 8)
 
 
 def make_dictionary(samples: list[bytes]) -> bytes:
-    """A dictionary for messages like these; b"" when they have too little in common. Takes about
-    50 ms, without the GIL."""
+    """A dictionary for messages like these, of what many of them have; b"" when they have too
+    little in common. Takes about 50 ms, without the GIL."""
     import zstandard
 
     try:
-        return zstandard.train_dictionary(DICTIONARY_BYTES, samples).as_bytes()
+        trained = zstandard.train_dictionary(DICTIONARY_BYTES, samples).as_bytes()
+        return shared_only(trained, samples)
     except zstandard.ZstdError:
         return b""
 
@@ -82,6 +86,7 @@ class Packer:
         self.stream = stream
         self.keys = {}
         self.expanders = {}
+        self.contents = {}
         memcpy(self.nonce, cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(salt)), 24)
 
     def __dealloc__(self):
@@ -146,6 +151,34 @@ class Packer:
             )
         except (zstandard.ZstdError, ValueError) as error:
             raise StoreError(f"not a dictionary: {error}") from error
+        self.contents[number] = content
+
+    def dictionary_content(self, number: int) -> bytes | None:
+        """What `use_dictionary` was given; None when there is no such dictionary."""
+        return self.contents.get(number)
+
+    def drop_dictionary(self) -> None:
+        """Compress without a dictionary until a new one is made; the old ones can be read."""
+        if self.compressor is not None:
+            self.use_dictionary(0, b"")
+        self.sample_bytes = 0
+        self.samples = [] if self.compress else None
+
+    def use_like(self, other: "Packer") -> None:
+        """Compress as another packer of the stream does; samples are not taken."""
+        if other.compress:
+            self.use_dictionary(other.dictionary, other.contents.get(other.dictionary, b""))
+        self.compress = other.compress
+        self.packs = other.packs
+        self.samples = None
+
+    def forget_older(self, dictionaries: set[int]) -> None:
+        """Forget these dictionaries, and every key but the newest."""
+        for number in dictionaries:
+            self.expanders.pop(number, None)
+            self.contents.pop(number, None)
+        if self.newest is not None:
+            self.keys = {self.newest.number: self.newest}
 
     # Writing.
 
@@ -354,6 +387,42 @@ class Packer:
         return PyBytes_FromStringAndSize(
             cython.cast(cython.p_const_char, self.plain), self.plain_length
         )
+
+    def repack(self, record: bytes) -> bytes:
+        """A whole verified record of a message as it would be written now, but for its place; as
+        it is when it does not open, which is counted."""
+        old: cython.p_const_uchar = cython.cast(
+            cython.p_const_uchar, PyBytes_AS_STRING(record)
+        )
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), old)
+        made: cython.pointer(RecordHeader)
+        result: bytes
+        m: Msg
+        length: cython.Py_ssize_t = header.length
+        memset(cython.address(m), 0, cython.sizeof(Msg))
+        m.subject = old + HEADER_BYTES
+        if header.flags & (FLAG_SEALED | FLAG_COMPRESSED):
+            if not self.open(old):
+                self.unopened += 1
+                return record
+            m.subject = self.plain
+            length = self.plain_length
+        m.subject_len = header.subject_len
+        m.body = m.subject + m.subject_len
+        m.header_len = header.header_len
+        m.size = length - m.subject_len
+        length = self.prepare(cython.address(m))
+        result = PyBytes_FromStringAndSize(cython.NULL, record_size(length))
+        memset(PyBytes_AS_STRING(result), 0, record_size(length))
+        made = cython.cast(cython.pointer(RecordHeader), PyBytes_AS_STRING(result))
+        memcpy(made, header, HEADER_BYTES)
+        made.flags &= ~(FLAG_SEALED | FLAG_COMPRESSED)
+        made.length = cython.cast(cython.uint, length)
+        self.fill(made, cython.address(m))
+        made.body_crc = crc32c(
+            0, cython.cast(cython.p_const_uchar, made) + HEADER_BYTES, length
+        )
+        return result
 
     # Other content of the stream.
 

@@ -16,7 +16,7 @@ cdef class Retirer(Task):
     cdef list undo                      # (path, offset) of what a failed attempt left in files
     cdef list jobs                      # (store, [(segment, offset, bytes)])
     cdef public bint stopped
-    cdef public unsigned int before       # a clean stop: retire the segments below this number; 0: not stopping
+    cdef public unsigned int before       # retire all segments below this number, and no others; 0: as usual
     cdef public double retry_delay
     cdef public unsigned long long retired
     cdef int copy_slice(self, Py_ssize_t limit) except -1

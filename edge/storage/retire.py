@@ -181,7 +181,7 @@ class Retirer(Task):
             self.log.kernel.schedule_later(self)
             return
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        released = full and not self.everything and self.log.files.make_room()
+        released = full and not self.before and self.log.files.make_room()
         if full and not released:
             self.log.files.hold_back()
             self.log.block(error)

@@ -19,6 +19,7 @@ from headwater.edge.storage.erase_jobs import overwrite
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes, read_index
+from headwater.edge.storage.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.removals import write_index_later
 from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.scrub_check import RecordCheck
@@ -125,6 +126,9 @@ class Scrubber:
 
     def _store_targets(self, store: FileStore) -> Iterator[Task]:
         yield TwoSlotTask(store.directory / "meta", partial(self._meta_found, store))
+        for number in self._storage.repacker.dictionaries(store):
+            path = dictionary_path(store.directory, number)
+            yield TwoSlotTask(path, partial(self._dictionary_found, store, number))
         for segment in list(store.segments):
             if store.closed or segment not in store.segments:
                 continue
@@ -207,6 +211,13 @@ class Scrubber:
                 self._told(1, "%s was damaged; it was written again", store.directory / "meta")
         except OSError as error:
             log.warning("%s/meta is damaged and cannot be written: %s", store.directory, error)
+
+    def _dictionary_found(self, store: FileStore, number: int, task: Task) -> None:
+        try:
+            if not store.closed and write_dictionary(store, number):
+                self._told(1, "%s was damaged; it was written again", task.path)
+        except OSError as error:
+            log.warning("%s is damaged and cannot be written: %s", task.path, error)
 
     def _index_found(self, store: FileStore, segment: Any, task: Task) -> None:
         if store.closed or store.staging or segment not in store.segments or not segment.indexed:

@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.compact import live_records
-from headwater.edge.storage.errors import Damaged, FormatError, StoreError
+from headwater.edge.storage.errors import Damaged, FormatError, KeyMissing, StoreError
 from headwater.edge.storage.index_bytes import read_index
 from headwater.edge.storage.node_store import NodeStore, StoreOptions
 from headwater.edge.storage.notes import runs_text
@@ -89,6 +89,8 @@ async def verify(options: StoreOptions, progress: Progress, deep: bool = False) 
         storage = NodeStore(Kernel(asyncio.get_running_loop()), quiet)
         try:
             found = storage.open()
+        except KeyMissing:
+            raise
         except (FormatError, StoreError) as error:
             report.problems.append(str(error))
             return report
@@ -116,7 +118,7 @@ class _Examination:
         root = self.base / "jetstream"
         report, storage = self.report, self.storage
         # What the shadow would move on its own is not on the disk.
-        storage.retirer.stopped = storage.compactor.stopped = True
+        storage.retirer.stopped = storage.compactor.stopped = storage.repacker.stopped = True
         report.clean = storage.clean_start
         report.quarantined = storage.quarantined
         report.problems += storage.problems
@@ -164,6 +166,9 @@ class _Examination:
         damaged = row.damaged
         if await self._check(TwoSlotTask(self.real(store.directory / "meta"), _nothing)):
             damaged.append("meta: a copy is damaged")
+        for path in sorted(self.real(store.directory).glob("*.dict")):
+            if await self._check(TwoSlotTask(path, _nothing)):
+                damaged.append(f"{path.name}: a copy is damaged")
         for segment in list(store.segments):
             await self._segment(store, segment, row)
         if self.deep:

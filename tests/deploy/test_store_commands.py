@@ -225,6 +225,27 @@ def test_quarantine(filled: Path, tmp_path: Path) -> None:
     assert command("quarantine", "purge", "nothing", "-sd", str(path))[0] == 1
 
 
+def test_quarantined_stream_comes_back_with_the_end_of_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with Running(path) as node:
+        asyncio.run(fill(node.url))
+        node.process.kill()
+        node.process.wait()
+    meta = next(path.rglob("meta"))
+    good = meta.read_bytes()
+    meta.write_bytes(b"?" * len(good))
+    with Running(path):
+        pass
+    result = command("quarantine", "list", "-sd", str(path))[1]
+    (name,) = [row["name"] for row in result["streams"] if row["kind"] == "stream"]
+    (path / "jetstream" / "quarantine" / name / "meta").write_bytes(good)
+    status, result = command("quarantine", "restore", name, "-sd", str(path))
+    assert (status, result["stream"], result["messages"]) == (0, "ORDERS", MESSAGES)
+    with Running(path) as node:
+        rows, floor = asyncio.run(content(node.url))
+        assert (len(rows), floor) == (MESSAGES, 10)
+
+
 def test_plain_lines_without_a_terminal(filled: Path) -> None:
     program = Path(sys.executable).parent / "headwater"
     done = subprocess.run(

@@ -250,6 +250,30 @@ def test_an_erase_that_fails_is_told_and_done_later(
     check(harness, contents(store))
 
 
+def test_what_is_kept_aside_is_overwritten(harness: Harness) -> None:
+    harness.open()
+    other, store = harness.create("other"), harness.create()
+    fill(harness, other, 5)
+    fill(harness, store, 20)
+    secret = add_secret(store)
+    fill(harness, store, 20)
+    want = contents(store)
+    harness.crash()
+    (other.directory / "meta").write_bytes(b"")
+    (store,) = harness.open()
+    kept = harness.directory / "jetstream" / "quarantine"
+    assert traces(kept) != []
+    log = kept / "log-1.log"
+    data = bytearray(log.read_bytes())
+    at = data.rindex(b"HWR1", 0, data.index(SECRET))
+    data[at + 60] ^= 1
+    (kept / "log-damaged").write_bytes(data)
+    erase(harness, store, secret)
+    del want[secret]
+    assert contents(store) == want
+    assert traces(kept) == []
+
+
 def test_memory_is_overwritten(harness: Harness) -> None:
     harness.open()
     store = harness.node.create_stream("A", "M", b"", "memory")

@@ -154,6 +154,23 @@ def test_indexes_metas_and_lists_are_written_again(harness: Harness) -> None:
     assert scrub(harness).findings == 0
 
 
+def test_dictionaries_are_written_again(harness: Harness) -> None:
+    harness.compressed = True
+    harness.open()
+    store = harness.create()
+    fill(harness, store, 1200)
+    harness.until(lambda: bool(list(store.directory.glob("*.dict"))))
+    harness.until(lambda: store.packer.dictionary == 1)
+    fill(harness, store, 1200)
+    (path,) = store.directory.glob("*.dict")
+    path.write_bytes(b"?" * path.stat().st_size)
+    assert scrub(harness).repaired == 1
+    harness.close()
+    (store,) = harness.open()
+    assert harness.node.problems == []
+    assert len(contents(store)) == 2400
+
+
 def test_log_segments_are_written_again_from_memory(harness: Harness) -> None:
     harness.open()
     store = harness.create()

@@ -182,6 +182,24 @@ def test_lost_dictionary_is_told(tmp_path: Path) -> None:
     harness.end()
 
 
+def test_dictionary_made_while_a_restore_ends(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, compressed=True)
+    harness.open()
+    harness.node.making = True
+    store = harness.create()
+    harness.node.making = False
+    fill(harness, store, 1, 999)
+    store.add_message(b"plant.1.secretname", json.dumps({"value": 3000}).encode())
+    harness.node.finish_stream(store)
+    harness.until(lambda: b"dictionaries" in (store.directory / "meta").read_bytes())
+    fill(harness, store, 1001, 1200)
+    harness.crash()
+    (store,) = harness.open()
+    assert harness.node.problems == []
+    assert whole(store, 1200)
+    harness.end()
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_flipped_bits_hurt_one_message(tmp_path: Path, sealed: bool, compressed: bool) -> None:
