@@ -98,6 +98,7 @@ class Repacker:
 
     def _next(self) -> None:
         """Go on with the next stream."""
+        self._node.retirer.before = 0
         self._queue.pop(0)
         if self._queue:
             self._later(LOOK_SECONDS, self._begin)
