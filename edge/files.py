@@ -219,7 +219,9 @@ def allocate(fd: int, size: int) -> None:
 
 
 def device_bytes(path: Path) -> int:
-    """Size of the file system on which a path is, or will be, of the system's files only."""
+    """Size of the file system on which a path is, or will be; of a disk in memory what is free."""
+    if not isinstance(path, Path):
+        return int(path.free_bytes())
     while not path.exists():
         path = path.parent
     state = os.statvfs(path)
