@@ -104,7 +104,8 @@ class StoreDirectory:
         self._lock_fd = fd
         with suppress(OSError):
             files.truncate(fd, 0)
-            files.write_all(fd, b"%d\n" % os.getpid(), 0)
+            known = b"%s\n" % boot if self.same_boot else b""
+            files.write_all(fd, b"%d\n%s" % (os.getpid(), known), 0)
 
     def mark_boot(self) -> None:
         """The store is open: whoever finds this since the same start of the system knows that all

@@ -440,8 +440,9 @@ class LogRecovery:
         start = unconfirmed(segment, self.log.seed, self.end)
         if start <= DATA_START:
             start = 0
-        if start < self.end:
-            ports.write_all(segment.fd, segment.bytes_at(start, self.end - start), start)
+        end = min(self.end, int(segment.capacity))
+        if start < end:
+            ports.write_all(segment.fd, segment.bytes_at(start, end - start), start)
             ports.sync_data(segment.fd)
 
     def replay(self) -> None:

@@ -62,6 +62,9 @@ def test_health_and_metrics_tell_of_a_recovery(
     url, pipe, process = recovering
     status, text = get(url + "/healthz?js-enabled-only=true")
     answer = json.loads(text)
+    while answer["error"] == "recovering: 0 of 0 segments":
+        status, text = get(url + "/healthz?js-enabled-only=true")
+        answer = json.loads(text)
     assert (status, answer["status"], answer["status_code"]) == (503, "unavailable", 503)
     assert answer["error"] == "recovering: 3 of 8 segments"
     assert answer["headwater"]["recovered_segments"] == 3

@@ -245,6 +245,8 @@ class StoreNode(SimNode):
             checker.require(not self.store.start.problems, f"{self.store.start.problems}")
         self.durable.term[group] = hard.term if hard else 0
         self.durable.last[group] = last
+        snapshot, entries = restored.snapshot, restored.entries
+        self.durable.end[group] = entries[-1][:2] if entries else (snapshot.term, snapshot.index)
         self.led[group] = -(1 << 30)
 
     def crash(self, power_cut: bool = True) -> None:
