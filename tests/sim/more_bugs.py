@@ -18,10 +18,8 @@ from headwater.hub.raft import (
     replication,
     transfer,
 )
-from headwater.hub.raft.config import Config
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind
-from headwater.hub.raft.progress import Progress
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.role import Role
 from tests.sim.bug import bug
@@ -202,20 +200,6 @@ def _leader_tidies(original):
     return become_leader
 
 
-def _no_step_back(original):
-    return lambda self, index, term: min(index, self.last)
-
-
-def _keep_inflight(original):
-    def accepted(self, index):
-        kept, size = self.inflight.copy(), self.inflight_bytes
-        news = original(self, index)
-        self.inflight, self.inflight_bytes = kept, size
-        return news
-
-    return accepted
-
-
 def _one_more(original):
     def quorum_index(r):
         index = original(r)
@@ -248,14 +232,6 @@ bug(
     (Raft, "become_leader", _leader_tidies),
 )
 bug(
-    "no-step-back", "a refusal does not lead further back", (RaftLog, "agree_before", _no_step_back)
-)
-bug(
-    "window-stays-full",
-    "what is acknowledged still fills the window",
-    (Progress, "accepted", _keep_inflight),
-)
-bug(
     "commit-one-more",
     "the entry after the committed ones is committed too",
     (replication, "quorum_index", _one_more),
@@ -285,10 +261,6 @@ def _one_proof(original):
     return prove
 
 
-def _forget_removed(original):
-    return lambda self, node: replace(original(self, node), removed=self.removed)
-
-
 def _stale_end(original):
     def on_hello(r, m):
         return None if r.is_leader else original(r, m)
@@ -297,12 +269,6 @@ def _stale_end(original):
 
 
 bug("proof-of-one", "one answer is proof enough", (recovery, "prove", _one_proof))
-bug("removal-forgotten", "a removed life may come back", (Config, "without", _forget_removed))
-bug(
-    "never-taken-back",
-    "no leader takes a node back",
-    (recovery, "take_back", lambda original: lambda r, m: None),
-)
 bug(
     "answers-not-on-disk",
     "the end of a log is told before it is on disk",
@@ -368,15 +334,6 @@ def _answer_all(original):
     return abandon
 
 
-def _lose_all(original):
-    def abandon(r):
-        r.reading.pending.clear()
-        r.reading.early = []
-        original(r)
-
-    return abandon
-
-
 def _spent_no_matter(original):
     def lease_holds(r, now_ns):
         r.transfer.spent = False
@@ -385,23 +342,10 @@ def _spent_no_matter(original):
     return lease_holds
 
 
-def _one_answers(original):
-    def quorum_round(r):
-        rounds = [each.round for each in r.progress.values()]
-        return max(rounds) if rounds else original(r)
-
-    return quorum_round
-
-
 bug(
     "reads-end-anyhow",
     "reads that wait are answered when the leader steps down",
     (reads, "abandon", _answer_all),
-)
-bug(
-    "reads-lost",
-    "reads that wait are forgotten when the leader steps down",
-    (reads, "abandon", _lose_all),
 )
 bug(
     "lease-outlives-handover",
@@ -409,7 +353,6 @@ bug(
     (reads, "lease_holds", _spent_no_matter),
     seeds=1500,
 )
-bug("one-answer-confirms", "one follower confirms a read", (reads, "quorum_round", _one_answers))
 
 # -- the disk --------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from headwater.hub.stored.replica import Replica
 from tests.sim.history import Call
 from tests.sim.machine import KERNEL, StreamMachine, decode_op
 from tests.sim.node import COMPACT_AT, Durable, SimNode
+from tests.sim.promises import Promises
 from tests.sim.store_disk import StoreDisk
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class StoreNode(SimNode):
         self.written: list[tuple[int, Batch]] = []
         self.numbers: list[int] = []
         self.heard: dict[tuple[int, int], int] = {}
-        self.led: dict[int, int] = {}
+        self.promises: dict[int, Promises] = {}
         self.leading: dict[int, Any] = {}
         self.syncing = False
         # What a stop waited for on a clock of its own is over.
@@ -225,6 +226,7 @@ class StoreNode(SimNode):
         replica = self.store.attach(raft)
         self.machines[group].replica = replica
         checker = self.cluster.checker
+        self.promises[group] = Promises(checker, raft)
         checker.require(
             self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
         )
@@ -247,7 +249,6 @@ class StoreNode(SimNode):
         self.durable.last[group] = last
         snapshot, entries = restored.snapshot, restored.entries
         self.durable.end[group] = entries[-1][:2] if entries else (snapshot.term, snapshot.index)
-        self.led[group] = -(1 << 30)
 
     def crash(self, power_cut: bool = True) -> None:
         """Most crashes happen in the middle of what the disk was asked for."""
