@@ -58,6 +58,14 @@ class Intent:
     reindex: bool
 
 
+def is_staged(intent: Intent) -> bool:
+    """Whether the message may be on its way to a segment just now."""
+    store = intent.store
+    return store is not None and (
+        bool(store.leaving) or (len(intent.places) > 1 and bool(store.staging))
+    )
+
+
 class Eraser:
     """Works in rounds: several messages at a time, the files in the background."""
 
@@ -73,6 +81,7 @@ class Eraser:
         self._busy = False
         self._again = False
         self._ready: list[Intent] = []
+        self._held: list[Slot] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._retired_at = 0
         self._wiped_to = (0, 0)
@@ -157,19 +166,25 @@ class Eraser:
             return
         self._busy = True
         self._retired_at = self._retirer.retired
+        when_removals_last(self.log, self._begin)
+
+    def _begin(self) -> None:
+        """What was removed before is gone for good. The work is put together when nothing comes
+        between it and its doing: a segment that grows meanwhile would be cut."""
+        if self.stopped:
+            return
+        if any(is_staged(intent) for intent in self._ready):
+            self._later(LOOK_SECONDS, self._round)
+            return
         work = self._work(self._ready)
         work.again = self._again
-        when_removals_last(self.log, lambda: self._background.submit(work.run, self._overwritten))
+        self._background.submit(work.run, self._overwritten)
 
     def _choose(self) -> list[Intent]:
         ready: list[Intent] = []
         segments = set()
         for intent in self._pending.values():
-            store = intent.store
-            staged = store is not None and (
-                bool(store.leaving) or (len(intent.places) > 1 and store.staging)
-            )
-            if intent.lsn > self.log.durable_lsn or staged or len(ready) >= ROUND_MAX:
+            if intent.lsn > self.log.durable_lsn or is_staged(intent) or len(ready) >= ROUND_MAX:
                 break
             segments |= {
                 (intent.stream, at.number) for at in intent.places if at.where == IN_SEGMENT
@@ -212,6 +227,8 @@ class Eraser:
             if fits(old, 0, stream, place, self.log.seed, False):
                 new = record_for(stream, place, self.log.seed)
                 segment.fill(new, place.offset)
+                self.log.files.hold(segment.slot)
+                self._held.append(segment.slot)
                 work.synced_first.append(segment.slot.path)
                 work.log_parts.append((segment.slot.path, place.offset, new))
 
@@ -227,6 +244,9 @@ class Eraser:
             work.indexes.append((segment.path, index))
 
     def _overwritten(self, result: object, error: BaseException | None) -> None:
+        held, self._held = self._held, []
+        for slot in held:
+            self.log.files.let_go(slot)
         if self.stopped:
             return
         if error is not None:
@@ -305,15 +325,16 @@ class Eraser:
     def _wipe_slot(self, slot: Slot, start: int, spare: bool) -> None:
         if spare:
             self._wiping = slot
+        self.log.files.hold(slot)
 
         def done(result: object, error: BaseException | None) -> None:
+            slot.blank = error is None
+            self.log.files.let_go(slot)
             if self.stopped:
                 return
             if spare:
                 self._wiping = None
-                self.log.files.give_back(slot, error is None)
-            else:
-                slot.blank = error is None
+                self.log.files.give_back(slot, slot.blank)
             if error is not None:
                 self._failed(error)
             else:

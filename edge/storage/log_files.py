@@ -8,6 +8,7 @@ every segment but the last must hold, and which is the oldest one still needed.
 import json
 import logging
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +92,11 @@ class Slot:
     """Whether all is zero behind what the slot's present segment wrote."""
     direct: int = -1
     """Descriptor for writes that bypass the page cache; -1 when there is none."""
+    users: int = 0
+    """Jobs beside the event loop that may still write to it: until they are over it is not used
+    again."""
+    parting: Callable[[], None] | None = None
+    """What is to be done with it when they are over."""
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -114,6 +120,7 @@ class LogFiles:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.spares: list[Slot] = []
+        self._parting: list[Slot] = []
         self.listed: dict[str, int] = {}
         self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
         self._list = TwoSlotFile(directory.parent / "slots")
@@ -239,8 +246,30 @@ class LogFiles:
         finally:
             self.ballast.hold()
 
+    def hold(self, slot: Slot) -> None:
+        """A job beside the loop is about to write to a slot: whoever gives the slot back meanwhile
+        gives it back when `let_go` was called for every `hold`."""
+        slot.users += 1
+
+    def let_go(self, slot: Slot) -> None:
+        """The job is over."""
+        slot.users -= 1
+        if slot.users == 0 and slot.parting is not None:
+            self._parting.remove(slot)
+            parting, slot.parting = slot.parting, None
+            parting()
+
+    def _part(self, slot: Slot, parting: Callable[[], None]) -> bool:
+        """Whether somebody still writes to a slot, so that `parting` comes later."""
+        if slot.users:
+            slot.parting = parting
+            self._parting.append(slot)
+        return slot.users > 0
+
     def give_back(self, slot: Slot, blank: bool = False) -> None:
         """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
+        if self._part(slot, lambda: self.give_back(slot)):
+            return
         slot.blank = blank
         if not self.ballast.there:
             self.discard(slot)
@@ -271,6 +300,8 @@ class LogFiles:
 
     def discard(self, slot: Slot) -> None:
         """Remove a slot. When the list cannot be written it stays, as a spare if it can be one."""
+        if self._part(slot, lambda: self.discard(slot)):
+            return
         capacity = self.listed.pop(slot.path.name, None)
         try:
             if capacity is not None:
@@ -291,6 +322,7 @@ class LogFiles:
         slot.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        for slot in self.spares:
+        for slot in self.spares + self._parting:
             slot.close()
         self.spares = []
+        self._parting = []

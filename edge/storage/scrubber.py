@@ -19,6 +19,7 @@ from headwater.edge.storage.erase_jobs import overwrite
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes, read_index
+from headwater.edge.storage.log_files import Slot
 from headwater.edge.storage.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.removals import write_index_later
 from headwater.edge.storage.replay import index_of
@@ -115,6 +116,9 @@ class Scrubber:
 
     def _log_targets(self) -> Iterator[Task]:
         for segment in self._storage.log.live[:-1]:
+            if segment.number >= self._storage.log.position()["segment"]:
+                # Its last batches may still be on their way to the file.
+                return
             yield RecordsTask(
                 segment.slot.path,
                 partial(self._log_found, segment),
@@ -234,7 +238,7 @@ class Scrubber:
         the log is so in memory, too, and was told by the start.)"""
         if segment not in self._storage.log.live:
             return
-        path, parts = segment.slot.path, []
+        slot, parts = segment.slot, []
         for found in task.findings:
             data = segment.bytes_at(found.start, min(found.end, segment.end) - found.start)
             check = RecordCheck(self._storage.log.seed, segment.number)
@@ -243,9 +247,24 @@ class Scrubber:
                 parts.append((found.start, data))
         if parts:
             text = "%s: %d places do not verify; they are written again from memory"
-            self._told(len(parts), text, path, len(parts))
-        for at, data in parts:
-            self._storage.background.submit(lambda at=at, data=data: overwrite(path, at, data))
+            self._told(len(parts), text, slot.path, len(parts))
+            self._write_again(slot, parts)
+
+    def _write_again(self, slot: Slot, parts: list[tuple[int, bytes]]) -> None:
+        """Have parts of a log slot written, which is not used again before that is done."""
+        files = self._storage.log.files
+
+        def write() -> None:
+            for at, data in parts:
+                overwrite(slot.path, at, data)
+
+        def written(result: object, error: BaseException | None) -> None:
+            files.let_go(slot)
+            if error is not None:
+                log.warning("%s is damaged and cannot be written again: %s", slot.path, error)
+
+        files.hold(slot)
+        self._storage.background.submit(write, written)
 
     def _segment_found(
         self, store: FileStore, segment: Any, generation: int, task: Task

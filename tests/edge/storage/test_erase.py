@@ -1,12 +1,16 @@
 """An erased message is in no file of the store any more, whenever the node ends."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from inspect import getclosurevars
 from pathlib import Path
 
 import pytest
 from store_decoder import Decoder
 from store_harness import Harness, contents
+
+from headwater.edge.storage import eraser
+from headwater.edge.storage.background import Background
 
 SECRET = b"personal-secret-of-nobody-else"
 SUBJECT = b"people.jane-doe-only-here"
@@ -121,7 +125,6 @@ def test_while_messages_move_and_segments_are_rewritten(harness: Harness) -> Non
     harness.open()
     store = harness.create()
     secrets = []
-    gone = set()
     for round_ in range(60):
         secrets.append(add_secret(store))
         for n in range(100):
@@ -133,14 +136,107 @@ def test_while_messages_move_and_segments_are_rewritten(harness: Harness) -> Non
             harness.turn()
         harness.breathe()
         if round_ >= 5:
-            sequence = secrets[round_ - 5]
-            assert store.delete(sequence, True)
-            gone.add(sequence)
+            assert store.delete(secrets[round_ - 5], True)
+        if round_ == 30:
+            # What is deleted from now on stands in segments, however slow the machine is.
+            harness.settle()
     for sequence in secrets[-5:]:
         assert store.delete(sequence, True)
     finish(harness)
     harness.settle()
     assert harness.node.compactor.rewritten
+    check(harness, contents(store))
+
+
+class Delayed:
+    """A background that begins with jobs of one kind when it is told to."""
+
+    def __init__(self, background: Background, kind: str) -> None:
+        self._background = background
+        self._kind = kind
+        self.waiting: list[tuple] = []
+        self.open = False
+
+    def submit(self, work: object, done: object) -> None:
+        if self._kind in work.__qualname__:
+            self.waiting.append((work, done))
+            self.begin(self.open)
+        else:
+            self._background.submit(work, done)
+
+    def begin(self, really: bool = True) -> None:
+        self.open = really
+        while really and self.waiting:
+            self._background.submit(*self.waiting.pop(0))
+
+
+def use_slots_again(harness: Harness, store: object) -> None:
+    """Go on until every slot that there is now was used for something else."""
+    retired = harness.node.retirer.retired
+    while harness.node.retirer.retired < retired + 8:
+        fill(harness, store, 100)
+    harness.settle()
+
+
+def test_a_slot_is_not_used_again_before_it_was_overwritten(harness: Harness) -> None:
+    """The segment with the message is retired while the overwriting waits for its turn."""
+    harness.open()
+    store = harness.create()
+    sequence = add_secret(store)
+    fill(harness, store, 10)
+    harness.node.eraser._background = delayed = Delayed(harness.node.background, "Work.run")
+    assert store.delete(sequence, True)
+    harness.until(lambda: bool(delayed.waiting))
+    use_slots_again(harness, store)
+    delayed.begin()
+    finish(harness)
+    check(harness, contents(store))
+
+
+def test_a_slot_is_not_used_again_before_it_was_wiped(harness: Harness) -> None:
+    """Behind the end of a live segment that ended early is much to wipe."""
+    harness.open()
+    store = harness.create()
+    sequence = add_secret(store)
+    use_slots_again(harness, store)
+    log = harness.node.log
+    short = log.active.slot.path
+    log.begin_next()
+    harness.node.eraser._background = delayed = Delayed(harness.node.background, "_wipe_slot")
+    assert store.delete(sequence, True)
+    wiped = None
+    while wiped != short:
+        delayed.begin()
+        delayed.open = False
+        harness.until(lambda: bool(delayed.waiting))
+        wiped = getclosurevars(delayed.waiting[0][0]).nonlocals["path"]
+    number = log.active.number
+    for _ in range(100):
+        fill(harness, store, 50)
+        if any(at.slot.path == wiped and at.number > number for at in log.live[:-1]):
+            break
+    delayed.begin()
+    finish(harness)
+    check(harness, contents(store))
+
+
+def test_what_a_segment_gained_meanwhile_is_not_cut(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages move to the last segment while the eraser waits for removals to be durable."""
+    harness.open()
+    store = harness.create()
+    sequence = add_secret(store)
+    fill(harness, store, 1500)
+    harness.settle()
+    steps: list[Callable[[], object]] = []
+    monkeypatch.setattr(eraser, "when_removals_last", lambda log, then: steps.append(then))
+    assert store.delete(sequence, True)
+    harness.until(lambda: bool(steps))
+    use_slots_again(harness, store)
+    monkeypatch.undo()
+    steps.pop()()
+    finish(harness)
     check(harness, contents(store))
 
 
