@@ -12,6 +12,7 @@ cdef class MatchCache:
     cdef unsigned int mask
     cdef unsigned int count
     cdef int allocate(self, unsigned int slots) except -1
+    cdef int vacancy(self, unsigned int h) noexcept
     cdef int place(self, unsigned int h, const unsigned char* subject, Py_ssize_t n) noexcept
     cdef Match find(self, const unsigned char* subject, Py_ssize_t n)
     cdef int put(self, const unsigned char* subject, Py_ssize_t n, Match match) except -1

@@ -1,8 +1,8 @@
 """Matches that were made before, found again by the text of a subject.
 
-Sets of four slots, chosen by a seeded hash, and no object is made for a lookup. A full set gives up
-one of its four; a table that is half full starts anew with twice the size, up to a bound. What it
-forgets is matched again, so nothing depends on what it holds.
+Sets of four slots, chosen by a seeded hash, and no object is made for a lookup. A table that is
+half full, or has a full set, starts anew with twice the size, up to a bound; then a full set gives
+up one of its four. What it forgets is matched again, so nothing depends on what it holds.
 """
 
 import secrets
@@ -77,6 +77,17 @@ class MatchCache:
         return -1
 
     @cython.cfunc
+    @cython.exceptval(check=False)
+    def vacancy(self, h: cython.uint) -> cython.int:
+        """An empty slot of the set of a hash; -1 when the set is full."""
+        first: cython.uint = h & self.mask & ~(WAYS - 1)
+        i: cython.uint
+        for i in range(first, first + WAYS):
+            if self.hashes[i] == 0:
+                return cython.cast(cython.int, i)
+        return -1
+
+    @cython.cfunc
     def find(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
         """The match that was put for a subject; None when there is none."""
         at: cython.int = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
@@ -92,18 +103,17 @@ class MatchCache:
         """Remember a match."""
         h: cython.uint = hash_text(self.seed, subject, n) | 1
         first: cython.uint
-        i: cython.uint
         at: cython.int = self.place(h, subject, n)
         if at < 0:
-            if self.count > self.mask >> 1:
+            at = self.vacancy(h)
+            if self.count > self.mask >> 1 or (at < 0 and self.mask + 1 < SLOTS_MAX):
                 self.allocate(min((self.mask + 1) * 2, SLOTS_MAX))
-            first = h & self.mask & ~(WAYS - 1)
-            at = cython.cast(cython.int, first + ((h >> 16) & (WAYS - 1)))
-            for i in range(first, first + WAYS):
-                if self.hashes[i] == 0:
-                    at = cython.cast(cython.int, i)
-                    self.count += 1
-                    break
+                at = self.vacancy(h)
+            if at < 0:
+                first = h & self.mask & ~(WAYS - 1)
+                at = cython.cast(cython.int, first + ((h >> 16) & (WAYS - 1)))
+            else:
+                self.count += 1
             self.keys[at] = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n)
             self.hashes[at] = h
         self.matches[at] = match

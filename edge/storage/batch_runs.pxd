@@ -7,3 +7,6 @@ cdef class BatchRuns:
     cdef unsigned int count
     cdef unsigned int capacity
     cdef int add(self, LoggedStore store, unsigned long long batch, unsigned long long sequence) except -1
+    cdef int join(self, unsigned long long stream, unsigned long long sequence) except -1
+    cdef int begin(self, unsigned long long stream, unsigned long long sequence) except -1
+    cdef bytes packed(self)

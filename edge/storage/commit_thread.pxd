@@ -48,6 +48,8 @@ cdef class CommitThread:
     cdef int error                      # errno of a failed write or sync; jobs are dropped while set
     cdef unsigned long long written     # newest batch handed to the kernel
     cdef unsigned long long synced      # newest batch on the device
+    cdef int begun_fd                   # file of which the system was asked to write up to `begun`
+    cdef long long begun
     cdef unsigned long long wanted      # batch up to which a sync was asked for
     cdef long long due_ns               # when the next sync is due; NO_SYNC
     cdef bint stepped                   # without the thread; `now_ns` is the clock then
@@ -69,5 +71,6 @@ cdef class CommitThread:
     cdef int take(self, Job* jobs) noexcept nogil
     cdef int write_job(self, Job* job) noexcept nogil
     cdef int write_jobs(self, Job* jobs, int count) noexcept nogil
+    cdef void write_ahead(self, Job* job) noexcept nogil
     cdef int sync(self) noexcept nogil
     cdef int results(self, unsigned long long* written, unsigned long long* synced) noexcept nogil

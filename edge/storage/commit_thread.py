@@ -13,13 +13,15 @@ import os
 import threading
 
 import cython
-from cython.cimports.headwater.edge.storage.file_calls import sync_file, write_some
+from cython.cimports.headwater.edge.storage.file_calls import begin_writing, sync_file, write_some
 from cython.cimports.libc.errno import EINTR, EINVAL, EIO
 from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
 from cython.cimports.posix.unistd import write
 
 from headwater.edge.files import close
 
+# Bytes that wait for their sync before the system is asked to begin writing them.
+PIECE_BYTES = cython.declare(cython.longlong, 1 << 20)
 SECOND_NS = cython.declare(cython.longlong, 1000000000)
 
 
@@ -46,6 +48,7 @@ class CommitThread:
         pthread_cond_init(cython.address(self.wake), cython.address(waits))
         pthread_condattr_destroy(cython.address(waits))
         self.dirty_fd = -1
+        self.begun_fd = -1
         self.due_ns = NO_SYNC
         self.written = first_batch - 1
         self.synced = first_batch - 1
@@ -267,6 +270,8 @@ class CommitThread:
         error: cython.int
         for i in range(count):
             if self.dirty_fd >= 0 and self.dirty_fd != jobs[i].fd:
+                if i:
+                    self.tell_written(jobs, i, jobs[i - 1].batch)
                 error = self.sync()
                 if error:
                     return error
@@ -277,6 +282,8 @@ class CommitThread:
             error = self.write_job(cython.address(jobs[i]))
             if error:
                 return error
+            if jobs[i].delay_ns:
+                self.write_ahead(cython.address(jobs[i]))
             self.bytes_written += jobs[i].length
         return 0
 
@@ -317,6 +324,20 @@ class CommitThread:
             elif n != -EINTR:
                 return cython.cast(cython.int, -n)
         return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def write_ahead(self, job: cython.pointer(Job)) -> cython.void:
+        """Have the system begin to write what waits for its sync, in large pieces, so that the sync
+        at the end of the file is short."""
+        end: cython.longlong = job.offset + job.length
+        if self.begun_fd != job.fd or job.offset < self.begun:
+            self.begun_fd = job.fd
+            self.begun = job.offset
+        if end - self.begun >= PIECE_BYTES:
+            begin_writing(job.fd, self.begun, end - self.begun)
+            self.begun = end
 
     @cython.cfunc
     @cython.nogil

@@ -2,6 +2,7 @@
 
 cdef Py_ssize_t read_some(int fd, unsigned char* into, Py_ssize_t length, long long offset) noexcept nogil
 cdef Py_ssize_t write_some(int fd, const unsigned char* data, Py_ssize_t length, long long offset) noexcept nogil
+cdef void begin_writing(int fd, long long offset, long long length) noexcept nogil
 cdef int sync_file(int fd) noexcept nogil
 
 cdef extern from "fcntl.h" nogil:

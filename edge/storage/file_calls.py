@@ -73,8 +73,18 @@ def sync_file(fd: cython.int) -> cython.int:
             return error.errno or EIO
 
 
-def start_writing(fd: int) -> None:
-    """Have the device begin with what was written to a file, without waiting for it; a sync has to
-    follow, and tells of errors."""
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def begin_writing(
+    fd: cython.int, offset: cython.longlong, length: cython.longlong
+) -> cython.void:
+    """Have the device begin with a part of what was written to a file (length 0: to its end),
+    without waiting for it; a sync has to follow, and tells of errors."""
     if fd < FIRST_TWIN:
-        sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE)
+        sync_file_range(fd, offset, length, SYNC_FILE_RANGE_WRITE)
+
+
+def start_writing(fd: int) -> None:
+    """`begin_writing` of a whole file."""
+    begin_writing(fd, 0, 0)

@@ -1,4 +1,5 @@
 # A stream's messages in log and segments. See file_store.py.
+from headwater.edge.storage.batch_runs cimport BatchRuns
 from headwater.edge.storage.commit_log cimport CommitLog
 from headwater.edge.storage.index cimport Entry
 from headwater.edge.storage.logged_store cimport LoggedStore
@@ -51,7 +52,7 @@ cdef class FileStore(LoggedStore):
     cdef unsigned int stage_records
     cdef Py_ssize_t stage_start
     cdef StreamSegment stage_segment
-    cdef list stage_runs
+    cdef BatchRuns stage_runs
     cdef list stage_jobs
     cdef Staged* staged
     cdef Py_ssize_t staged_count

@@ -11,6 +11,7 @@ from functools import partial
 import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.storage.batch_runs import BatchRuns
 from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.file_calls import read_some
@@ -88,7 +89,7 @@ class FileStore(LoggedStore):
         self.gone_numbers = set()
         self.by_number = {}
         self.lost_now = []
-        self.stage_runs = []
+        self.stage_runs = BatchRuns()
         self.stage_jobs = []
 
     def __dealloc__(self):
@@ -463,11 +464,7 @@ class FileStore(LoggedStore):
             self.stage_segment.end + self.stage_length
         )
         self.staged_count += 1
-        run: list = self.stage_runs[len(self.stage_runs) - 1] if self.stage_runs else [0, 0]
-        if run[1] + 1 == header.sequence and run[0]:
-            run[1] = header.sequence
-        else:
-            self.stage_runs.append([header.sequence, header.sequence])
+        self.stage_runs.join(self.stream_id, header.sequence)
         if self.stage_segment.first == 0:
             self.stage_segment.first = header.sequence
         self.stage_segment.last = header.sequence
@@ -574,7 +571,8 @@ class FileStore(LoggedStore):
         at: cython.p_uchar
         body: bytes = FOOTER.pack(
             self.retired_last, self.retired_ts, log_segment, self.stage_start, records, 0
-        ) + b"".join([struct.pack("<QQQ", self.stream_id, *run) for run in self.stage_runs])
+        )
+        body += self.stage_runs.packed()
         for flags in (0, FLAG_COPY):
             at = self.stage_room(len(body))
             header = cython.cast(cython.pointer(RecordHeader), at)
@@ -605,7 +603,7 @@ class FileStore(LoggedStore):
         self.stage_length = 0
         self.stage_start = segment.end
         self.stage_records = 0
-        self.stage_runs = []
+        self.stage_runs.count = 0
         return 0
 
     @cython.ccall
@@ -691,7 +689,7 @@ class FileStore(LoggedStore):
         self.stage_segment = None
         self.stage = None
         self.stage_jobs = []
-        self.stage_runs = []
+        self.stage_runs.count = 0
         self.stage_length = 0
         self.staged_count = 0
         self.published = 0
