@@ -2,9 +2,10 @@
 functions here, never through `os` or `shutil`.
 
 A path is a `pathlib.Path`, or a `TwinPath` of `headwater.edge.twins`, which has the same methods
-and lives in memory. Names are looked up, made, renamed and removed by methods of paths (`exists`,
-`is_dir`, `iterdir`, `glob`, `mkdir`, `rename`, `unlink`, `stat`, `read_bytes`, `open("rb")`);
-everything else is a function here that takes a path or a descriptor. All raise OSError.
+and lives in memory. Names are looked up by methods of paths (`exists`, `is_dir`, `iterdir`, `glob`,
+`stat`, `read_bytes`, `open("rb")`);
+everything else is a function here that takes a path or a descriptor. All raise OSError. What
+changes how much a directory takes (`remove`, `rename`, `new_directory`, writes) tells its book.
 
 A descriptor below FIRST_TWIN is the operating system's, and compiled code may use it without the
 GIL. One at or above it belongs to a twin: compiled code calls `read_at`, `write_at`, `sync_data`.
@@ -18,6 +19,9 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
+
+from headwater.edge.allocation import Allocation, blocks_of
 
 FIRST_TWIN = 1 << 30
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -59,6 +63,8 @@ class OpenTwin(Protocol):
         """The descriptor is gone."""
 
 
+_books: WeakValueDictionary[tuple[int, str], Allocation] = WeakValueDictionary()
+_written: dict[int, tuple[Allocation, Path]] = {}
 _twins: dict[int, OpenTwin] = {}
 _numbers = count(FIRST_TWIN)
 
@@ -73,6 +79,7 @@ def register(twin: OpenTwin) -> int:
 def forget(fd: int) -> None:
     """The twin closed a descriptor by itself, as a power cut does."""
     _twins.pop(fd, None)
+    _written.pop(fd, None)
 
 
 def opened(fd: int) -> OpenTwin | None:
@@ -85,6 +92,50 @@ def _twin(fd: int) -> OpenTwin:
         return _twins[fd]
     except KeyError:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+
+
+def keep_book(book: Allocation) -> None:
+    """Tell a book of every change below its directory from now on, instead of an earlier one."""
+    _books[_key(book.root)] = book
+    book.scan(book.root)
+
+
+def drop_book(book: Allocation) -> None:
+    """Nobody asks any more what a directory takes."""
+    if _books.get(_key(book.root)) is book:
+        del _books[_key(book.root)]
+
+
+def _key(path: Path) -> tuple[int, str]:
+    return id(getattr(path, "disk", None)), str(path)
+
+
+def _book_of(path: Path) -> Allocation | None:
+    disk, name = _key(path)
+    while name:
+        book = _books.get((disk, name))
+        if book is not None:
+            return book
+        name = name.rpartition("/")[0]
+    return None
+
+
+def _measure(path: Path) -> None:
+    book = _book_of(path)
+    if book is not None:
+        book.measure(path)
+
+
+def _measure_open(fd: int) -> None:
+    known = _written.get(fd)
+    if known is not None:
+        known[0].measure(known[1])
+
+
+def _claim(fd: int, size: int) -> None:
+    known = _written.get(fd)
+    if known is not None:
+        known[0].claim(known[1], size)
 
 
 def is_twin(path: Path) -> bool:
@@ -106,8 +157,15 @@ def boot_id(path: Path) -> bytes:
 def open_file(path: Path, flags: int) -> int:
     """A descriptor; `flags` is one of the constants above. A directory can be opened READ_ONLY."""
     if isinstance(path, Path):
-        return os.open(path, flags | os.O_CLOEXEC, 0o600)
-    return int(path.open_descriptor(flags))
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    else:
+        fd = int(path.open_descriptor(flags))
+    book = _book_of(path) if flags != READ_ONLY else None
+    if book is not None:
+        _written[fd] = (book, path)
+        if flags & os.O_TRUNC:
+            book.measure(path)
+    return fd
 
 
 def open_direct(path: Path) -> int:
@@ -125,11 +183,14 @@ def open_direct(path: Path) -> int:
 
 def close(fd: int) -> None:
     """Give a descriptor back."""
+    known = _written.pop(fd, None)
     if fd < FIRST_TWIN:
         os.close(fd)
     else:
         _twin(fd).close()
         forget(fd)
+    if known is not None:
+        known[0].measure(known[1])
 
 
 def read_at(fd: int, length: int, offset: int) -> bytes:
@@ -169,7 +230,9 @@ def read_file(path: Path) -> tuple[bytes, list[tuple[int, int]]]:
 
 
 def write_at(fd: int, data: bytes | bytearray | memoryview, offset: int) -> int:
-    """Write once; returns how many bytes were taken."""
+    """Write once; returns how many bytes were taken. Raises OSError (ENOSPC) without room, or when
+    the directory's budget (`keep_book`) has none."""
+    _claim(fd, offset + len(data))
     if fd < FIRST_TWIN:
         return os.pwrite(fd, data, offset)
     return _twin(fd).write(bytes(data), offset)
@@ -192,6 +255,7 @@ def sync(fd: int) -> None:
         os.fsync(fd)
     else:
         _twin(fd).sync()
+    _measure_open(fd)
 
 
 def sync_data(fd: int) -> None:
@@ -200,6 +264,7 @@ def sync_data(fd: int) -> None:
         os.fdatasync(fd)
     else:
         _twin(fd).sync()
+    _measure_open(fd)
 
 
 def truncate(fd: int, size: int) -> None:
@@ -208,14 +273,17 @@ def truncate(fd: int, size: int) -> None:
         os.ftruncate(fd, size)
     else:
         _twin(fd).truncate(size)
+    _measure_open(fd)
 
 
 def allocate(fd: int, size: int) -> None:
-    """Take the room for `size` bytes now. Raises OSError (ENOSPC)."""
+    """Take the room for `size` bytes now. Raises OSError (ENOSPC), as `write_at`."""
+    _claim(fd, size)
     if fd < FIRST_TWIN:
         os.posix_fallocate(fd, 0, size)
     else:
         _twin(fd).allocate(size)
+    _measure_open(fd)
 
 
 def device_bytes(path: Path) -> int:
@@ -259,6 +327,7 @@ def sync_directory(path: Path) -> None:
         sync(fd)
     finally:
         close(fd)
+    _measure(path)
 
 
 def cut_file(path: Path, size: int) -> None:
@@ -287,10 +356,39 @@ def copy_file(source: Path, target: Path) -> None:
 
 def remove_tree(path: Path) -> None:
     """Remove a directory with everything in it."""
-    if isinstance(path, Path):
-        shutil.rmtree(path)
-    else:
-        path.remove_tree()
+    try:
+        if isinstance(path, Path):
+            shutil.rmtree(path)
+        else:
+            path.remove_tree()
+    finally:
+        book = _book_of(path)
+        if book is not None:
+            book.scan(path)
+
+
+def remove(path: Path, missing_ok: bool = False) -> None:
+    """Remove a file (`unlink`)."""
+    path.unlink(missing_ok=missing_ok)
+    _measure(path)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Give a file or directory another name, in the place of a file that has it."""
+    old.rename(new)
+    book = _book_of(new) or _book_of(old)
+    if book is None:
+        return
+    for fd, (_, path) in list(_written.items()):
+        if path == old:
+            _written[fd] = (book, new)
+    book.renamed(old, new)
+
+
+def new_directory(path: Path, exist_ok: bool = False) -> None:
+    """Make a directory (`mkdir`); its name is not durable yet."""
+    path.mkdir(exist_ok=exist_ok)
+    _measure(path)
 
 
 def can_write(path: Path) -> bool:
@@ -308,6 +406,4 @@ def free_bytes(path: Path) -> int:
 
 def allocated_bytes(path: Path) -> int:
     """What a file really takes on its device, holes not counted and preallocation counted."""
-    if isinstance(path, Path):
-        return path.stat().st_blocks * 512
-    return int(path.allocated_bytes())
+    return blocks_of(path)

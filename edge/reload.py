@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from headwater.edge import logs
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
@@ -50,7 +52,7 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "cluster.port": lambda options: options.cluster.port,
     "leafnodes.port": lambda options: options.leaf.port,
     "operator": lambda options: options.operator.operators,
-    "headwater": lambda options: options.headwater,
+    "headwater": lambda options: msgspec.structs.replace(options.headwater, disk_budget=0),
 }
 """What a running node cannot change."""
 

@@ -18,9 +18,10 @@ from headwater.edge.jetstream.backup_file import BackupError, BackupReader
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.offline import OfflineJetStream, Restorer, backup
-from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.edge.storage.node_store import NodeStore
 from headwater.edge.storage.rebuild import Fetch, Found
 from headwater.edge.storage.repair import RepairReport, repair
+from headwater.edge.storage.store_options import StoreOptions
 from headwater.edge.storage.verify import Report, verify
 
 UNLIMITED = 1 << 60

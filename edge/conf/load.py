@@ -290,6 +290,7 @@ _HEADWATER_FIELDS: dict[str, Field] = {
     "durability": choice("durability", "fsync interval"),
     "commit_segment_bytes": storage_size("commit_segment_bytes"),
     "commit_max_delay": _max_delay,
+    "disk_budget": size_at_least_zero("disk_budget"),
     "discovery": _discovery,
     "scrub": _scrub,
     "sealing": _sealing,

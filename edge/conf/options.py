@@ -438,6 +438,8 @@ class HeadwaterOptions(msgspec.Struct, kw_only=True):
     commit_max_delay: float = 0.0
     """Seconds, at most 1, that the sync of such a stream's messages, and their acks, may wait for
     company with "fsync"; 0 syncs at once."""
+    disk_budget: int = 0
+    """Bytes that the store may take on its device, all that is allocated; 0 is any number."""
     scrub_rate: int = 4 << 20
     """Bytes per second that are read to verify what is stored; 0 verifies nothing."""
     scrub_pause: float = 86400.0

@@ -27,7 +27,8 @@ from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.durability import Durability
 from headwater.edge.storage.errors import StoreError
-from headwater.edge.storage.node_store import DEFAULT_SEGMENT_BYTES, NodeStore, StoreOptions
+from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.storage.store_options import DEFAULT_SEGMENT_BYTES, StoreOptions
 from headwater.edge.version import API_LEVEL
 
 log = logging.getLogger("headwater.jetstream")
@@ -125,6 +126,7 @@ class NodeJetStream:
             max_delay=self.options.headwater.commit_max_delay,
             max_store=self.usage["file"].limit,
             max_memory=self.usage["memory"].limit,
+            disk_budget=self.options.headwater.disk_budget,
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,
@@ -367,6 +369,8 @@ def segment_bytes(options: Options, directory: Path) -> int:
         return options.headwater.commit_segment_bytes
     size = CLUSTER_SEGMENT_BYTES if options.cluster.port else DEFAULT_SEGMENT_BYTES
     device = device_bytes(directory)
+    if options.headwater.disk_budget:
+        device = min(device, options.headwater.disk_budget)
     while size > DEVICE_SEGMENT_MIN and size * DEVICE_SEGMENTS > device:
         size //= 2
     return size

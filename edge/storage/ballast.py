@@ -62,5 +62,5 @@ class Ballast:
         """Give the room back; whether there was any."""
         held, self.held = self.held > 0, 0
         with suppress(OSError):
-            self.path.unlink(missing_ok=True)
+            files.remove(self.path, True)
         return held

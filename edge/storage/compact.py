@@ -33,7 +33,7 @@ from cython.cimports.headwater.edge.storage.record import (
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 from cython.cimports.libc.string import memcpy, memset
 
-from headwater.edge.files import sync_directory, write_file
+from headwater.edge.files import remove, rename, sync_directory, write_file
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.dead_runs import needed_runs
 from headwater.edge.storage.errors import StoreError
@@ -341,14 +341,14 @@ class Compactor:
             error = self.put_in_place(segment, before)
         if error is not None:
             log.error("segment %s cannot be rewritten: %s", segment.path, error)
-            self.background.submit(lambda: new.unlink(missing_ok=True))
+            self.background.submit(lambda: remove(new, True))
             segment.dirty = segment.avoided = True
             self.trim(store)
             self.log.kernel.loop.call_later(RETRY, segment.release)
         elif store.closed or self.stopped:
             segment.dirty = True
         elif segment.erased or (before is not None and before.erased):
-            new.unlink(missing_ok=True)
+            remove(new, True)
             segment.dirty = segment.busy = True
             if before is not None:
                 before.busy = True
@@ -372,7 +372,7 @@ class Compactor:
         """Rename the new file over the old one, unless it holds what was erased meanwhile."""
         if not segment.erased and (before is None or not before.erased):
             try:
-                temporary(segment.path).rename(segment.path)
+                rename(temporary(segment.path), segment.path)
             except OSError as error:
                 return error
         return None

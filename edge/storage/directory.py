@@ -69,7 +69,7 @@ class StoreDirectory:
         try:
             self._identify()
             for path in (self.log, self.streams, self.quarantine, self.trash):
-                path.mkdir(exist_ok=True)
+                files.new_directory(path, True)
             sync_directory(self.root)
         except BaseException:
             self.close()
@@ -155,7 +155,7 @@ class StoreDirectory:
         content = file.read()
         if content is None and not file.damaged:
             return None
-        file.path.unlink()
+        files.remove(file.path)
         sync_directory(self.root)
         if content is None:
             self.problems.append(f"{file.path} was damaged; this start is like one after a crash")
@@ -170,7 +170,7 @@ class StoreDirectory:
     def put_aside(self, path: Path, reason: str) -> Path:
         """Move something unusable to quarantine, with the reason beside it; returns where."""
         base = self.quarantine / f"{path.name}-{self.clock.wall_ns()}"
-        path.rename(base)
+        files.rename(path, base)
         self._explain(base, reason)
         return base
 
@@ -210,7 +210,7 @@ def make_directory(path: Path) -> None:
         return
     if not path.parent.exists():
         make_directory(path.parent)
-    path.mkdir(exist_ok=True)
+    files.new_directory(path, True)
     sync_directory(path.parent)
 
 

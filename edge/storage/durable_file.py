@@ -25,9 +25,9 @@ def replace_file(path: Path, data: bytes) -> None:
         write_file(temporary, data)
     except OSError:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            files.remove(temporary, True)
         raise
-    temporary.rename(path)
+    files.rename(temporary, path)
     sync_directory(path.parent)
 
 

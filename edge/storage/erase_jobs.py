@@ -186,8 +186,8 @@ def replace_index(path: Path, index: bytes | None, again: bool = False) -> None:
             write_index(path, index)
             return
         except OSError:
-            index_path(path).with_name(index_path(path).name + ".tmp").unlink(missing_ok=True)
-    index_path(path).unlink(missing_ok=True)
+            files.remove(index_path(path).with_name(index_path(path).name + ".tmp"), True)
+    files.remove(index_path(path), True)
     files.sync_directory(path.parent)
 
 

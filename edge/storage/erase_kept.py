@@ -33,7 +33,7 @@ def erase_kept(quarantine: Path, wanted: set[tuple[int, int]], seed: int) -> int
                 continue
             found = erase_in(path, wanted, seed)
             if found:
-                path.with_suffix(".idx").unlink(missing_ok=True)
+                files.remove(path.with_suffix(".idx"), True)
             count += found
     return count
 

@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from headwater.edge.files import sync_directory
+from headwater.edge.files import rename, sync_directory
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.directory import StoreDirectory, discard_tree
 from headwater.edge.storage.record import STREAM_DELETE
@@ -45,7 +45,7 @@ class Leaving:
 
         def move() -> None:
             if source.exists():
-                source.rename(target)
+                rename(source, target)
             sync_directory(self._directory.streams)
 
         def moved(_: object, error: BaseException | None) -> None:

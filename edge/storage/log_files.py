@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.edge import files
+from headwater.edge.allocation import Allocation
 from headwater.edge.storage.ballast import Ballast
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.durable_file import TwoSlotFile
@@ -116,7 +117,10 @@ class LogFiles:
 
     SPARES_MAX = 2
 
-    def __init__(self, directory: Path, segment_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, segment_bytes: int, book: Allocation | None = None
+    ) -> None:
+        self.book = book or Allocation(directory)
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.spares: list[Slot] = []
@@ -138,7 +142,7 @@ class LogFiles:
         content = self._list.read()
         found = self.existing()
         for path in self.directory.glob(f"*{UNFINISHED}"):
-            path.unlink()
+            files.remove(path)
         if content is not None:
             self.listed = json.loads(content)
             if self._list.damaged:
@@ -192,12 +196,12 @@ class LogFiles:
         try:
             files.allocate(fd, capacity)
             files.sync(fd)
-            new.rename(path)
+            files.rename(new, path)
             files.sync_directory(self.directory)
         except OSError:
             files.close(fd)
-            new.unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
+            files.remove(new, True)
+            files.remove(path, True)
             raise
         self.listed[path.name] = capacity
         return Slot(path, fd, capacity, blank=True, direct=files.open_direct(path))
@@ -213,6 +217,7 @@ class LogFiles:
     def top_up(self) -> None:
         """Make what is kept for bad times, and a spare to go on with. Raises OSError."""
         made: list[Slot] = []
+        self.book.check()
         try:
             self.ballast.make()
             while len(self.spares) + len(made) < self.SPARES_MAX:
@@ -226,6 +231,7 @@ class LogFiles:
         """A slot for `need` bytes. In an emergency the last spare is taken, then the ballast's
         room, then a small slot has to do. Raises OSError."""
         if not emergency:
+            self.book.check()
             self.ballast.make()
         if need > self.segment_bytes:
             return self.create(need)
@@ -319,7 +325,7 @@ class LogFiles:
     def _remove(self, slot: Slot) -> None:
         self.listed.pop(slot.path.name, None)
         slot.close()
-        slot.path.unlink(missing_ok=True)
+        files.remove(slot.path, True)
 
     def close(self) -> None:
         for slot in self.spares + self._parting:

@@ -9,20 +9,18 @@ import errno
 import json
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.files import is_twin, remove_tree, sync_directory
-from headwater.edge.ports import Clock, Random
+from headwater.edge.files import is_twin, new_directory, remove, remove_tree, sync_directory
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.ceilings import Ceilings
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.compact import Compactor
 from headwater.edge.storage.damage_report import DamageReport
 from headwater.edge.storage.directory import StoreDirectory, discard_tree
+from headwater.edge.storage.disk_budget import DiskBudget
 from headwater.edge.storage.durability import Durability
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.erase_jobs import decode_places, redo_in_segments
@@ -62,11 +60,8 @@ from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments, write_index
 from headwater.edge.storage.store import MessageStore, Usage
-from headwater.security.sealing import KeyRing
+from headwater.edge.storage.store_options import MIB, StoreOptions
 
-MIB = 1 << 20
-# A gateway's flash is small; a hub sets 64 MiB.
-DEFAULT_SEGMENT_BYTES = 8 * MIB
 SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
 # Indexing a sealed segment holds the loop for about a millisecond per 8 MiB.
@@ -84,35 +79,6 @@ ROOM_HINT = f"; free {2 * SLOT_MIN >> 10} KiB or more on its device and start ag
 log = logging.getLogger("headwater.storage")
 
 
-@dataclass
-class StoreOptions:
-    """How a node stores. `sync_interval` and `max_delay` (seconds) are for streams that say nothing
-    themselves: with the first 0, acks come after a sync ("fsync"), which may wait `max_delay` for
-    company; else acks come after the write, and syncs that often. Limits are bytes; 0 is unlimited.
-    """
-
-    directory: str | Path
-    segment_bytes: int = DEFAULT_SEGMENT_BYTES
-    sync_interval: float = 0.0
-    max_delay: float = 0.0
-    max_store: int = 0
-    max_memory: int = 0
-    scrub_rate: int = 0
-    """Bytes per second that the scrubber reads; 0: it does not."""
-    scrub_pause: float = 86400.0
-    """Seconds between two passes of the scrubber."""
-    numbered_elsewhere: Callable[[bytes], bool] = lambda meta: False
-    """Whether the stream with this meta takes its sequences from another one (a mirror): it does
-    not leave any out after damage, since it gets the messages again."""
-    progress: Callable[[int, int], None] = lambda done, total: None
-    """Called while a start reads streams, with segments done and segments in all."""
-    keys: KeyRing | None = None
-    """What seals streams; None: nothing is sealed, and sealed streams stop the start."""
-    clock: Clock | None = None
-    chance: Random | None = None
-    """Where times and identities come from; None: the system's."""
-
-
 class NodeStore:
     """See the module. `open`, then use, then `await close()`."""
 
@@ -128,6 +94,7 @@ class NodeStore:
         self.file_usage.limit = options.max_store
         self.memory_usage = Usage()
         self.memory_usage.limit = options.max_memory
+        self.disk = DiskBudget(self.directory.root, options.disk_budget, options.segment_bytes)
         self.problems: list[str] = []
         self.clean_start = True
         self.recovery: dict[str, float] = {}
@@ -168,15 +135,20 @@ class NodeStore:
         """
         self.directory.open()
         try:
+            self.disk.open()
             self.packers.check()
             return self._open()
         except OSError as error:
-            self.directory.close()
+            self._give_up()
             what = ROOM_HINT if error.errno == errno.ENOSPC else ""
             raise StoreError(f"cannot use {self.directory.root}: {error}{what}") from error
         except BaseException:
-            self.directory.close()
+            self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        self.disk.close()
+        self.directory.close()
 
     def _open(self) -> list[RecoveredStream]:
         self.directory.empty_trash()
@@ -185,7 +157,7 @@ class NodeStore:
         self.clean_start = clean is not None or fresh
         self._clean = clean is not None
         self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
-        files = LogFiles(self.directory.log, self.options.segment_bytes)
+        files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.book)
         self.log = CommitLog(
             self.kernel,
             files,
@@ -314,7 +286,7 @@ class NodeStore:
         if json.dumps(identity) != before:
             TwoSlotFile(path / "meta").replace(encode_meta(identity, sealed_meta(packer, own)))
         for leftover in [item for item in path.iterdir() if item.suffix in (".new", ".tmp")]:
-            leftover.unlink()
+            remove(leftover)
         store = self._make_file_store(packer, identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
         self._erase_again(store)
@@ -529,7 +501,7 @@ class NodeStore:
             store.close()
         self._files.close()
         self.log.release_files()
-        self.directory.close()
+        self._give_up()
 
     def _write_indexes(self) -> None:
         number = self.log.position()["segment"]
@@ -545,6 +517,8 @@ class NodeStore:
         for store in self._stores.values():
             if isinstance(store, FileStore):
                 store.release_window()
+        if self.log.files.ballast.there:
+            self.disk.book.tighten()
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
 
     # Streams.
@@ -586,7 +560,7 @@ class NodeStore:
             identity["unfinished"] = True
         packer = self.packers.open(identity)
         try:
-            path.mkdir()
+            new_directory(path)
             TwoSlotFile(path / "meta").write(encode_meta(identity, sealed_meta(packer, meta)))
             sync_directory(self.directory.streams)
         except OSError:
@@ -795,6 +769,7 @@ class NodeStore:
             "quarantined": self.quarantined,
             "erased": self.eraser.erased, "repacking": self.repacker.waiting,
             **self.scrubber.numbers(),
+            **self.disk.numbers(),
             "problems": len(self.problems),
             "retired_segments": self.retirer.retired,
         }

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.edge.files import remove_tree, sync_directory
+from headwater.edge.files import remove, remove_tree, rename, sync_directory
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.recovery import decode_meta
@@ -90,9 +90,9 @@ class Quarantine:
         target = self._streams / identity["incarnation"]
         if target.exists():
             raise StoreError(f"a stream with the incarnation of '{name}' is there already")
-        path.rename(target)
+        rename(path, target)
         sync_directory(self._streams)
-        path.with_name(path.name + REASON).unlink(missing_ok=True)
+        remove(path.with_name(path.name + REASON), True)
         sync_directory(self.path)
         return identity["incarnation"]
 
@@ -103,8 +103,8 @@ class Quarantine:
         if path.is_dir():
             remove_tree(path)
         else:
-            path.unlink()
-        path.with_name(path.name + REASON).unlink(missing_ok=True)
+            remove(path)
+        remove(path.with_name(path.name + REASON), True)
         sync_directory(self.path)
         return size
 

@@ -331,7 +331,7 @@ class StreamRecovery:
         written, which the log still has. Its number is used again."""
         segment.sealed = True
         if size < SEGMENT_START or segment.created or self._is_unnoted(segment.number):
-            segment.path.unlink()
+            ports.remove(segment.path)
             self.store.segments.remove(segment)
 
     def _tell_short(self, segment: StreamSegment, size: int, expected: int) -> None:

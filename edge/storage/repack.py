@@ -10,6 +10,7 @@ time, and last the old keys and dictionaries are removed.
 import logging
 from typing import Any
 
+from headwater.edge import files
 from headwater.edge.storage.dictionary_pieces import SHARED_MIN
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.index_bytes import index_bytes
@@ -199,7 +200,7 @@ class Repacker:
                 write_dictionary(store, number)
             self._node.rewrite_meta(store, True)
             for number in self._dropped:
-                dictionary_path(store.directory, number).unlink(missing_ok=True)
+                files.remove(dictionary_path(store.directory, number), True)
         except OSError as error:
             identity.clear()
             identity.update(before)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.edge.storage.node_store import NodeStore
 from headwater.edge.storage.rebuild import Fetch, Rebuild
 from headwater.edge.storage.recovery import RecoveredStream
 from headwater.edge.storage.scrubber import Scrubber
+from headwater.edge.storage.store_options import StoreOptions
 from headwater.edge.storage.verify import Report, verify
 
 # As fast as the device reads.

@@ -44,7 +44,7 @@ def cut_segments(parts: list[tuple[Path, int]]) -> None:
         if offset and path.exists():
             cut_durably(path, offset)
         elif path.parent.exists():
-            path.unlink(missing_ok=True)
+            files.remove(path, True)
             files.sync_directory(path.parent)
 
 
@@ -89,13 +89,13 @@ def write_index(segment: Path, data: bytes) -> None:
 def remove_segments(paths: list[Path]) -> None:
     """Remove segments with their index files, index first."""
     for path in paths:
-        index_path(path).unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+        files.remove(index_path(path), True)
+        files.remove(path, True)
     if paths and paths[0].parent.exists():
         files.sync_directory(paths[0].parent)
 
 
 def replace_segment(path: Path, data: bytes | bytearray) -> None:
     """Put a rewritten segment in the place of the old one, and remove its index."""
-    index_path(path).unlink(missing_ok=True)
+    files.remove(index_path(path), True)
     replace_file(path, bytes(data))

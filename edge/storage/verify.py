@@ -14,7 +14,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.compact import live_records
 from headwater.edge.storage.errors import Damaged, FormatError, KeyMissing, StoreError
 from headwater.edge.storage.index_bytes import read_index
-from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.edge.storage.node_store import NodeStore
 from headwater.edge.storage.notes import runs_text
 from headwater.edge.storage.recovery import RecoveredStream
 from headwater.edge.storage.scrub_tasks import (
@@ -26,6 +26,7 @@ from headwater.edge.storage.scrub_tasks import (
 )
 from headwater.edge.storage.segment_jobs import index_path
 from headwater.edge.storage.store_lock import StoreLock
+from headwater.edge.storage.store_options import StoreOptions
 from headwater.edge.twins.shadow import shadow_of
 
 STEP_BYTES = 4 << 20

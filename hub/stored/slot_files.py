@@ -15,7 +15,7 @@ class SlotFiles:
         self.directory = directory
         self._open: dict[str, int] = {}
         if not directory.is_dir():
-            directory.mkdir(exist_ok=True)
+            files.new_directory(directory, True)
             files.sync_directory(directory.parent)
 
     def _fd(self, name: str) -> int:
@@ -47,11 +47,11 @@ class SlotFiles:
     def rename(self, old: str, new: str) -> None:
         self._forget(new)
         self._forget(old)
-        (self.directory / old).rename(self.directory / new)
+        files.rename(self.directory / old, self.directory / new)
 
     def remove(self, name: str) -> None:
         self._forget(name)
-        (self.directory / name).unlink()
+        files.remove(self.directory / name)
 
     def make_again(self, name: str) -> None:
         """After a failed sync: what can be read goes to a new file, which takes the name. Raises
@@ -59,7 +59,7 @@ class SlotFiles:
         temporary = f"{name}.new"
         content = self.read(name)
         self._forget(temporary)
-        (self.directory / temporary).unlink(missing_ok=True)
+        files.remove(self.directory / temporary, True)
         self.write(temporary, 0, content)
         self.sync(temporary)
         if self.read(temporary) != content:

@@ -10,7 +10,8 @@ from headwater.edge.storage import node_store
 from headwater.edge.storage.errors import Damaged, StoreError
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.memory import MemoryStore
-from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.storage.store_options import StoreOptions
 from headwater.edge.twins.loop import TwinLoop
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry

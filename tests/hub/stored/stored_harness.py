@@ -3,7 +3,8 @@
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage import node_store
 from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.node_store import NodeStore, StoreOptions
+from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.storage.store_options import StoreOptions
 from headwater.edge.twins.chance import SeededRandom
 from headwater.edge.twins.files import TwinFiles
 from headwater.edge.twins.loop import TwinLoop
