@@ -80,7 +80,7 @@ class Raft:
         self.transfer = transfer.Transfer()
         self.reading = reads.Reading()
         self.sleep = hibernation.Sleep()
-        self.recovery = recovery.Recovery(restored.seeds)
+        self.recovery = recovery.Recovery(restored.seeds, restored.life)
         self.recovering = False
         self.append_due = False
         self.snapshot_wanted = False

@@ -39,6 +39,8 @@ class Recovery:
     """Bounded by the number of members."""
 
     seeds: tuple[int, ...]
+    life: int = 0
+    """Lives below this number are over, even when the present start has their number."""
     since_hello: int = 0
     answers: dict[int, Answer] = field(default_factory=dict)
 
@@ -51,13 +53,18 @@ def start(r: "Raft", restored: Restored) -> None:
     if restored.clean and hard is not None and listed in (None, hard.incarnation):
         r.log.commit_to(min(hard.commit, r.log.last))
         return
-    if listed == r.boot:
+    if listed == r.boot and may_live(r, listed):
         r.incarnation = r.boot
         r.hard_changed()
         return
     doubt(r, max(r.boot, restored.life))
     r.recovery.since_hello = r.options.heartbeat_ticks
     prove(r)
+
+
+def may_live(r: "Raft", listed: int) -> bool:
+    """Whether this replica is the member that a configuration lists."""
+    return listed == r.incarnation or (listed == r.boot and listed >= r.recovery.life)
 
 
 def may_vote(r: "Raft", m: Message) -> bool:
@@ -175,7 +182,7 @@ def config_changed(r: "Raft") -> None:
     listed = r.log.config.incarnation(r.node)
     if listed is None:
         return
-    if listed in (r.boot, r.incarnation):
+    if may_live(r, listed):
         if listed != r.incarnation or r.recovering:
             r.incarnation = listed
             finish(r)

@@ -141,7 +141,7 @@ def replying(r: "Raft", m: Message) -> Progress | None:
     if not r.is_leader:
         return None
     progress = r.progress.get(m.sender)
-    if progress is None or progress.incarnation not in (m.incarnation, m.boot):
+    if progress is None or progress.incarnation not in (m.incarnation, max(m.incarnation, m.boot)):
         return None
     progress.active = True
     return progress

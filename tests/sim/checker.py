@@ -1,10 +1,16 @@
 """Invariants of Raft, checked with every batch, message and applied entry."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from headwater.hub.raft.config import Config, decode_config
 from headwater.hub.raft.entry import Entry, EntryKind
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Ready, Restored
+from tests.sim.disks import Durable
+from tests.sim.heard import lives
+from tests.sim.members import Members
 
 
 class Violation(AssertionError):
@@ -14,7 +20,8 @@ class Violation(AssertionError):
 class Checker:
     """What was ever seen, over all nodes and their lives. Keys begin with the group."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Mapping[int, Config]) -> None:
+        self.members = Members(first, self.require)
         self.leaders: dict[tuple[int, int], int] = {}
         self.votes: dict[tuple[int, int, int, int], int] = {}
         self.entries: dict[tuple[int, int, int], tuple[int, bytes]] = {}
@@ -23,7 +30,10 @@ class Checker:
         self.digests: dict[tuple[int, int], int] = {}
         self.results: dict[tuple[int, int], int] = {}
         self.terms: dict[tuple[int, int], int] = {}
-        self.durable: dict[tuple[int, int], int] = {}
+        self.durable: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        """Term and place of every entry that a node ever had on its disk."""
+        self.covered: dict[tuple[int, int], int] = {}
+        """The greatest snapshot that it ever had there."""
         self.cast: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.acked: dict[tuple[int, int, int], tuple[int, int]] = {}
         self.acked_ever: dict[tuple[int, int], int] = {}
@@ -77,11 +87,15 @@ class Checker:
             f"node {raft.node} takes another {log.committed} for committed",
         )
 
-    def note_acked(self, m: Message, term: int) -> None:
+    def note_acked(self, m: Message, term: int | None, durable: Durable) -> None:
         """The greatest place that a life, or a start, has acknowledged, and the term there."""
-        for life in {m.incarnation, m.boot}:
+        self.require(
+            durable.holds(m.group, m.index, term),
+            f"node {m.sender} acked {m.index} before it was on disk",
+        )
+        for life in lives(m):
             key = (m.group, m.sender, life)
-            self.acked[key] = max(self.acked.get(key, (0, 0)), (m.index, term))
+            self.acked[key] = max(self.acked.get(key, (0, 0)), (m.index, term or 0))
         ever = (m.group, m.sender)
         self.acked_ever[ever] = max(self.acked_ever.get(ever, 0), m.index)
 
@@ -163,8 +177,28 @@ class Checker:
         known = self.committed.setdefault(group, {})
         for entry in log.entries[log.committed - log.base_index : index - log.base_index]:
             fact = (entry.term, entry.data, entry.kind)
+            if entry.index not in known and entry.kind == EntryKind.CONFIG:
+                self.members.commit(group, entry.index, decode_config(entry.data))
             same = known.setdefault(entry.index, fact) == fact
             self.require(same, f"state machine safety: another {entry[:2]} is committed")
+
+    def had(self, group: int, node: int, term: int, index: int) -> bool:
+        """Whether an entry was ever on the disk of a node."""
+        key = (group, node)
+        return (term, index) in self.durable.get(key, ()) or index <= self.covered.get(key, 0)
+
+    def found(self, group: int, node: int, restored: Restored) -> None:
+        """A start found entries that nobody saw being synced: a sync may end with the power."""
+        known = self.durable.setdefault((group, node), set())
+        known.update(entry[:2] for entry in restored.entries)
+
+    def note_durable(self, group: int, node: int, ready: Ready) -> None:
+        """A batch was synced."""
+        known = self.durable.setdefault((group, node), set())
+        known.update(entry[:2] for entry in ready.entries)
+        if ready.snapshot is not None:
+            top = max(self.covered.get((group, node), 0), ready.snapshot.index)
+            self.covered[group, node] = top
 
     def counted(self, raft: Raft, index: int) -> None:
         """A majority of voters, in their present lives, has it on disk and said so."""
@@ -173,7 +207,7 @@ class Checker:
             log.durable >= index
             if n == raft.node
             else self.acked.get((group, n, life), (0, 0))[0] >= index
-            and self.durable.get((group, n), 0) >= index
+            and self.had(group, n, log.term(index) or 0, index)
             for n, life in log.config.voters.items()
         )
         self.require(
@@ -232,7 +266,12 @@ class Checker:
             owner = self.results.setdefault((group, result), entry.index)
             self.require(owner == entry.index, f"sequence {result} was used twice")
 
-    def sent(self, m: Message, durable: Any) -> None:
+    def restored_to(self, group: int, node: int, index: int, digest: int) -> None:
+        """A snapshot holds the state that everybody has at its place."""
+        same = self.digests.setdefault((group, index), digest)
+        self.require(same == digest, f"node {node} restores another state at {index}")
+
+    def sent(self, m: Message, durable: Durable) -> None:
         """Promises are durable before they are made; `durable` is what the disk really has."""
         if m.kind is Kind.VOTE_REPLY and not m.reject:
             key = (m.group, m.term, m.sender, m.incarnation)
@@ -240,7 +279,9 @@ class Checker:
             self.require(known == m.to, f"node {m.sender} voted twice in {m.term}")
             self.cast[m.group, m.sender] = (m.term, m.to, m.incarnation)
             self.require(
-                durable.term.get(m.group, 0) >= m.term, f"vote of {m.sender} is not on disk"
+                durable.term.get(m.group, 0) > m.term
+                or (durable.term.get(m.group, 0), durable.vote.get(m.group, 0)) == (m.term, m.to),
+                f"vote of {m.sender} is not on disk",
             )
         elif m.kind is Kind.PRE_VOTE_REPLY and not m.reject:
             self.promised.setdefault((m.group, m.to, m.term), set()).add(m.sender)
@@ -258,10 +299,6 @@ class Checker:
                 f"node {m.sender} tells of a log or term that is not on disk",
             )
         elif m.kind is Kind.APPEND_REPLY and not m.reject:
-            self.require(
-                durable.last.get(m.group, 0) >= m.index,
-                f"node {m.sender} acked {m.index} before it was on disk",
-            )
             self.require(
                 self.leaders.get((m.group, m.term)) == m.to,
                 f"node {m.sender} acks to {m.to}, who does not lead {m.term}",

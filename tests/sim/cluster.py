@@ -12,7 +12,7 @@ from headwater.hub.raft.errors import InvariantBroken, RaftError
 from headwater.hub.raft.host import Packet
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
-from tests.sim import faults
+from tests.sim import calm, faults
 from tests.sim.checker import Checker, Violation
 from tests.sim.history import History
 from tests.sim.machine import Op
@@ -63,7 +63,6 @@ class Cluster:
         self.trace = 0
         self._events: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
         self._order = 0
-        self.checker = Checker()
         self.history = History()
         self.options = Options(
             tick_ns=10_000_000,
@@ -76,10 +75,9 @@ class Cluster:
         )
         self.first = {
             1: Config({1: 1, 2: 1, 3: 1}),
-            2: Config({1: 1, 2: 1, 3: 1, 4: 1, 5: 1})
-            if shape.below(2)
-            else Config({3: 1, 4: 1, 5: 1}),
+            2: Config(dict.fromkeys(((3, 4, 5), (2, 3, 4, 5), (1, 2, 3, 4, 5))[shape.below(3)], 1)),
         }
+        self.checker = Checker(self.first)
         self.groups = list(self.first)
         self.net = TwinNet(root.fork("net"), self._deliver_later)
         self.clients = root.fork("clients")
@@ -176,6 +174,12 @@ class Cluster:
         node = self.nodes[number]
         if node.up and not node.paused and node.host.groups[group].is_leader:
             self.write(node, node.host.groups[group], "a", 9)
+
+    def ask_all(self, group: int) -> None:
+        """Whoever is up is asked for the newest value."""
+        for node in self.nodes.values():
+            if node.up and not node.paused and node.host.groups[group].leader:
+                self.read(node, node.host.groups[group], "a")
 
     def rivals(self, group: int) -> bool:
         """Several nodes think that they lead: write through the newest, and read from all."""
@@ -274,33 +278,32 @@ class Cluster:
             self.start_again(node)
         self._events = [e for e in self._events if e[2] != self.client and not late(e[2])]
         heapq.heapify(self._events)
-        self.settle(set(), "")
-        if self.clients.below(2):
-            missing = self.nodes[1 + self.clients.below(5)]
-            missing.crash()
-            self.settle({missing.number}, f"without node {missing.number}: ")
-            missing.start()
-            self.settle(set(), "after all that: ")
+        calm.after_faults(self)
 
-    def settle(self, missing: set[int], when: str) -> None:
-        """Let time pass until every group has taken a write. One node may be missing where the
-        others are a majority."""
+    def pass_time(self, us: int) -> None:
+        until = self.now_us + us
+        while self._events and self._events[0][0] <= until:
+            self.step()
+        self.now_us = until
+
+    def settle(self, missing: set[int], when: str) -> list[int]:
+        """Let time pass until every group has taken a write where the others are a majority that
+        has forgotten nothing. Returns these groups."""
         deadline = self.now_us + CALM_US
         groups = [group for group in self.groups if self.has_majority(group, missing)]
         proposed = dict.fromkeys(groups, 0)
         while not all(self.settled(group, proposed, missing) for group in groups):
             if self.now_us > deadline:
                 raise Violation(f"liveness: {when}{self.describe()}")
-            until = self.now_us + 100_000
-            while self._events and self._events[0][0] <= until:
-                self.step()
-            self.now_us = until
+            self.pass_time(100_000)
+        return groups
 
     def has_majority(self, group: int, missing: set[int]) -> bool:
-        """Whether a majority is up, as the node says that knows most."""
+        """Whether a majority is up and not in doubt, as the node says that knows most."""
         rafts = [node.host.groups[group] for node in self.nodes.values()]
         voters = max(rafts, key=lambda r: (r.log.last_term, r.log.last)).log.config.voters
-        return 2 * len(voters.keys() - missing) > len(voters)
+        doubtful = {raft.node for raft in rafts if raft.recovering} if missing else set()
+        return 2 * len(voters.keys() - missing - doubtful) > len(voters)
 
     def settled(self, group: int, proposed: dict[int, int], missing: set[int]) -> bool:
         """Whether a write made after the faults is applied by every member but those missing."""
@@ -313,7 +316,9 @@ class Cluster:
             proposed[group] = raft.log.last if raft.log.last > last else 0
             return False
         members = [n for n in raft.log.config.members() if n not in missing]
-        if (raft.log.config.returning and not missing) or raft.log.last < proposed[group]:
+        back = raft.log.config.returning - missing
+        doubtful = any(self.nodes[n].host.groups[group].recovering for n in members)
+        if back or doubtful or raft.log.last < proposed[group]:
             proposed[group] = min(proposed[group], raft.log.last)
             return False
         applied = {self.nodes[n].machines[group].applied for n in members}

@@ -9,14 +9,16 @@ from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.errors import RaftError
 
 if TYPE_CHECKING:
+    from headwater.hub.raft.raft import Raft
     from tests.sim.cluster import Cluster
+    from tests.sim.node import SimNode
 
 KINDS = (
     "crash", "crash", "crash", "crash_all", "stop", "stop_all", "split", "one_way", "flap",
     "isolate_leader", "loss", "storm", "slow_disk", "pause", "pause_leader", "clock_jump",
     "clock_freeze", "transfer", "transfer", "change", "change", "change", "lie", "flip", "replace",
     "crash_leader", "stale_tail", "stale_tail", "stale_tail", "failed_sync", "failed_sync",
-    "full_disk", "unreadable",
+    "full_disk", "unreadable", "cut_change", "cut_change", "rejoin", "rejoin", "pair", "pair",
 )  # fmt: skip
 
 
@@ -129,8 +131,8 @@ def isolate_leader(cluster: "Cluster", fault: Fault) -> None:
 
 
 def stale_tail(cluster: "Cluster", fault: Fault) -> None:
-    """A leader takes writes that nobody hears of; when it is back, the one that took its place
-    falls, or is cut off in turn."""
+    """A leader takes writes that nobody hears of, and may not have them on its disk yet when it is
+    back; then the one that took its place falls, or is cut off in turn."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is None:
         return
@@ -138,6 +140,8 @@ def stale_tail(cluster: "Cluster", fault: Fault) -> None:
     links = {(x, found.node) for x in others} | {(found.node, x) for x in others}
     away = 150 + fault.ms // 4
     _cut(cluster, links, away)
+    if fault.a // 7 % 2:
+        _slow(cluster, cluster.nodes[found.node], away * 600, away + 300)
     for turn in range(1 + fault.b % 12):
         cluster.after(turn * 4000, cluster.burst, found.node, found.group)
     if fault.b % 3:
@@ -166,9 +170,12 @@ def storm(cluster: "Cluster", fault: Fault) -> None:
 
 
 def slow_disk(cluster: "Cluster", fault: Fault) -> None:
-    node = _node(cluster, fault)
-    node.sync_us = 2000 + fault.b % 60_000
-    cluster.after(fault.ms * 1000, setattr, node, "sync_us", 300)
+    _slow(cluster, _node(cluster, fault), 2000 + fault.b % 60_000, fault.ms)
+
+
+def _slow(cluster: "Cluster", node: "SimNode", sync_us: int, ms: int) -> None:
+    node.sync_us = sync_us
+    cluster.after(ms * 1000, setattr, node, "sync_us", 300)
 
 
 def _stop_ticks(cluster: "Cluster", node, ms: int) -> None:
@@ -205,22 +212,30 @@ def clock_freeze(cluster: "Cluster", fault: Fault) -> None:
 
 
 def hand_over(cluster: "Cluster", fault: Fault) -> None:
+    """To any other, which may be gone at that moment."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is None:
         return
     try:
-        transfer.begin(found, 1 + fault.b % len(cluster.nodes))
+        target = 1 + fault.b % len(cluster.nodes)
+        transfer.begin(found, target)
     except RaftError:
         return
+    if fault.b // 5 % 4 == 0:
+        _down(cluster, cluster.nodes[target], 200 + fault.ms)
     cluster.touch(found)
 
 
 def change(cluster: "Cluster", fault: Fault) -> None:
-    """Add or remove a voter; never fewer than three, so that a bad disk stays a minority."""
+    """Add or remove a voter."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     target = cluster.nodes[1 + fault.b % len(cluster.nodes)]
-    if found is None or not target.up:
-        return
+    if found is not None and target.up:
+        _change(cluster, found, target)
+
+
+def _change(cluster: "Cluster", found: "Raft", target: "SimNode") -> None:
+    """Never fewer than three voters, so that a bad disk stays a minority."""
     config = found.log.config
     try:
         if config.incarnation(target.number) is None:
@@ -230,6 +245,43 @@ def change(cluster: "Cluster", fault: Fault) -> None:
     except RaftError:
         return
     cluster.touch(found)
+
+
+def cut_change(cluster: "Cluster", fault: Fault) -> None:
+    """A leader changes the members and nobody, or only some, hear of it; its node may fall before
+    it is back."""
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    target = cluster.nodes[1 + fault.b % len(cluster.nodes)]
+    if found is None or not target.up:
+        return
+    hears = fault.b // 5 % (2 * len(cluster.nodes))
+    others = set(cluster.nodes) - {found.node, hears}
+    links = {(x, found.node) for x in others} | {(found.node, x) for x in others}
+    _cut(cluster, links, 150 + fault.ms // 2)
+    _change(cluster, found, target)
+    if fault.a // 2 % 3 == 0:
+        cluster.after(fault.ms * 200, _down, cluster, cluster.nodes[found.node], fault.ms // 4)
+
+
+def rejoin(cluster: "Cluster", fault: Fault) -> None:
+    """A member goes and comes back soon, in another life; leaders may change in between."""
+    for turn in range(4):
+        cluster.after(turn * (20_000 + fault.a % 100_000), change, cluster, fault)
+    if fault.b // 5 % 2:
+        cluster.after(20_000 + fault.b % 200_000, crash_leader, cluster, fault)
+
+
+def pair(cluster: "Cluster", fault: Fault) -> None:
+    """A leader and one other are cut off from the rest, and asked what they know."""
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is None:
+        return
+    side = {found.node, 1 + fault.b % len(cluster.nodes)}
+    rest = set(cluster.nodes) - side
+    links = {(x, y) for x in side for y in rest}
+    _cut(cluster, links | {(y, x) for x, y in links}, 300)
+    for turn in range(40):
+        cluster.after(turn * 7000, cluster.ask_all, found.group)
 
 
 def lie(cluster: "Cluster", fault: Fault) -> None:
@@ -288,5 +340,5 @@ STRIKES = {
     "clock_jump": clock_jump, "clock_freeze": clock_freeze, "transfer": hand_over,
     "change": change, "lie": lie, "flip": flip, "replace": replace, "crash_leader": crash_leader,
     "stale_tail": stale_tail, "failed_sync": failed_sync, "full_disk": full_disk,
-    "unreadable": unreadable,
+    "unreadable": unreadable, "cut_change": cut_change, "rejoin": rejoin, "pair": pair,
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """One node of the simulation: real groups, real journal, real stream store; twin disk and clock."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.edge.twins.clock import ManualClock
@@ -14,6 +14,7 @@ from headwater.hub.raft.message import FROM_LEADER, Kind
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
+from tests.sim.disks import Durable
 from tests.sim.history import NEVER, Call
 from tests.sim.machine import StreamMachine
 from tests.sim.promises import Promises
@@ -25,16 +26,6 @@ RESTART_US = 50_000
 """After which a node is started again whose disk failed."""
 COMPACT_AT = 40
 """Applied entries behind the snapshot after which a node makes another."""
-
-
-@dataclass
-class Durable:
-    """What is on the disk for certain, counted beside the product's own books."""
-
-    term: dict[int, int] = field(default_factory=dict)
-    last: dict[int, int] = field(default_factory=dict)
-    end: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Term and place of the last entry."""
 
 
 def end_of(restored: Restored) -> tuple[int, int]:
@@ -138,13 +129,12 @@ class SimNode:
                 end_of(restored) >= self.before.end.get(group, (0, 0)),
                 f"the disk of node {self.number} lost entries of group {group}",
             )
-        self.durable.term[group] = hard.term if hard else 0
-        self.durable.last[group] = restored.snapshot.index + len(restored.entries)
+        self.durable.found(group, restored)
+        checker.found(group, self.number, restored)
         self.machines[group] = StreamMachine()
         self.machines[group].restore(restored.snapshot.index, restored.snapshot.data)
         raft = self.host.add(group, restored)
-        self.durable.end[group] = (raft.log.last_term, raft.log.last)
-        self.promises[group] = Promises(checker, raft)
+        self.promises[group] = Promises(checker, raft, self.durable)
         checker.require(
             self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
         )
@@ -182,6 +172,7 @@ class SimNode:
             self.host.tick(self.clock.monotonic_ns())
             for raft in self.host.groups.values():
                 self.check_quorum(raft)
+                self.promises[raft.group].handing_over()
             self.retire()
             if self.up:
                 self.pump()
@@ -231,6 +222,7 @@ class SimNode:
                 self.journal.erase(group)
                 self.cluster.checker.cast.pop((group, self.number), None)
                 self.before.end.pop(group, None)
+                self.durable.end.pop(group, None)
                 self.journal.sync()
                 self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
                 self.add_group(group, raft.incarnation + 1)
@@ -246,15 +238,15 @@ class SimNode:
         while self.up and self.host.has_ready() and self.host.can_batch():
             batch = self.host.ready()
             for raft, _ in batch.groups:
-                checker.state(raft)
+                self.judge(raft)
             self.send(batch.packets)
             self.journal.write([(raft.group, ready) for raft, ready in batch.groups])
             for raft, ready in batch.groups:
                 checker.written(raft, ready.entries)
                 if ready.snapshot is not None:
-                    self.machines[raft.group].restore(ready.snapshot.index, ready.snapshot.data)
+                    self.restore(raft.group, ready.snapshot)
                 self.apply(raft, ready)
-                checker.state(raft)
+                self.judge(raft)
             if batch.groups:
                 self.written.append((batch.number, batch))
             quick = self.written and not self.syncing
@@ -280,7 +272,7 @@ class SimNode:
                 self.note_durable(raft.group, ready)
         packets = self.host.synced(done[-1][0])
         for raft in self.host.groups.values():
-            self.cluster.checker.state(raft)
+            self.judge(raft)
         self.send(packets)
         self.pump()
 
@@ -289,17 +281,12 @@ class SimNode:
         return True
 
     def note_durable(self, group: int, ready: Ready) -> None:
-        if ready.snapshot is not None:
-            self.durable.last[group] = ready.snapshot.index
-            self.durable.end[group] = (ready.snapshot.term, ready.snapshot.index)
-        if ready.entries:
-            self.durable.last[group] = ready.entries[-1].index
-            self.durable.end[group] = ready.entries[-1][:2]
-        if ready.hard_state is not None:
-            self.durable.term[group] = ready.hard_state.term
-        key = (group, self.number)
-        ever = self.cluster.checker.durable
-        ever[key] = max(ever.get(key, 0), self.durable.last.get(group, 0))
+        self.durable.note(group, ready)
+        self.cluster.checker.note_durable(group, self.number, ready)
+
+    def judge(self, raft: Raft) -> None:
+        self.cluster.checker.state(raft)
+        self.promises[raft.group].state()
 
     def send(self, packets: list[Packet]) -> None:
         for packet in packets:
@@ -309,7 +296,7 @@ class SimNode:
                 if m.kind is Kind.VOTE:
                     self.cluster.checker.stands(m, raft.log.config.voters)
                 elif m.kind is Kind.APPEND_REPLY and not m.reject:
-                    self.cluster.checker.note_acked(m, raft.log.term(m.index) or 0)
+                    self.cluster.checker.note_acked(m, raft.log.term(m.index), self.durable)
                     other = self.cluster.nodes[m.to]
                     leader = other.host.groups.get(m.group) if other.up else None
                     self.cluster.checker.agreed(m, raft, leader)
@@ -376,6 +363,12 @@ class SimNode:
         self.serve_reads(raft.group, machine)
         if machine.applied - raft.log.base_index >= COMPACT_AT:
             self.compact(raft, machine)
+
+    def restore(self, group: int, snapshot: Snapshot) -> None:
+        """A leader's snapshot: the state is that of its place."""
+        machine = self.machines[group]
+        machine.restore(snapshot.index, snapshot.data)
+        self.cluster.checker.restored_to(group, self.number, snapshot.index, machine.digest)
 
     def answer(self, call: Call, result: int, index: int, term: int, data: bytes) -> None:
         call.sequence = result

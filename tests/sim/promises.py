@@ -4,45 +4,92 @@ The rules are written down here a second time, from the paper and `docs/RAFT.md`
 said on the wire; the product's own books are asked for as little as possible.
 """
 
-from headwater.hub.raft.message import FROM_LEADER, REPLIES, Kind, Message
+from headwater.hub.raft.config import decode_config
+from headwater.hub.raft.entry import EntryKind, bytes_of
+from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
 from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.snapshot import Snapshot
 from tests.sim.checker import Checker
+from tests.sim.disks import Durable
+from tests.sim.heard import Heard
 
+HANDOVER = 3
+"""Election timeouts in which a handover ends, even when it is asked for again meanwhile."""
 NONE = Message(Kind.GONE, 0, 0)
 
 
 class Promises:
     """Of one start of one replica. `led` is the tick at which a leader was heard last."""
 
-    def __init__(self, checker: Checker, raft: Raft) -> None:
+    def __init__(self, checker: Checker, raft: Raft, disk: Durable) -> None:
         self.checker = checker
         self.raft = raft
+        self.disk = disk
+        self.told = Heard(raft)
+        self.now_ns: int | None = None
+        self.handing = (0, 0), 0
+        self.log_seen: tuple[object, ...] = ()
         self.led = -(1 << 30)
         self.heard = NONE
         self.leader = 0
         raft.send = self.send  # type: ignore[method-assign]
         raft.step = self.step  # type: ignore[method-assign]
         raft.commit_to = self.commit_to  # type: ignore[method-assign]
+        raft.become_leader = self.become_leader  # type: ignore[method-assign]
+        raft.snapshot_installed = self.installed  # type: ignore[method-assign]
+        raft.read = self.read  # type: ignore[method-assign]
+        raft.read_done = self.read_done  # type: ignore[method-assign]
 
     def step(self, m: Message) -> None:
         """What is said now may be an answer to this."""
         raft = self.raft
         known = raft.peer_boots.get(m.sender, 0)
         late = (m.kind in REPLIES and m.to_boot != raft.boot) or m.boot < known
-        before = self.books() if late else ()
+        over = self.is_over(m)
+        before = self.books() if late or over else ()
         votes = set(raft.votes)
         self.heard = m
         self.leader = raft.leader
+        if not late and not over:
+            self.told.note(m)
+        place = self.place(m)
         try:
             Raft.step(raft, m)
         finally:
             self.heard = NONE
+        if m.reject and self.place(m) != place:
+            self.steps_back(m)
         self.require(not late or self.books() == before, "what an earlier start said is heard")
+        self.require(
+            not over or self.books() == before, f"what a life of {m.sender} said that is over"
+        )
         self.require(
             m.sender not in raft.votes.keys() - votes
             or raft.log.config.voters.get(m.sender) == m.incarnation,
             "a vote of another life is counted",
         )
+
+    def place(self, m: Message) -> int:
+        """Where this leader goes on with the sender of a message."""
+        progress = self.raft.progress.get(m.sender)
+        return progress.next if progress is not None else 0
+
+    def steps_back(self, m: Message) -> None:
+        """After a refusal a leader skips what cannot be the same: terms greater than the one that
+        the follower has there (§5.3)."""
+        log = self.raft.log
+        before = self.place(m) - 1
+        if m.kind is Kind.APPEND_REPLY and before > log.base_index:
+            here = log.term(before) or 0
+            self.require(here <= m.log_term, "a leader goes back by single entries")
+
+    def is_over(self, m: Message) -> bool:
+        """Whether a life speaks of which this node knows for certain that it was removed."""
+        if m.kind in OUT_OF_TERM or m.sender == self.raft.node:
+            return False
+        config = self.checker.members.at(self.raft.group, self.raft.log.committed)
+        gone = self.checker.members.gone_at(self.raft.group, m.sender, self.raft.log.committed)
+        return m.incarnation <= gone and config.incarnation(m.sender) != m.boot
 
     def books(self) -> tuple[object, ...]:
         """What a message could change."""
@@ -56,13 +103,23 @@ class Promises:
         judge = JUDGES.get(m.kind)
         if judge is not None:
             judge(self, m)
+        self.told.said(m)
         Raft.send(self.raft, m)
 
     def commit_to(self, index: int) -> None:
         """A leader commits, or a follower hears of it."""
-        if self.raft.is_leader and index > self.raft.log.committed:
-            self.checker.commits(self.raft, index)
-        Raft.commit_to(self.raft, index)
+        raft = self.raft
+        if raft.is_leader and index > raft.log.committed:
+            voters = raft.log.config.voters
+            self.require(self.told.durable(voters, index), f"commits {index}; no majority said so")
+            self.checker.commits(raft, index)
+        Raft.commit_to(raft, index)
+
+    def become_leader(self) -> None:
+        """A majority has told this candidate so, in this term (§5.2)."""
+        voters = self.raft.log.config.voters
+        self.require(self.told.elected(voters), "leads without hearing a majority of votes")
+        Raft.become_leader(self.raft)
 
     def require(self, good: bool, text: str) -> None:
         raft = self.raft
@@ -74,6 +131,83 @@ class Promises:
         ticks = self.raft.options.election_ticks
         over = not self.raft.options.lease_reads and not self.leader
         return (over or self.raft.ticks - self.led >= ticks) and self.raft.ticks >= ticks
+
+    # -- the log --------------------------------------------------------------
+
+    def state(self) -> None:
+        """After every batch: the log is what its entries say, and what it calls durable is."""
+        log, group = self.raft.log, self.raft.group
+        seen = (log.base_index, log.last, log.last_term, log.durable, log.committed)
+        if seen == self.log_seen:
+            return
+        self.log_seen = seen
+        end = log.entries[-1][:2] if log.entries else (log.base_term, log.base_index)
+        self.require((log.last_term, log.last) == end, "the log ends elsewhere")
+        self.require(log.last - log.base_index == len(log.entries), "the log has a hole")
+        self.require(log.bytes == bytes_of(log.entries), "the size of the log is another")
+        changes = [e for e in log.entries if e.kind == EntryKind.CONFIG]
+        configs = [(e.index, decode_config(e.data)) for e in changes]
+        self.require(log.configs[1:] == configs, "other configurations than those in the log")
+        if log.base_index > 1:
+            known = self.checker.members.at(group, log.base_index)
+            self.require(log.configs[0] == (log.base_index, known), "a snapshot of other members")
+            fact = self.checker.committed[group].get(log.base_index)
+            self.require(fact is None or fact[0] == log.base_term, "a snapshot of another term")
+        self.require(
+            log.durable <= log.base_index
+            or self.disk.holds(group, log.durable, log.term(log.durable)),
+            f"{log.durable} is taken for durable",
+        )
+
+    def installed(self, snapshot: Snapshot) -> None:
+        """A snapshot takes the place of a log that lacks something committed (§7)."""
+        raft = self.raft
+        fact = self.checker.committed.get(raft.group, {}).get(snapshot.index)
+        self.require(snapshot.index > raft.log.committed, "a snapshot of what is here already")
+        self.require(fact is None or fact[0] == snapshot.term, "a snapshot of another term")
+        self.require(raft.log.term(snapshot.index) != snapshot.term, "a log is thrown away")
+        Raft.snapshot_installed(raft, snapshot)
+
+    # -- reads ----------------------------------------------------------------
+
+    def read(self, context: int, now_ns: int = 0) -> None:
+        """A client asks this node."""
+        self.told.asks(context)
+        self.now_ns = now_ns
+        try:
+            Raft.read(self.raft, context, now_ns)
+        finally:
+            self.now_ns = None
+
+    def read_done(self, context: int, index: int | None) -> None:
+        """A read of this node ends."""
+        if index is not None and self.raft.is_leader:
+            self.confirmed((self.raft.node, self.raft.boot, context), index)
+        elif index is not None:
+            same = (self.heard.kind, self.heard.context) == (Kind.READ_REPLY, context)
+            self.require(same and index == self.heard.index, "a read that nobody confirmed")
+        Raft.read_done(self.raft, context, index)
+
+    def read_reply(self, m: Message) -> None:
+        """A leader answers a follower's read."""
+        if not m.reject:
+            self.confirmed((m.to, m.to_boot, m.context), m.index)
+
+    def confirmed(self, read: tuple[int, int, int], index: int) -> None:
+        """A majority has answered a heartbeat that was sent after the read was asked for, or owes
+        its silence; and this leader knew the commit index (thesis §6.4)."""
+        raft = self.raft
+        voters = raft.log.config.voters
+        self.require(raft.is_leader, "a read is confirmed by no leader")
+        number = self.told.asked.get(read)
+        self.require(number is not None, "a read that nobody asked for")
+        self.require(
+            self.told.confirmed(voters, number or 0)
+            or (self.now_ns is not None and self.told.leased(voters, self.now_ns)),
+            "a read without a majority's word",
+        )
+        term = raft.log.term(index) if index > raft.log.base_index else raft.term
+        self.require(term == raft.term, "a read at a commit of an earlier term")
 
     # -- elections ------------------------------------------------------------
 
@@ -150,11 +284,25 @@ class Promises:
         key = (raft.group, m.to, life or 0)
         self.checker.told[key] = max(self.checker.told.get(key, 0), raft.term)
 
+    def handing_over(self) -> None:
+        """With every tick: a handover that does not succeed is given up (thesis §3.10)."""
+        raft = self.raft
+        now = (raft.term, raft.transfer.target)
+        if now != self.handing[0] or not raft.transfer.target:
+            self.handing = now, raft.ticks
+        waits = raft.ticks - self.handing[1]
+        self.require(waits < HANDOVER * raft.options.election_ticks, "a handover never ends")
+
     # -- the follower ---------------------------------------------------------
 
     def ack(self, m: Message) -> None:
         """A follower acks what it was sent, to the leader of its term."""
         raft = self.raft
+        asked = self.heard
+        if m.reject and asked.kind is Kind.APPEND and asked.term == raft.term:
+            here = raft.log.term(m.hint)
+            fits = m.hint <= raft.log.base_index or (here is not None and here <= asked.log_term)
+            self.require(fits, "a refusal names a place of a greater term")
         if m.reject or m.to == raft.node:
             return
         self.require(not raft.is_leader, "a leader acks")
@@ -174,4 +322,5 @@ JUDGES = {
     Kind.SNAPSHOT: Promises.from_leader,
     Kind.TIMEOUT_NOW: Promises.handover,
     Kind.APPEND_REPLY: Promises.ack,
+    Kind.READ_REPLY: Promises.read_reply,
 }

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from tests.sim import bugs, more_bugs  # noqa: F401  # they fill BUGS
+from tests.sim import bugs, more_bugs, rule_bugs  # noqa: F401  # they fill BUGS
 from tests.sim.bug import BUGS, planted
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster, Outcome
@@ -43,9 +43,7 @@ def explain(seed: int, steps: int, problem: str, store: str = "memory") -> str:
     return "\n".join(lines)
 
 
-def run_seeds(
-    seeds: Iterable[int], steps: int, seconds: float = 0.0, store: str = "memory"
-) -> str:
+def run_seeds(seeds: Iterable[int], steps: int, seconds: float = 0.0, store: str = "memory") -> str:
     """Run seeds until `seconds` have passed (0: all). Raises `Violation` with an explanation;
     returns a summary."""
     begin = time.monotonic()

@@ -21,9 +21,10 @@ from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Replica
+from tests.sim.disks import Durable
 from tests.sim.history import Call
 from tests.sim.machine import KERNEL, StreamMachine, decode_op
-from tests.sim.node import COMPACT_AT, Durable, SimNode
+from tests.sim.node import COMPACT_AT, SimNode, end_of
 from tests.sim.promises import Promises
 from tests.sim.store_disk import StoreDisk
 
@@ -139,7 +140,7 @@ class StoreNode(SimNode):
         self.disk = StoreDisk()  # type: ignore[assignment]
         self.loop = TwinLoop()
         self.chance = cluster.chance.fork(f"store {number}")
-        self.kept: dict[int, int] = {}
+        self.kept: dict[int, tuple[int, int]] = {}
         """Group -> the end of the log that was surely on the disk when the node went down."""
         self.is_open = False
         self.starts = 0
@@ -227,7 +228,7 @@ class StoreNode(SimNode):
         replica = self.store.attach(raft)
         self.machines[group].replica = replica
         checker = self.cluster.checker
-        self.promises[group] = Promises(checker, raft)
+        self.promises[group] = Promises(checker, raft, self.durable)
         checker.require(
             self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
         )
@@ -237,19 +238,17 @@ class StoreNode(SimNode):
         """An honest disk has what was synced."""
         hard = restored.hard_state
         checker = self.cluster.checker
-        last = restored.snapshot.index + len(restored.entries)
+        end = end_of(restored)
         if self.number != self.cluster.victim:
             checker.restored(group, self.number, hard)
             checker.require(
-                last >= self.kept.get(group, 0),
+                end >= self.kept.get(group, (0, 0)),
                 f"the disk of node {self.number} had {self.kept.get(group)} of group {group},"
-                f" a start finds {last}: {self.store.start.problems}",
+                f" a start finds {end}: {self.store.start.problems}",
             )
             checker.require(not self.store.start.problems, f"{self.store.start.problems}")
-        self.durable.term[group] = hard.term if hard else 0
-        self.durable.last[group] = last
-        snapshot, entries = restored.snapshot, restored.entries
-        self.durable.end[group] = entries[-1][:2] if entries else (snapshot.term, snapshot.index)
+        self.durable.found(group, restored)
+        checker.found(group, self.number, restored)
 
     def crash(self, power_cut: bool = True) -> None:
         """Most crashes happen in the middle of what the disk was asked for."""
@@ -271,7 +270,7 @@ class StoreNode(SimNode):
             machine.replica = None
         super().crash(power_cut=False)
         self.is_open = False
-        self.kept = {**self.kept, **self.durable.last}
+        self.kept = {**self.kept, **self.durable.end}
 
     def lights_out(self) -> None:
         self.loop.drop()
@@ -334,7 +333,7 @@ class StoreNode(SimNode):
                 self.cluster.checker.cast.pop((group, self.number), None)
                 self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
                 self.kept.pop(group, None)
-                self.durable.last.pop(group, None)
+                self.durable.end.pop(group, None)
                 try:
                     self.store.erase(group)
                     lsn = self.node.log.hand_over()
@@ -371,7 +370,7 @@ class StoreNode(SimNode):
             self.store.write(batch)
             for raft, ready in batch.groups:
                 self.apply(raft, ready)
-                checker.state(raft)
+                self.judge(raft)
             self.take_numbers()
         for raft in list(self.host.groups.values()):
             if raft.snapshot_wanted:
@@ -421,6 +420,7 @@ class StoreNode(SimNode):
             if found is not None and state.index is None:
                 del self.reads[state.context]
             elif found is not None:
+                checker.may_read(state.context, state.index)
                 self.reads[state.context] = (*found[:2], state.index)
         self.serve_reads(raft.group, machine)
         if replica.applied - raft.log.base_index >= COMPACT_AT:

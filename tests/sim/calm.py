@@ -1,0 +1,119 @@
+"""What must go well when nothing goes wrong: every read and every write is answered, and soon."""
+
+from typing import TYPE_CHECKING
+
+from headwater.hub.raft.raft import Raft
+from tests.sim.checker import Violation
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+    from tests.sim.node import SimNode
+
+ROUNDS = 12
+"""Writes one after the other, and as many reads of each member."""
+ANSWER_US = 400_000
+"""In which a write or a read is answered, two election timeouts included; or else asked again."""
+TRIES = 8
+SLEEP_US = 1_500_000
+"""Groups that may sleep do so in this time."""
+PACE_US = 9_000
+"""In which most writes are answered: two ways through the network and two syncs, and not the time
+of a heartbeat."""
+
+
+def answered(cluster: "Cluster", node: "SimNode", call: int) -> bool:
+    """Let time pass until a call of this node has ended, one way or the other."""
+    until = cluster.now_us + ANSWER_US
+    while cluster.now_us < until:
+        waits = any(each.number == call for _, _, each in node.calls.values())
+        if not waits and call not in node.reads:
+            return True
+        cluster.step()
+    return False
+
+
+def talk(cluster: "Cluster", group: int, missing: set[int], when: str) -> None:
+    """Writes to the leader, and reads of every member, each after the other. Raises `Violation`
+    when one is never answered, or when writes take turns with heartbeats."""
+    took = []
+    for turn in range(ROUNDS):
+        begin = cluster.now_us
+        if insist(cluster, group, missing, "write", when):
+            took.append(cluster.now_us - begin)
+        if turn < 3:
+            insist(cluster, group, missing, "read", when)
+    if sorted(took)[len(took) // 2] > PACE_US:
+        raise Violation(f"liveness: {when}writes of group {group} took {took} us")
+
+
+def insist(cluster: "Cluster", group: int, missing: set[int], kind: str, when: str) -> bool:
+    """Ask until everybody has answered. True when once was enough."""
+    done: set[int] = set()
+    for count in range(TRIES):
+        leader = cluster.leader(group)
+        todo = [] if leader is None else askable(leader, missing, kind)
+        for number in todo:
+            if number not in done and ask(cluster, group, number, kind):
+                done.add(number)
+        if todo and done >= set(todo):
+            return count == 0
+        cluster.pass_time(50_000)
+    raise Violation(f"liveness: {when}a {kind} in group {group} is not answered by all")
+
+
+def askable(leader: Raft, missing: set[int], kind: str) -> list[int]:
+    """Who is to answer."""
+    if kind == "write":
+        return [leader.node]
+    return [node for node in leader.log.config.members() if node not in missing]
+
+
+def ask(cluster: "Cluster", group: int, number: int, kind: str) -> bool:
+    """Whether one call was answered with what was asked for."""
+    node = cluster.nodes[number]
+    count = len(cluster.history.calls)
+    if kind == "write":
+        cluster.write(node, node.host.groups[group], "a", 9)
+    else:
+        cluster.read(node, node.host.groups[group], "a")
+    call = cluster.history.calls[-1]
+    if not answered(cluster, node, call.number) and kind == "read":
+        raise Violation(f"liveness: node {number}, group {group}: a read never ends")
+    return len(cluster.history.calls) > count and call.sequence >= 0
+
+
+def after_faults(cluster: "Cluster") -> None:
+    """Everything gets well; and, in half of the runs, again without one node, while another one
+    comes back from a power cut, maybe out of a long sleep."""
+    chance = cluster.clients
+    check(cluster, set(), "")
+    if not chance.below(2):
+        return
+    if chance.below(2):
+        cluster.pass_time(SLEEP_US)
+    leader = cluster.leader(1 + chance.below(2))
+    number = leader.node if leader is not None and chance.below(2) else 1 + chance.below(5)
+    cluster.nodes[number].crash()
+    check(cluster, {number}, f"without node {number}: ")
+    if chance.below(2):
+        doubtful = cluster.nodes[1 + (number + chance.below(4)) % 5]
+        doubtful.crash()
+        doubtful.start()
+        check(cluster, {number}, f"without node {number}, and {doubtful.number} in doubt: ")
+    cluster.nodes[number].start()
+    check(cluster, set(), "after all that: ")
+
+
+def check(cluster: "Cluster", missing: set[int], when: str) -> None:
+    """One state of things."""
+    for group in cluster.settle(missing, when):
+        talk(cluster, group, missing, when)
+    cluster.pass_time(ANSWER_US)
+    none_waits(cluster)
+
+
+def none_waits(cluster: "Cluster") -> None:
+    """No node that is up still owes an answer to a read."""
+    for node in cluster.nodes.values():
+        if node.up and node.reads:
+            raise Violation(f"liveness: node {node.number} has forgotten reads {node.reads}")
