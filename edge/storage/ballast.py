@@ -27,6 +27,11 @@ class Ballast:
         """Whether all of it is held."""
         return self.held >= self.size
 
+    @property
+    def missing(self) -> int:
+        """Bytes that should be held and are not."""
+        return max(self.size - self.held, 0)
+
     def find(self) -> None:
         """See what a run before this one left."""
         if self.path.exists():

@@ -127,6 +127,8 @@ class LogFiles:
         self._parting: list[Slot] = []
         self.listed: dict[str, int] = {}
         self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
+        self.scarce = False
+        """Whether a start found no room for all that is held back."""
         self._list = TwoSlotFile(directory.parent / "slots")
         self._next = 0
 
@@ -139,6 +141,7 @@ class LogFiles:
         """Read which slots there should be; returns what is wrong with the list itself.
         `expected`: a log must have been there. Before there is a slot the list is empty."""
         self.ballast.find()
+        self.scarce = self.ballast.missing > files.free_bytes(self.directory)
         content = self._list.read()
         found = self.existing()
         for path in self.directory.glob(f"*{UNFINISHED}"):
@@ -247,8 +250,16 @@ class LogFiles:
     def _squeeze(self, need: int) -> Slot:
         """A small slot: what is left of the ballast's room is for retiring other slots."""
         self.ballast.release()
+        least = max(need, self.least)
+        size = max(least, self.segment_bytes // SQUEEZED_SHARE)
         try:
-            return self.create(max(need, self.least, self.segment_bytes // SQUEEZED_SHARE))
+            while True:
+                try:
+                    return self.create(size)
+                except OSError:
+                    if size == least:
+                        raise
+                    size = max(least, size // 2)
         finally:
             self.ballast.hold()
 

@@ -297,7 +297,7 @@ class NodeStore:
         stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
         stream.recovery.on_segment = self._segment_read
         try:
-            stream.recovery.run()
+            stream.recovery.run(self.log.files.scarce)
         except BaseException:
             self._forget(store)
             raise

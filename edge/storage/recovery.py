@@ -49,6 +49,7 @@ from headwater.edge.storage.segment_files import (
 )
 from headwater.edge.storage.segment_jobs import (
     cut_durably,
+    cut_segments,
     index_path,
     remove_segments,
     write_again,
@@ -143,8 +144,11 @@ class StreamRecovery:
         # one behind it, once that is known.
         self._gaps: list[list[int]] = []
 
-    def run(self) -> Heads:
-        """Enter everything; returns how far the stream had come."""
+    def run(self, scarce: bool = False) -> Heads:
+        """Enter everything; returns how far the stream had come. `scarce`: the device has no room
+        for what a crash left unfinished."""
+        if scarce and self.note_counts:
+            self._take_back()
         names = [path.name for path in self.store.directory.iterdir()]
         there = numbers_of(names, ".seg")
         numbers = there | numbers_of(names, ".idx")
@@ -266,6 +270,18 @@ class StreamRecovery:
                 raise
             log.warning("%s cannot be written again from byte %d on: %s", path, start, error)
             cut_durably(path, start)
+
+    def _take_back(self) -> None:
+        """Cut off what a retirement wrote that a crash ended: the log still has it, and the next
+        attempt needs the room. Raises OSError."""
+        names = [path.name for path in self.store.directory.iterdir()]
+        for number in sorted(numbers_of(names, ".seg"), reverse=True):
+            path = segment_path(self.store.directory, number)
+            header = read_segment_header(path, self.store.seed)
+            start = self._unconfirmed(number, header.generation if header else 0)
+            if start is not None and start < path.stat().st_size:
+                index_path(path).unlink(missing_ok=True)
+                cut_segments([(path, start)])
 
     def _load(self, path: Path, is_last: bool) -> None:
         seed = self.store.seed
@@ -416,6 +432,8 @@ class LogRecovery:
             self.next_number = path[-1].number + NUMBER_STEP + self._missing_slots
             if not self.skip:
                 self._cut_part(path, surveys)
+            if self.log.files.scarce and not self.problems:
+                self._drop_empty(path, surveys)
         for item in surveys:
             self.notes.update(item.notes)
             self.erase_done = max(self.erase_done, int(item.erase_done))
@@ -674,12 +692,27 @@ class LogRecovery:
                 break
             depth -= 1
 
+    def _drop_empty(self, path: list[LogSegment], surveys: list[Survey]) -> None:
+        """Leave out newest segments in which nothing counts: starts that soon ended began them."""
+        while len(path) > 1 and surveys[-1].end == DATA_START:
+            self._unnumbered.append(path.pop().slot)
+            surveys.pop()
+
     def _keep_orphans(self, segment: LogSegment, orphans: dict[int, int]) -> None:
         """Records of streams that nobody knows: keep a copy of the segment before it is reused."""
         names = ", ".join(f"{stream:x} ({count} records)" for stream, count in orphans.items())
         reason = f"log segment {segment.number} holds records of unknown streams: {names}"
         self.problems.append(reason)
         self.directory.keep_copy(segment.slot.path, f"log-{segment.number}.log", reason)
+
+
+def read_segment_header(path: Path, seed: int) -> SegmentHeader | None:
+    """The header of a stream's segment; None when neither copy is valid. Raises OSError."""
+    fd = ports.open_file(path, ports.READ_ONLY)
+    try:
+        return decode_segment_header(ports.read_parts(fd, SEGMENT_START, 0)[0], seed)
+    finally:
+        ports.close(fd)
 
 
 def numbers_of(names: list[str], suffix: str) -> set[int]:

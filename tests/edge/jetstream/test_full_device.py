@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 from nats.js.errors import ServiceUnavailableError
+
+from tests.small_device import small_device
 
 from .conftest import JetStreamServer
 
@@ -19,13 +20,11 @@ PAYLOAD = bytes(32 << 10)
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Path]:
     """The file system that the server's store lies on."""
-    path = tmp_path / "store"
+    path = tmp_path / "mount"
     path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(path)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs root; test_full_disk.py has the same on a disk in memory")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with small_device(path, "64m") as inside:
+        (tmp_path / "store").symlink_to(inside)
+        yield inside
 
 
 async def fill(js: JetStreamContext, limit: int = 5000) -> int:

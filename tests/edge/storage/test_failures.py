@@ -11,24 +11,22 @@ import pytest
 from store_harness import Harness, contents
 
 from headwater.edge.storage.errors import StoreFull
+from tests.small_device import small_device
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def small_device(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of two MiB."""
+def device(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two MiB."""
     path = tmp_path / "device"
     path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs root")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with small_device(path, "2m") as inside:
+        yield inside
 
 
-def test_full_device_refuses_publishes_and_heals(small_device: Path) -> None:
-    harness = Harness(small_device / "data")
+def test_full_device_refuses_publishes_and_heals(device: Path) -> None:
+    harness = Harness(device / "data")
     harness.open()
     harness.node.log.retry_delay = 0.02
     harness.node.retirer.retry_delay = 0.02

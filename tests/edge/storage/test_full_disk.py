@@ -5,6 +5,7 @@ from twin_harness import TwinHarness, contents
 
 from headwater.edge.storage.errors import StoreFull
 from headwater.edge.storage.file_store import FileStore
+from headwater.edge.twins.chance import SeededRandom
 
 ROOM = 6 << 20
 SEGMENT = 256 << 10
@@ -73,3 +74,23 @@ def test_a_purge_on_a_full_disk_makes_room() -> None:
     harness.loop.run_until(lambda: store.failure is None)
     rows = fill(harness, store)
     assert len(rows) > ROOM // 2 // 700
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_starts_that_end_at_any_moment_do_not_use_up_what_is_held_back(seed: int) -> None:
+    chance = SeededRandom(seed)
+    harness = TwinHarness(segment_bytes=SEGMENT)
+    harness.disk.capacity = ROOM
+    harness.open()
+    incarnation = harness.create().incarnation
+    rows = fill(harness, harness.streams[incarnation])
+    for life in range(60):
+        harness.disk.capacity = max(harness.disk.used, harness.disk.capacity - (ROOM >> 4))
+        harness.power_cut(life, "nothing")
+        store = harness.open()[incarnation]
+        assert harness.node is not None and harness.node.problems == []
+        assert store.last_seq == max(rows), life
+        for _ in range(chance.below(12)):
+            harness.loop.run_ready()
+    found = {seq: payload for seq, (_, _, payload) in contents(store).items()}
+    assert found == rows
