@@ -280,7 +280,7 @@ class StreamRecovery:
             header = read_segment_header(path, self.store.seed)
             start = self._unconfirmed(number, header.generation if header else 0)
             if start is not None and start < path.stat().st_size:
-                index_path(path).unlink(missing_ok=True)
+                ports.remove(index_path(path), True)
                 cut_segments([(path, start)])
 
     def _load(self, path: Path, is_last: bool) -> None:
