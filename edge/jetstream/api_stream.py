@@ -50,7 +50,9 @@ def account_info(
     return js.info()
 
 
-def create(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamCreated:
+def create(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> Awaitable[StreamCreated]:
     """STREAM.CREATE.<stream>"""
     wanted = decode(payload, StreamRequest, ctx.strict)
     stream_config.set_level(wanted)
@@ -65,10 +67,12 @@ def create(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
     stream = js.create(wanted, wanted.pedantic)
     info = stream_info(stream)
     fields = {name: getattr(info, name) for name in StreamInfo.__struct_fields__}
-    return StreamCreated(**fields, did_create=True)
+    return done(js.node.durable(stream), StreamCreated(**fields, did_create=True))
 
 
-def update(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamInfo:
+def update(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> Awaitable[StreamInfo]:
     """STREAM.UPDATE.<stream>"""
     wanted = decode(payload, StreamRequest, ctx.strict)
     stream_config.checked(plain(wanted), js.scope(wanted.pedantic))
@@ -77,7 +81,7 @@ def update(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
     stream = js.stream(tokens[0])
     stream_config.set_level(wanted)
     js.update(stream, wanted, wanted.pedantic)
-    return stream_info(stream, domain=js.node.domain)
+    return done(js.node.durable(stream), stream_info(stream, domain=js.node.domain))
 
 
 def plain(wanted: StreamConfig) -> StreamConfig:

@@ -231,12 +231,12 @@ class NodeJetStream:
     def create_store(
         self, account: str, config: StreamConfig, meta: bytes, incarnation: str
     ) -> Any:
-        """Storage for a new stream; a file-backed one exists durably when this returns."""
+        """Storage for a new stream; see `durable`."""
         try:
             return self.store().create_stream(
                 account, config.name, meta, config.storage, config.first_seq or 1, incarnation
             )
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             log.error("stream '%s > %s' not created: %s", account, config.name, error)
             text = "error creating store for stream"
             raise errors.STREAM_CREATE.error(err=text) from error
@@ -257,10 +257,10 @@ class NodeJetStream:
         storage.set_durability(stream.store, wanted)
 
     def update_meta(self, stream: Stream, meta: bytes) -> None:
-        """Keep a stream's new description; durable when this returns."""
+        """Keep a stream's new description; see `durable`."""
         try:
             self.store().update_meta(stream.store, meta)
-        except OSError as error:
+        except StoreError as error:
             raise errors.STREAM_UPDATE.error(err=error) from error
 
     def delete_store(self, stream: Stream) -> Awaitable[None] | None:

@@ -667,9 +667,9 @@ class CommitLog:
         self.table.delta(owner, key, value, self.active.number)
         return lsn
 
-    def delete_state(self, owner: bytes, key: bytes) -> int:
-        """Forget a state; returns the lsn."""
-        lsn = self.write_record(KIND_STATE_DELETE, 0, 0, owner, key, b"")
+    def delete_state(self, owner: bytes, key: bytes, delay_ns: int = 0) -> int:
+        """Forget a state; returns the lsn. A sync for it may wait `delay_ns`."""
+        lsn = self.write_record(KIND_STATE_DELETE, 0, 0, owner, key, b"", delay_ns)
         self.table.delete(owner, key)
         return lsn
 

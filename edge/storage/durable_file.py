@@ -38,6 +38,12 @@ def _encode_slot(generation: int, content: bytes) -> bytes:
     return slot + bytes(-len(slot) % SLOT_ALIGN)
 
 
+def two_copies(generation: int, content: bytes) -> bytes:
+    """All of a two-slot file."""
+    slot = _encode_slot(generation, content)
+    return slot + slot
+
+
 def _decode_slot(data: bytes, offset: int) -> tuple[int, bytes] | None:
     head = data[offset : offset + SLOT.size]
     if len(head) < SLOT.size:

@@ -9,17 +9,18 @@ import errno
 import json
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.files import is_twin, new_directory, remove, remove_tree, sync_directory
+from headwater.edge.files import is_twin, remove, remove_tree
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.ceilings import Ceilings
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.compact import Compactor
 from headwater.edge.storage.damage_report import DamageReport
-from headwater.edge.storage.directory import StoreDirectory, discard_tree
+from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.disk_budget import DiskBudget
 from headwater.edge.storage.durability import Durability
 from headwater.edge.storage.durable_file import TwoSlotFile
@@ -32,6 +33,7 @@ from headwater.edge.storage.leaving import Leaving
 from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.loss import keep_sizes, restore_sizes
 from headwater.edge.storage.memory import MemoryStore
+from headwater.edge.storage.metas import Metas, decode_meta, encode_meta
 from headwater.edge.storage.notes import (
     NOTES_OWNER,
     SegmentNote,
@@ -47,9 +49,6 @@ from headwater.edge.storage.recovery import (
     LogRecovery,
     RecoveredStream,
     StreamRecovery,
-    decode_meta,
-    encode_meta,
-    read_meta,
     remove_gone,
     seed_of,
 )
@@ -102,6 +101,7 @@ class NodeStore:
         self.making = False
         """While set, streams that are made count only once `finish_stream` was called; a start
         removes those for which it was not."""
+        self.metas = Metas(self.directory)
         self.packers = Packers(self.directory, options.keys, options.chance is not None)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
@@ -167,6 +167,7 @@ class NodeStore:
         self.ceilings = Ceilings(self.log)
         self.retirer = Retirer(self.log, self.background)
         self.retirer.on_settle = self._note_segments
+        self.retirer.on_write = self.metas.settle
         self.compactor = Compactor(self.log, self.background)
         self.compactor.on_gone = self._note_gone
         self.eraser = Eraser(self.log, self.background, self.retirer)
@@ -178,6 +179,8 @@ class NodeStore:
         recovery.find(clean, not fresh)
         self._notes = recovery.notes
         self._log_is_whole = not recovery.problems
+        self.metas.load(self.log, recovery.metas.items())
+        self.packers.check_metas([partial(bytes, content) for content in self.metas.contents()])
         self._erases_left = recovery.erases_left()
         found = self._find_streams()
         recovery.replay()
@@ -190,6 +193,7 @@ class NodeStore:
         for stream in found:
             stream.store.log_lost()
             restore_sizes(self.log, stream.store)
+        self.metas.start(self.background)
         self._tell_vanished()
         self._drop_unfinished(found)
         self._go_on(found, recovery.skip)
@@ -247,7 +251,7 @@ class NodeStore:
 
     def _find_streams(self) -> list[RecoveredStream]:
         found = []
-        paths = sorted(self.directory.streams.iterdir())
+        paths = self.metas.paths()
         self._segments_left = sum(len(list(path.glob("*.seg"))) for path in paths)
         self.recovery["recovery_segments"] = self._segments_left
         for path in paths:
@@ -257,13 +261,14 @@ class NodeStore:
                 log.exception("stream directory %s cannot be opened", path)
                 stream = None
                 self.problems.append(f"{path}: {error!r}; the stream is in quarantine")
+                self.metas.put_in_place(path)
                 self.directory.put_aside(path, f"it could not be opened: {error!r}")
             if stream is not None:
                 found.append(stream)
         return found
 
     def _open_stream(self, path: Path) -> RecoveredStream | None:
-        meta = read_meta(path, self.problems)
+        meta = self.metas.found(path, self.problems)
         note = self._notes.get(path.name.encode())
         if meta is None:
             there = (path / "meta").exists()
@@ -284,8 +289,8 @@ class NodeStore:
             raise StoreError(f"{path / 'meta'}: the sealed part does not open")
         self.packers.load_dictionaries(path, identity, packer, self.problems)
         if json.dumps(identity) != before:
-            TwoSlotFile(path / "meta").replace(encode_meta(identity, sealed_meta(packer, own)))
-        for leftover in [item for item in path.iterdir() if item.suffix in (".new", ".tmp")]:
+            self.metas.write(path, encode_meta(identity, sealed_meta(packer, own)))
+        for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
             remove(leftover)
         store = self._make_file_store(packer, identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
@@ -329,6 +334,7 @@ class NodeStore:
             store = stream.store
             number = store.stream_id
             if number in recovery.deleted:
+                self.metas.forget(store.incarnation)
                 self._forget(store)
                 self._trash(store)
                 continue
@@ -446,6 +452,7 @@ class NodeStore:
     async def _retire_all(self) -> None:
         if self.log.failure is not None:
             raise self.log.failure
+        await self.metas.settle_all(partial(asyncio.sleep, 0.001))
         await self.log.wait_durable(self.log.hand_over())
         await self.eraser.wait()
         self.log.begin_next()
@@ -532,8 +539,8 @@ class NodeStore:
         first_seq: int = 1,
         incarnation: str = "",
     ) -> MessageStore:
-        """A new store; `storage` is "file" or "memory". A file-backed one is durable when this
-        returns. `incarnation` (hex) is made up when empty. Raises StoreError, OSError."""
+        """A new store; `storage` is "file" or "memory". A file-backed one is durable when what the
+        log has now is. `incarnation` (hex) is made up when empty. Raises StoreError."""
         if self._closed:
             raise StoreClosed("the node's store is closed")
         incarnation = incarnation or self.directory.make_id().hex()
@@ -559,13 +566,7 @@ class NodeStore:
         if self.making:
             identity["unfinished"] = True
         packer = self.packers.open(identity)
-        try:
-            new_directory(path)
-            TwoSlotFile(path / "meta").write(encode_meta(identity, sealed_meta(packer, meta)))
-            sync_directory(self.directory.streams)
-        except OSError:
-            discard_tree(path)
-            raise
+        self.metas.put(incarnation, encode_meta(identity, sealed_meta(packer, meta)))
         store = self._make_file_store(packer, incarnation, path)
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
@@ -581,26 +582,29 @@ class NodeStore:
         return store
 
     def update_meta(self, store: MessageStore, meta: bytes) -> None:
-        """Replace a stream's meta; durable when this returns. Raises OSError."""
+        """Replace a stream's meta; durable when what the log has now is. Raises StoreError."""
         if isinstance(store, FileStore):
-            content = sealed_meta(store.packer, meta)
-            TwoSlotFile(store.directory / "meta").replace(
-                encode_meta(self._identities[store.incarnation], content)
-            )
+            self.metas.put(store.incarnation, self._content(store, meta))
             self._metas[store.incarnation] = meta
+
+    def _content(self, store: FileStore, meta: bytes | None = None) -> bytes:
+        """What the stream's meta file has to say, with another meta or with the one there is."""
+        own = self._metas[store.incarnation] if meta is None else meta
+        return encode_meta(self._identities[store.incarnation], sealed_meta(store.packer, own))
 
     def finish_stream(self, store: FileStore, replaced: FileStore | None = None) -> None:
         """A stream made while `making` was set is whole and durable: it counts from now on, and
         `replaced` goes away, both in one step. Raises OSError, and then nothing has changed."""
-        identity = dict(self._identities[store.incarnation])
-        identity.pop("unfinished", None)
+        before = self._identities[store.incarnation]
+        identity = {key: value for key, value in before.items() if key != "unfinished"}
         if replaced is not None:
             identity["replaces"] = replaced.incarnation
-        file = TwoSlotFile(store.directory / "meta")
-        file.read()
-        content = sealed_meta(store.packer, self._metas[store.incarnation])
-        file.write(encode_meta(identity, content))
         self._identities[store.incarnation] = identity
+        try:
+            self.metas.write(store.directory, self._content(store))
+        except OSError:
+            self._identities[store.incarnation] = before
+            raise
         if replaced is not None:
             self.delete_stream(replaced)
 
@@ -609,11 +613,11 @@ class NodeStore:
         if store.closed or store.incarnation not in self._metas:
             return False
         file = TwoSlotFile(store.directory / "meta")
-        if file.read() is not None and not file.damaged and not always:
+        if not always and (
+            self.metas.is_pending(store.directory) or file.read() is not None and not file.damaged
+        ):
             return False
-        identity = self._identities[store.incarnation]
-        content = sealed_meta(store.packer, self._metas[store.incarnation])
-        file.write(encode_meta(identity, content))
+        self.metas.write(store.directory, self._content(store))
         return True
 
     def stores(self) -> list[MessageStore]:
@@ -624,7 +628,7 @@ class NodeStore:
         """The meta stored last; None for memory streams."""
         if not isinstance(store, FileStore):
             return None
-        content = TwoSlotFile(store.directory / "meta").read()
+        content = self.metas.read(store.directory)
         if content is None:
             return None
         own: bytes | None = store.packer.open_blob(decode_meta(content)[1], META_PURPOSE)
@@ -667,6 +671,7 @@ class NodeStore:
             identity["sampled"], identity["erased"] = last, 0
             self.update_meta(store, self._metas[store.incarnation])
 
+        self.metas.settle()
         self.packers.train(store, samples, self.background, number, note)
 
     def delete_stream(self, store: MessageStore) -> None:
@@ -680,6 +685,7 @@ class NodeStore:
         for key in self.log.table.keys(owner):
             self.log.delete_state(owner, key)
         self.log.delete_state(NOTES_OWNER, owner)
+        self.metas.forget(store.incarnation)
         lsn = self.leaving.write(store.stream_id, store.incarnation)
         self._forget(store)
         self.log.when_durable(lsn, lambda: self._trash(store))

@@ -7,7 +7,7 @@ cannot be unwrapped stops the start before anything is touched: a missing key is
 import json
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,15 @@ class Packers:
 
     def check(self) -> None:
         """Raise KeyMissing, naming the streams, when there are some that no key here opens."""
+        paths = sorted(self._directory.streams.iterdir())
+        self.check_metas(TwoSlotFile(path / "meta").read for path in paths)
+
+    def check_metas(self, readers: Iterable[Callable[[], bytes | None]]) -> None:
+        """The same for what these return, or raise, as contents of meta files."""
         bad = []
-        for path in sorted(self._directory.streams.iterdir()):
+        for read in readers:
             try:
-                content = TwoSlotFile(path / "meta").read()
+                content = read()
                 identity = json.loads(content.split(b"\n", 1)[0]) if content else {}
                 self._unwrap(identity)
             except SealingError as error:

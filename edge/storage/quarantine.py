@@ -12,7 +12,7 @@ from pathlib import Path
 from headwater.edge.files import remove, remove_tree, rename, sync_directory
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import StoreError
-from headwater.edge.storage.recovery import decode_meta
+from headwater.edge.storage.metas import decode_meta
 
 REASON = ".reason"
 # Entries that one listing reads; more are only counted.

@@ -108,16 +108,6 @@ class Heads:
         self.log_segment = max(self.log_segment, log_segment)
 
 
-def encode_meta(identity: dict[str, object], meta: bytes) -> bytes:
-    """Content of a stream's meta file: a line of JSON about storage, then the stream's own."""
-    return json.dumps(identity).encode() + META_SEPARATOR + meta
-
-
-def decode_meta(content: bytes) -> tuple[dict[str, Any], bytes]:
-    line, _, meta = content.partition(META_SEPARATOR)
-    return json.loads(line), meta
-
-
 class StreamRecovery:
     """Reads the segments of one stream into its store."""
 
@@ -149,7 +139,8 @@ class StreamRecovery:
         for what a crash left unfinished."""
         if scarce and self.note_counts:
             self._take_back()
-        names = [path.name for path in self.store.directory.iterdir()]
+        directory = self.store.directory
+        names = [path.name for path in directory.iterdir()] if directory.exists() else []
         there = numbers_of(names, ".seg")
         numbers = there | numbers_of(names, ".idx")
         newest = max([*numbers, self.note.segment])
@@ -410,6 +401,7 @@ class LogRecovery:
         self.firsts: dict[int, int] = {}
         self.last_times: dict[int, int] = {}
         self.notes: dict[bytes, bytes] = {}
+        self.metas: dict[bytes, bytes] = {}
         self.skip = 0
         self.erases: list[tuple[int, int, bytes]] = []
         self.erase_done = 0
@@ -436,6 +428,7 @@ class LogRecovery:
                 self._drop_empty(path, surveys)
         for item in surveys:
             self.notes.update(item.notes)
+            self._note_metas(item)
             self.erase_done = max(self.erase_done, int(item.erase_done))
             self.erases += [row[1:] for row in item.erases if row[0] <= item.end]
         if path:
@@ -451,6 +444,13 @@ class LogRecovery:
         self._path, self._surveys = path, surveys
         if path and self.end:
             self._write_again(path[-1])
+
+    def _note_metas(self, item: Survey) -> None:
+        for at, key, value in item.metas:
+            if at <= item.end and value is not None:
+                self.metas[key] = value
+            elif at <= item.end:
+                self.metas.pop(key, None)
 
     def _write_again(self, segment: LogSegment) -> None:
         """Write what no footer calls durable once more, and sync it: after a failed sync it can be
@@ -731,27 +731,10 @@ def remove_gone(store: FileStore, note: SegmentNote) -> None:
     store.gone_numbers = {n for first, last in note.gone for n in range(first, last + 1)}
     if not store.gone_numbers:
         return
-    names = [path.name for path in store.directory.iterdir()]
+    names = [path.name for path in store.directory.iterdir()] if store.directory.exists() else []
     numbers = (numbers_of(names, ".seg") | numbers_of(names, ".idx")) & store.gone_numbers
     if numbers:
         remove_segments([segment_path(store.directory, number) for number in sorted(numbers)])
-
-
-def read_meta(path: Path, problems: list[str]) -> tuple[dict[str, Any], bytes] | None:
-    """Identity and meta of a stream's directory; None when both copies are bad. A single bad copy
-    is written again."""
-    file = TwoSlotFile(path / "meta")
-    content = file.read()
-    if content is None:
-        return None
-    if file.damaged:
-        problems.append(f"{file.path}: a copy was damaged; it was written again")
-        file.write(content)
-    try:
-        identity, meta = decode_meta(content)
-    except ValueError:
-        return None
-    return (identity, meta) if {"id", "incarnation", "account", "name"} <= set(identity) else None
 
 
 def seed_of(node_id: bytes) -> int:

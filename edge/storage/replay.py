@@ -44,6 +44,7 @@ from cython.cimports.headwater.edge.storage.record import (
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 
 from headwater.edge.storage.loss import COUNTED_EXTRA, set_size, share_of
+from headwater.edge.storage.metas import METAS_OWNER
 from headwater.edge.storage.notes import NOTES_OWNER
 from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
 from headwater.edge.storage.segment_files import IndexFile
@@ -54,6 +55,8 @@ RUN = struct.Struct("<QQ")
 HEAD = struct.Struct("<Qq")
 # Lost sequences that are named one by one; more than this are only counted.
 LOST_MAX = 100_000
+# The longest owner of states that a survey looks at.
+OWN_MAX = cython.declare(cython.Py_ssize_t, max(len(NOTES_OWNER), len(METAS_OWNER)))
 # Why a message is lost that an earlier start found damaged.
 LOST_BEFORE = "it was found damaged before the start"
 
@@ -75,15 +78,18 @@ def records_in(footer: cython.p_const_uchar) -> cython.uint:
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def note_of(record: cython.p_const_uchar, notes: dict) -> cython.int:
-    """Keep what a state says when it is a note about a stream's segments."""
+def note_of(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey) -> cython.int:
+    """Keep what a state says of a stream's segments, or its meta. The record ends at `at`."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     a: cython.Py_ssize_t = header.subject_len
     b: cython.Py_ssize_t = a + header.header_len
     if body_ok(record):
         body: bytes = body_of(record)
-        if body[:a] == NOTES_OWNER:
-            notes[body[a:b]] = body[b:]
+        if header.kind == KIND_STATE_PUT and body[:a] == NOTES_OWNER:
+            found.notes[body[a:b]] = body[b:]
+        elif body[:a] == METAS_OWNER:
+            put = header.kind == KIND_STATE_PUT
+            found.metas.append((at, body[a:b], body[b:] if put else None))
     return 0
 
 
@@ -113,6 +119,7 @@ def survey(
     found.deleted = []
     found.erases = []
     found.notes = {}
+    found.metas = []
     found.end = FILE_HEADER_BYTES
     found.chain = segment.previous_chain
     while at < end:
@@ -147,8 +154,8 @@ def survey(
             found.erase_done = max(found.erase_done, header.sequence)
         elif header.kind == KIND_STREAM_DELETE:
             found.deleted.append((at, header.stream))
-        elif header.kind == KIND_STATE_PUT and header.subject_len == len(NOTES_OWNER):
-            note_of(record, found.notes)
+        elif header.kind in (KIND_STATE_PUT, KIND_STATE_DELETE) and header.subject_len <= OWN_MAX:
+            note_of(record, at, found)
         if shortened:
             found.end = at
             found.chain = header.header_crc
@@ -217,18 +224,18 @@ class LogReplay:
                     )
                 elif header.sequence != batch:
                     batch = header.sequence
-                    if records_in(record) != records or damaged:
-                        self.check_runs(record, damaged)
                     if damaged and batch != self.last_batch + 1:
                         self.unknown_bytes += damaged
                         self.gap_is_lost = True
+                    if records_in(record) != records or damaged:
+                        self.check_runs(record, damaged)
                     for store, number in self.gaps:
                         set_size(
                             store, number, share_of(damaged or self.unknown_bytes, len(self.gaps))
                         )
                     self.gaps = []
                     self.near_damage = False
-                    self.last_batch = batch
+                    self.last_batch = batch - 1 if header.flags & FLAG_PART else batch
                     records = 0
                     damaged = 0
                     self.dropped = []
@@ -276,6 +283,11 @@ class LogReplay:
             if store is None:
                 continue
             first = max(first, store.retired_last + 1, self.firsts.get(stream, 0))
+            if self.gap_is_lost and first > store.last_seq + 1:
+                before = min(first, store.last_seq + LOST_MAX)
+                for number in range(store.last_seq + 1, before):
+                    self.lose(store, number, "a part of the log is missing")
+                    missing.append((store, number))
             for number in range(first, last + 1):
                 sequence = number
                 if (

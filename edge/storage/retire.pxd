@@ -10,6 +10,7 @@ cdef class Retirer(Task):
     cdef public str step                # "idle", "copy", "write", "publish", "settle"
     cdef Py_ssize_t at
     cdef public object on_settle        # called with the stores that wrote to segments; None
+    cdef public object on_write         # called before the background is asked to write; None
     cdef list stores                    # touched by this segment
     cdef set noted
     cdef bint at_once                   # room was given back for what failed

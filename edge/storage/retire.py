@@ -169,6 +169,8 @@ class Retirer(Task):
         """What was left out is gone for good: write the rest."""
         jobs = self.jobs
         if not self.stopped:
+            if self.on_write is not None:
+                self.on_write()
             self.background.submit(lambda: write_jobs(jobs), self.written)
 
     def written(self, result: object, error: BaseException | None) -> None:

@@ -120,6 +120,7 @@ class _Examination:
         report, storage = self.report, self.storage
         # What the shadow would move on its own is not on the disk.
         storage.retirer.stopped = storage.compactor.stopped = storage.repacker.stopped = True
+        storage.metas.stopped = True
         report.clean = storage.clean_start
         report.quarantined = storage.quarantined
         report.problems += storage.problems
@@ -165,7 +166,9 @@ class _Examination:
         store = found.store
         row = StreamReport(found.account, found.name)
         damaged = row.damaged
-        if await self._check(TwoSlotTask(self.real(store.directory / "meta"), _nothing)):
+        meta = self.real(store.directory / "meta")
+        unmade = not meta.exists() and self.storage.metas.is_pending(store.directory)
+        if not unmade and await self._check(TwoSlotTask(meta, _nothing)):
             damaged.append("meta: a copy is damaged")
         for path in sorted(self.real(store.directory).glob("*.dict")):
             if await self._check(TwoSlotTask(path, _nothing)):

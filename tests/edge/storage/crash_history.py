@@ -19,8 +19,8 @@ class StreamBook:
     """Sequences whose removal was asked for."""
     removed: set[int] = field(default_factory=set)
     """Those of them that were told to be removed for good."""
-    metas: list[bytes] = field(default_factory=list)
-    metas_sure: int = 0
+    metas: list[tuple[int, bytes]] = field(default_factory=list)
+    """Each with the place in the log with which it is durable; the first is that of its making."""
     delete_asked: bool = False
     deleted: bool = False
     skipped: int = 0
@@ -34,6 +34,7 @@ class StreamPromise:
     committed: int
     asked: frozenset[int]
     removed: frozenset[int]
+    created: bool
     metas: list[bytes]
     delete_asked: bool
     deleted: bool
@@ -66,7 +67,7 @@ class History:
         self.wanted = wanted or range(0)
         self.harness.disk.watch = self.watch
         self.committed: dict[str, int] = {}
-        self.rewritten = self.retired = self.n = 0
+        self.rewritten = self.retired = self.n = self.durable = 0
 
     # -- promises -------------------------------------------------------------
 
@@ -91,15 +92,23 @@ class History:
         if store is not None and not book.deleted:
             committed = max(committed, store.committed)
         self.committed[incarnation] = committed
+        log = getattr(self.harness.node, "log", None)
+        self.durable = max(self.durable, log.durable_lsn if log is not None else 0)
         return StreamPromise(
             max(max(book.rows, default=0), book.skipped),
             committed,
             frozenset(book.asked),
             frozenset(book.removed),
-            book.metas[book.metas_sure :],
+            book.metas[0][0] <= self.durable,
+            self.metas(book),
             book.delete_asked,
             book.deleted,
         )
+
+    def metas(self, book: StreamBook) -> list[bytes]:
+        """The newest one that is promised, and those asked for since."""
+        sure = sum(lsn <= self.durable for lsn, _ in book.metas)
+        return [meta for _, meta in book.metas[max(sure - 1, 0) :]]
 
     # -- what the script does -------------------------------------------------
 
@@ -112,7 +121,8 @@ class History:
 
     def create(self, name: str) -> str:
         store = self.harness.create(name)
-        self.books[store.incarnation] = StreamBook(name, metas=[b'{"name":"S"}'])
+        made = self.harness.node.log.hand_over(), b'{"name":"S"}'
+        self.books[store.incarnation] = StreamBook(name, metas=[made])
         return store.incarnation
 
     def store(self, incarnation: str) -> FileStore:
@@ -169,9 +179,9 @@ class History:
 
     def update_meta(self, incarnation: str, meta: bytes) -> None:
         book = self.books[incarnation]
-        book.metas.append(meta)
+        book.metas.append((1 << 62, meta))
         self.harness.node.update_meta(self.store(incarnation), meta)
-        book.metas_sure = len(book.metas) - 1
+        book.metas[-1] = self.harness.node.log.hand_over(), meta
 
     def delete_stream(self, incarnation: str) -> None:
         book = self.books[incarnation]
@@ -277,7 +287,7 @@ def check_promises(
     for incarnation, promise in moment.streams.items():
         if promise.deleted:
             assert incarnation not in found, where
-        elif not promise.delete_asked:
+        elif promise.created and not promise.delete_asked:
             assert incarnation in found, where
         if incarnation in found:
             book = history.books[incarnation]

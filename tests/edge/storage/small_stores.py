@@ -35,6 +35,7 @@ class Truth:
 def fill(harness: TwinHarness, truth: Truth) -> None:
     """Two streams with segments, indexes and a log; removed messages; states; a deleted stream."""
     first, second, gone = harness.create("A"), harness.create("B"), harness.create("C")
+    harness.settle()
     log = harness.node.log
     versions: dict[bytes, list[State]] = {b"one": [(b"start", [])], b"two": [(b"x" * 30, [])]}
     log.put_state(b"o", b"one", b"start")

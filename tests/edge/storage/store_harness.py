@@ -42,9 +42,12 @@ class Harness:
         return stores
 
     def create(self, name: str = "S", first_seq: int = 1) -> FileStore:
+        """A stream whose meta file is there."""
         assert self.node is not None
         store = self.node.create_stream("A", name, b'{"name":"S"}', first_seq=first_seq)
         self.node.set_compression(store, self.compressed)
+        self.node.metas.settle()
+        self.until(lambda: self.node.metas.idle)
         return store
 
     def turn(self) -> None:

@@ -1,4 +1,4 @@
-"""A crash between any two file operations of retirement, compaction and trimming."""
+"""A crash between any two file operations of new streams, retirement, compaction and trimming."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import pytest
 from store_harness import Harness, contents
 from test_recovery import fast_directory, message
 
-from headwater.edge.storage import compact, node_store, removals, retire, segment_jobs
+from headwater.edge.storage import compact, metas, node_store, removals, retire, segment_jobs
 
 
 class StepPool(Executor):
@@ -45,7 +45,9 @@ class Crashes:
         self.pool = StepPool()
         self.harness.node.background._pool.shutdown()
         self.harness.node.background._pool = self.pool
-        self.stores = [self.harness.create("S0"), self.harness.create("S1")]
+        self.stores = [self.harness.node.create_stream("A", name, b"") for name in ("S0", "S1")]
+        self.harness.commit()
+        self.harness.node.metas.settle()
         self.seen: list[dict[str, tuple[int, dict[int, Any]]]] = []
 
     def snapshot(self) -> None:
@@ -103,6 +105,8 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
 
         monkeypatch.setattr(module, name, run)
 
+    watched(metas, "start_writing")
+    watched(metas, "sync_directory")
     watched(segment_jobs, "start_writing")
     watched(retire, "write_segments")
     watched(removals, "write_index")

@@ -26,7 +26,7 @@ class Node:
     def create(self, name: str, durability: Durability | None = None) -> FileStore:
         store = self.harness.create(name)
         self.harness.node.set_durability(store, durability)
-        self.harness.commit()
+        self.harness.settle()
         return store
 
     def append(self, store: FileStore, count: int = 1) -> None:

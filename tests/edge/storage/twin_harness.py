@@ -80,12 +80,14 @@ class TwinHarness:
             node.retirer.step == "idle"
             and node.compactor.idle
             and len(node.log.live) <= node.log.keep + 1
+            and node.metas.idle
             and not node.background._pool._queue
         )
 
     def settle(self) -> None:
-        """Let retirement and compaction come to rest."""
+        """Let retirement, compaction and what is written of new streams come to rest."""
         self.commit()
+        self.node.metas.settle()
         self.loop.run_until(self.resting)
         self.commit()
 

@@ -1,0 +1,304 @@
+"""What a stream is: its identity and the stream layer's part, as its `meta` file has them.
+
+The newest ones are states of the commit log, so making or changing a stream costs what a record
+costs. The background writes them to their files, many at a time, and then the log forgets them.
+Each has a generation, that of the two-slot file: the greater one counts, wherever it is.
+"""
+
+import json
+import logging
+import struct
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.edge import files
+from headwater.edge.files import sync_directory
+from headwater.edge.storage.background import Background
+from headwater.edge.storage.directory import StoreDirectory
+from headwater.edge.storage.durable_file import TwoSlotFile, two_copies
+from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.file_calls import start_writing
+
+# Owner of the states; their keys are incarnations.
+METAS_OWNER = b"\0metas"
+GENERATION = struct.Struct("<Q")
+FILE = "meta"
+UNFINISHED = "meta.new"
+# How long the files of new streams may wait for company.
+SETTLE_SECONDS = 0.2
+RETRY_SECONDS = 1.0
+# What files say already need not be forgotten soon: nothing is synced for that alone.
+FORGET_NS = 60_000_000_000
+# Files that are written and synced together.
+TOGETHER_MAX = 64
+
+log = logging.getLogger("headwater.storage")
+
+
+@dataclass(eq=False)
+class Pending:
+    """A meta that the log has, and its file may not."""
+
+    path: Path
+    """The stream's directory; it need not be there."""
+    generation: int
+    content: bytes
+    dropped: bool = False
+    """Something newer took its place, or the stream is gone: it must not get its name."""
+    taken: bool = False
+    """The background has been asked to write it."""
+
+
+def encode_meta(identity: dict[str, object], meta: bytes) -> bytes:
+    """Content of a meta file: a line of JSON that is storage's own, and what the caller stores."""
+    return json.dumps(identity).encode() + b"\n" + meta
+
+
+def decode_meta(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Identity and meta. Raises ValueError."""
+    head, _, meta = content.partition(b"\n")
+    return json.loads(head), meta
+
+
+class Metas:
+    """Metas of a node's streams, pending ones by incarnation: as many as streams that were made or
+    changed and whose files could not be written yet."""
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        self._streams = directory.streams
+        self._log: Any = None
+        self._background: Background | None = None
+        self._pending: dict[str, Pending] = {}
+        self._written: list[str] = []
+        self._lock = threading.Lock()
+        self._timed = self._failed = False
+        self.stopped = False
+        """Set to have no files written."""
+
+    # At a start.
+
+    def load(self, commit_log: Any, found: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take what the log has, (incarnation, value), and use that log from now on."""
+        self._log = commit_log
+        for key, value in found:
+            (generation,) = GENERATION.unpack_from(value)
+            path = self._streams / key.decode()
+            self._pending[path.name] = Pending(path, generation, value[GENERATION.size :])
+
+    def contents(self) -> list[bytes]:
+        """What is pending."""
+        return [row.content for row in self._pending.values()]
+
+    def paths(self) -> list[Path]:
+        """Directories of all streams, those included that are not made yet."""
+        rows = {row.path for row in self._pending.values()}
+        return sorted({*self._streams.iterdir(), *rows})
+
+    def found(self, path: Path, problems: list[str]) -> tuple[dict[str, Any], bytes] | None:
+        """Identity and meta of the stream in a directory; None when nothing is valid. A single bad
+        copy of the file is written again. Raises OSError."""
+        file = TwoSlotFile(path / FILE)
+        content = file.read()
+        row = self._pending.get(path.name)
+        if row is not None and content is not None and file.generation >= row.generation:
+            self._drop(path.name)
+            row = None
+        if row is not None:
+            content = row.content
+        elif content is not None and file.damaged:
+            problems.append(f"{file.path}: a copy was damaged; it was written again")
+            file.write(content)
+        try:
+            identity, meta = decode_meta(content or b"")
+        except ValueError:
+            return None
+        return (identity, meta) if {"id", "incarnation", "account", "name"} <= set(identity) else None
+
+    def start(self, background: Background) -> None:
+        """The log takes records: write files, and forget what is in them."""
+        self._background = background
+        self._forget_written()
+        self._later(SETTLE_SECONDS)
+
+    def put_in_place(self, path: Path) -> None:
+        """A stream's directory is to be put aside: let it have what the log knows. Raises
+        OSError."""
+        row = self._pending.get(path.name)
+        if row is not None:
+            self.write(path, row.content)
+
+    # Changes.
+
+    def put(self, incarnation: str, content: bytes) -> int:
+        """Give a stream this meta; returns the lsn with which it is durable. Raises StoreError, and
+        then nothing has changed."""
+        row = self._pending.get(incarnation)
+        path = self._streams / incarnation
+        known = row.generation if row is not None else generation_of(path)
+        value = GENERATION.pack(known + 1) + content
+        lsn = self._log.put_state(METAS_OWNER, incarnation.encode(), value)
+        self._mark_dropped(row)
+        self._pending[incarnation] = Pending(path, known + 1, content)
+        self._later(SETTLE_SECONDS)
+        return int(lsn)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """The same, in the file, durable when this returns. Raises OSError, and then nothing has
+        changed."""
+        file = TwoSlotFile(path / FILE)
+        row = self._pending.get(path.name)
+        with self._lock:
+            if row is not None:
+                files.new_directory(path, True)
+                sync_directory(self._streams)
+            file.read()
+            if row is not None:
+                file.generation = max(file.generation, row.generation)
+            file.write(content)
+            if row is not None:
+                row.dropped = True
+        self._drop(path.name)
+        if self._background is not None:
+            self._forget_written()
+
+    def read(self, path: Path) -> bytes | None:
+        """The newest content; None when there is none that is valid."""
+        row = self._pending.get(path.name)
+        return row.content if row is not None else TwoSlotFile(path / FILE).read()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every stream's file has its newest meta."""
+        return not self._pending
+
+    def is_pending(self, path: Path) -> bool:
+        """Whether the file of the stream in a directory is older than what the log has."""
+        return path.name in self._pending
+
+    def forget(self, incarnation: str) -> None:
+        """A stream is gone."""
+        self._mark_dropped(self._pending.get(incarnation))
+        self._drop(incarnation)
+        if self._background is not None:
+            self._forget_written()
+
+    def _mark_dropped(self, row: Pending | None) -> None:
+        if row is not None:
+            with self._lock:
+                row.dropped = True
+
+    def _drop(self, incarnation: str) -> None:
+        if self._pending.pop(incarnation, None) is not None:
+            self._written.append(incarnation)
+
+    # Files.
+
+    def settle(self) -> None:
+        """Have what is pending now written to its files, before anything else that the background
+        is asked for from now on."""
+        rows = [row for row in self._pending.values() if not row.taken]
+        if self._background is None or self.stopped or not rows:
+            return
+        for row in rows:
+            row.taken = True
+        self._background.submit(
+            lambda: self._write_files(rows), lambda _, error: self._settled(rows, error)
+        )
+
+    async def settle_all(self, pause: Any) -> None:
+        """Return when everything is in files, or cannot be written now. `pause` is awaited in
+        between."""
+        self._failed = False
+        while self._pending and not self._failed:
+            self.settle()
+            await pause()
+
+    def _later(self, seconds: float) -> None:
+        if not self._timed and self._background is not None:
+            self._timed = True
+            self._log.kernel.loop.call_later(seconds, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timed = False
+        if not self._log.closed:
+            self.settle()
+
+    def _settled(self, rows: list[Pending], error: BaseException | None) -> None:
+        self._failed = error is not None
+        for row in rows:
+            if error is not None:
+                row.taken = False
+            elif self._pending.get(row.path.name) is row:
+                self._drop(row.path.name)
+        self._forget_written()
+        if error is not None and not self._log.closed:
+            log.warning("meta files cannot be written yet, the log has them: %s", error)
+            self._later(RETRY_SECONDS)
+
+    def _forget_written(self) -> None:
+        if self._log.closed:
+            return
+        names, self._written = self._written, []
+        for name in names:
+            if name in self._pending:
+                continue
+            try:
+                self._log.delete_state(METAS_OWNER, name.encode(), FORGET_NS)
+            except StoreError:
+                # It says less than the file, which the next start sees by its generation.
+                log.debug("the log keeps an old meta of %s", name)
+
+    def _write_files(self, rows: list[Pending]) -> None:
+        for begin in range(0, len(rows), TOGETHER_MAX):
+            some = rows[begin : begin + TOGETHER_MAX]
+            try:
+                self._write_some([row for row in some if not row.dropped])
+            except OSError:
+                self._write_each(some)
+
+    def _write_some(self, rows: list[Pending]) -> None:
+        """The device has all contents before the first is waited for."""
+        opened: list[int] = []
+        try:
+            for row in rows:
+                files.new_directory(row.path, True)
+                opened.append(files.open_file(row.path / UNFINISHED, files.REPLACE))
+                files.write_all(opened[-1], two_copies(row.generation, row.content), 0)
+                start_writing(opened[-1])
+            for fd in opened:
+                files.sync(fd)
+        finally:
+            for fd in opened:
+                files.close(fd)
+        for row in rows:
+            with self._lock:
+                if not row.dropped:
+                    files.rename(row.path / UNFINISHED, row.path / FILE)
+        for row in rows:
+            sync_directory(row.path)
+        sync_directory(self._streams)
+
+    def _write_each(self, rows: list[Pending]) -> None:
+        """One by one, in place where there is no room for a second file. Raises OSError."""
+        for row in rows:
+            with suppress(OSError):
+                files.remove(row.path / UNFINISHED, True)
+            with self._lock:
+                if row.dropped:
+                    continue
+                files.new_directory(row.path, True)
+                file = TwoSlotFile(row.path / FILE)
+                file.generation = row.generation - 1
+                file.write(row.content)
+        sync_directory(self._streams)
+
+
+def generation_of(path: Path) -> int:
+    """That of a stream's meta file; 0 when there is none."""
+    file = TwoSlotFile(path / FILE)
+    file.read()
+    return file.generation
