@@ -77,7 +77,9 @@ class SystemRandom:
         self._source = random.SystemRandom()
 
     def below(self, n: int) -> int:
-        return self._source.randrange(n)
+        bits = n.bit_length() - 1
+        # A range that is a power of two needs no second draw, and so asks the system once.
+        return self._source.getrandbits(bits) if n == 1 << bits else self._source.randrange(n)
 
 
 class SystemDisk:

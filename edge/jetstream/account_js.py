@@ -16,8 +16,8 @@ from headwater.edge.jetstream.models import (
     StreamConfig,
 )
 from headwater.edge.jetstream.stream import Stream
+from headwater.edge.jetstream.subject_index import SubjectIndex
 from headwater.edge.jetstream.usage import Usage
-from headwater.edge.subjects.tokens import overlap
 from headwater.edge.version import API_LEVEL
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class AccountJetStream:
         self.name = account.name
         self.strict = node.strict
         self.streams: dict[str, Stream] = {}
+        self.subjects = SubjectIndex()
         self.api = ApiStats(level=API_LEVEL)
         self.usage = {
             "memory": Usage("memory", -1, node.usage["memory"]),
@@ -173,27 +174,12 @@ class AccountJetStream:
 
     def overlapping(self, subjects: list[str], own_name: str) -> bool:
         """Whether a subject is taken by another stream than `own_name`."""
-        wanted = [subject.encode() for subject in subjects]
-        for stream in self.streams.values():
-            if stream.name == own_name:
-                continue
-            for subject in stream.config.subjects:
-                taken = subject.encode()
-                if any(overlap(taken, other) for other in wanted):
-                    return True
-        return False
+        return any(self.subjects.overlapping(subject).keys() - {own_name} for subject in subjects)
 
     def named(self, subject: str) -> list[Stream]:
         """Streams whose subjects overlap with `subject` (empty: all), by name."""
-        found = list(self.streams.values())
-        if subject:
-            text = subject.encode()
-            found = [
-                stream
-                for stream in found
-                if any(overlap(text, other.encode()) for other in stream.config.subjects)
-            ]
-        return sorted(found, key=lambda stream: stream.name)
+        found = self.subjects.overlapping(subject) if subject else self.streams
+        return [found[name] for name in sorted(found)]
 
     # --- numbers ---------------------------------------------------------------------------
 

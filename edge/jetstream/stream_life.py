@@ -79,6 +79,7 @@ def recover(js: "AccountJetStream", meta: bytes, store: Any) -> Stream:
 def start(js: "AccountJetStream", stream: Stream) -> None:
     """Let a stream listen."""
     js.streams[stream.name] = stream
+    js.subjects.enter(stream)
     config = stream.config
     stream.usage.reserve(max(config.max_bytes, 0))
     stream.timers = Expiry(stream)
@@ -147,7 +148,9 @@ def update(js: "AccountJetStream", stream: Stream, config: StreamConfig) -> None
     ):
         stream.upstream.stop()
         stream.upstream = None
+    js.subjects.leave(stream)
     stream.configure(config)
+    js.subjects.enter(stream)
     if stream.upstream is None:
         set_parts(js, stream)
     else:
@@ -177,6 +180,7 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
 def delete(js: "AccountJetStream", stream: Stream) -> Awaitable[None] | None:
     """End a stream and remove it for good; the awaitable is done when that is durable."""
     del js.streams[stream.name]
+    js.subjects.leave(stream)
     stream.usage.reserve(-max(stream.config.max_bytes, 0))
     stop(stream, "Consumer Deleted", deleted=True)
     return js.node.delete_store(stream)

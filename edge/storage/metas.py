@@ -49,8 +49,6 @@ class Pending:
     content: bytes
     dropped: bool = False
     """Something newer took its place, or the stream is gone: it must not get its name."""
-    taken: bool = False
-    """The background has been asked to write it."""
 
 
 def encode_meta(identity: dict[str, object], meta: bytes) -> bytes:
@@ -73,6 +71,8 @@ class Metas:
         self._log: Any = None
         self._background: Background | None = None
         self._pending: dict[str, Pending] = {}
+        self._unasked: list[Pending] = []
+        """Those that the background is not asked to write yet."""
         self._written: list[str] = []
         self._lock = threading.Lock()
         self._timed = self._failed = False
@@ -87,7 +87,11 @@ class Metas:
         for key, value in found:
             (generation,) = GENERATION.unpack_from(value)
             path = self._streams / key.decode()
-            self._pending[path.name] = Pending(path, generation, value[GENERATION.size :])
+            self._add(Pending(path, generation, value[GENERATION.size :]))
+
+    def _add(self, row: Pending) -> None:
+        self._pending[row.path.name] = row
+        self._unasked.append(row)
 
     def contents(self) -> list[bytes]:
         """What is pending."""
@@ -116,7 +120,8 @@ class Metas:
             identity, meta = decode_meta(content or b"")
         except ValueError:
             return None
-        return (identity, meta) if {"id", "incarnation", "account", "name"} <= set(identity) else None
+        known = {"id", "incarnation", "account", "name"} <= set(identity)
+        return (identity, meta) if known else None
 
     def start(self, background: Background) -> None:
         """The log takes records: write files, and forget what is in them."""
@@ -133,16 +138,16 @@ class Metas:
 
     # Changes.
 
-    def put(self, incarnation: str, content: bytes) -> int:
-        """Give a stream this meta; returns the lsn with which it is durable. Raises StoreError, and
-        then nothing has changed."""
+    def put(self, incarnation: str, content: bytes, new: bool = False) -> int:
+        """Give a stream, which may be `new`, this meta; returns the lsn with which it is durable.
+        Raises StoreError, and then nothing has changed."""
         row = self._pending.get(incarnation)
         path = self._streams / incarnation
-        known = row.generation if row is not None else generation_of(path)
+        known = row.generation if row is not None else 0 if new else generation_of(path)
         value = GENERATION.pack(known + 1) + content
         lsn = self._log.put_state(METAS_OWNER, incarnation.encode(), value)
         self._mark_dropped(row)
-        self._pending[incarnation] = Pending(path, known + 1, content)
+        self._add(Pending(path, known + 1, content))
         self._later(SETTLE_SECONDS)
         return int(lsn)
 
@@ -165,11 +170,6 @@ class Metas:
         if self._background is not None:
             self._forget_written()
 
-    def read(self, path: Path) -> bytes | None:
-        """The newest content; None when there is none that is valid."""
-        row = self._pending.get(path.name)
-        return row.content if row is not None else TwoSlotFile(path / FILE).read()
-
     @property
     def idle(self) -> bool:
         """Whether every stream's file has its newest meta."""
@@ -178,6 +178,11 @@ class Metas:
     def is_pending(self, path: Path) -> bool:
         """Whether the file of the stream in a directory is older than what the log has."""
         return path.name in self._pending
+
+    def is_whole(self, path: Path) -> bool:
+        """Whether a stream's file needs no repair."""
+        file = TwoSlotFile(path / FILE)
+        return self.is_pending(path) or (file.read() is not None and not file.damaged)
 
     def forget(self, incarnation: str) -> None:
         """A stream is gone."""
@@ -200,11 +205,9 @@ class Metas:
     def settle(self) -> None:
         """Have what is pending now written to its files, before anything else that the background
         is asked for from now on."""
-        rows = [row for row in self._pending.values() if not row.taken]
-        if self._background is None or self.stopped or not rows:
+        if self._background is None or self.stopped or not self._unasked:
             return
-        for row in rows:
-            row.taken = True
+        rows, self._unasked = self._unasked, []
         self._background.submit(
             lambda: self._write_files(rows), lambda _, error: self._settled(rows, error)
         )
@@ -229,10 +232,10 @@ class Metas:
 
     def _settled(self, rows: list[Pending], error: BaseException | None) -> None:
         self._failed = error is not None
-        for row in rows:
-            if error is not None:
-                row.taken = False
-            elif self._pending.get(row.path.name) is row:
+        if error is not None:
+            self._unasked += [row for row in rows if not row.dropped]
+        for row in rows if error is None else []:
+            if self._pending.get(row.path.name) is row:
                 self._drop(row.path.name)
         self._forget_written()
         if error is not None and not self._log.closed:

@@ -23,7 +23,6 @@ from headwater.edge.storage.damage_report import DamageReport
 from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.disk_budget import DiskBudget
 from headwater.edge.storage.durability import Durability
-from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.erase_jobs import decode_places, redo_in_segments
 from headwater.edge.storage.eraser import Eraser
 from headwater.edge.storage.errors import StoreClosed, StoreError
@@ -33,7 +32,7 @@ from headwater.edge.storage.leaving import Leaving
 from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.loss import keep_sizes, restore_sizes
 from headwater.edge.storage.memory import MemoryStore
-from headwater.edge.storage.metas import Metas, decode_meta, encode_meta
+from headwater.edge.storage.metas import Metas, encode_meta
 from headwater.edge.storage.notes import (
     NOTES_OWNER,
     SegmentNote,
@@ -566,7 +565,7 @@ class NodeStore:
         if self.making:
             identity["unfinished"] = True
         packer = self.packers.open(identity)
-        self.metas.put(incarnation, encode_meta(identity, sealed_meta(packer, meta)))
+        self.metas.put(incarnation, encode_meta(identity, sealed_meta(packer, meta)), True)
         store = self._make_file_store(packer, incarnation, path)
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
@@ -612,10 +611,7 @@ class NodeStore:
         """Write a stream's meta again; if not `always`, when a copy is damaged or missing."""
         if store.closed or store.incarnation not in self._metas:
             return False
-        file = TwoSlotFile(store.directory / "meta")
-        if not always and (
-            self.metas.is_pending(store.directory) or file.read() is not None and not file.damaged
-        ):
+        if not always and self.metas.is_whole(store.directory):
             return False
         self.metas.write(store.directory, self._content(store))
         return True
@@ -626,13 +622,7 @@ class NodeStore:
 
     def meta_of(self, store: MessageStore) -> bytes | None:
         """The meta stored last; None for memory streams."""
-        if not isinstance(store, FileStore):
-            return None
-        content = self.metas.read(store.directory)
-        if content is None:
-            return None
-        own: bytes | None = store.packer.open_blob(decode_meta(content)[1], META_PURPOSE)
-        return own
+        return self._metas.get(store.incarnation)
 
     @property
     def default_durability(self) -> Durability:

@@ -5,19 +5,16 @@ moved to quarantine. Then the log is replayed over all of them. Nothing is remov
 what was found wrong is told in `problems`.
 """
 
-import json
 import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headwater.edge import files as ports
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.directory import StoreDirectory
-from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.erase_jobs import decode_places, redo_in_log
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import read_index

@@ -32,6 +32,11 @@ def crc(seed: int, data: bytes) -> int:
 
 
 def two_slot(path: Path) -> bytes:
+    return two_slots(path)[1]
+
+
+def two_slots(path: Path) -> tuple[int, bytes]:
+    """Generation and content."""
     data = path.read_bytes()
     best: tuple[int, bytes] = (-1, b"")
     for at in range(0, len(data), 4096):
@@ -41,7 +46,7 @@ def two_slot(path: Path) -> bytes:
         if magic == b"HWS2" and version == 1 and crc(0, data[at : at + 20] + content) == check:
             best = max(best, (generation, content))
     assert best[0] >= 0, f"{path}: no valid copy"
-    return best[1]
+    return best
 
 
 def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
@@ -193,8 +198,13 @@ class Decoder:
         self.indexes = 0
 
     def read(self) -> None:
-        for path in sorted((self.root / "streams").iterdir()):
-            identity = json.loads(two_slot(path / "meta").split(b"\n", 1)[0])
+        rows = self.log_rows()
+        metas = {path.name: two_slots(path / "meta") for path in (self.root / "streams").iterdir()}
+        for name, found in self.metas_in_log(rows).items():
+            metas[name] = max(metas.get(name, found), found)
+        for name, (_, meta) in sorted(metas.items()):
+            path = self.root / "streams" / name
+            identity = json.loads(meta.split(b"\n", 1)[0])
             stream = int(identity["id"], 16)
             self.names[stream] = identity["name"]
             self.streams[stream] = {}
@@ -202,7 +212,8 @@ class Decoder:
             self.first[stream], self.last[stream] = 1, 0
             for segment in sorted(path.glob("*.seg")):
                 self.read_segment(segment, stream)
-        self.read_log()
+        for row in rows:
+            self.apply(row)
         for stream, messages in self.streams.items():
             for sequence in [n for n in messages if n < self.first[stream]]:
                 del messages[sequence]
@@ -251,7 +262,20 @@ class Decoder:
         self.indexes += 1
         return index
 
-    def read_log(self) -> None:
+    def metas_in_log(self, rows: list[Row]) -> dict[str, tuple[int, bytes]]:
+        """Of streams that were made or changed and whose meta file may be older, or not there."""
+        found: dict[str, tuple[int, bytes]] = {}
+        for row in rows:
+            if row["kind"] in (6, 8) and row["parts"][0] == b"\0metas":
+                _, key, value = row["parts"]
+                found.pop(key.decode(), None)
+                if row["kind"] == 6:
+                    found[key.decode()] = struct.unpack_from("<Q", value)[0], value[8:]
+        return found
+
+    def log_rows(self) -> list[Row]:
+        """The records that count, oldest first."""
+        counting: list[Row] = []
         slots = {}
         for path in (self.root / "log").glob("slot-*.log"):
             data = path.read_bytes()
@@ -272,9 +296,9 @@ class Decoder:
             number, end = head[3], head[4]
         for number, end in path_numbers:
             self.check_footers([row for row in slots[number][1] if row["offset"] < end])
-            for row in slots[number][1]:
-                if number >= oldest and row["offset"] < end:
-                    self.apply(row)
+            rows = [row for row in slots[number][1] if row["offset"] < end]
+            counting += rows if number >= oldest else []
+        return counting
 
     def check_footers(self, rows: list[Row]) -> None:
         """Every batch begins and ends at a block, and its footer tells how many records it has."""

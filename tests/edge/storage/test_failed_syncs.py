@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.file_store import FileStore
 
 Rows = dict[int, bytes]

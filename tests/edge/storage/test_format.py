@@ -72,11 +72,35 @@ def test_decoder_reads_what_the_store_holds(harness: Harness, clean: bool) -> No
     assert {n: row["parts"] for n, row in rows.items()} == want
     assert decoder.streams[other.stream_id] == {}
     assert decoder.names == {store.stream_id: "ONE", other.stream_id: "TWO"}
-    states = {key: rows for key, rows in decoder.states.items() if key[0] != b"\0segments"}
+    own = (b"\0segments", b"\0metas")
+    states = {key: rows for key, rows in decoder.states.items() if rows and key[0] not in own}
     assert states == {(b"c", b"k"): [b"whole", b"more"]}
     for stream, (_, last) in ends.items():
         assert decoder.last[stream] == last
     assert decoder.first[other.stream_id] == ends[other.stream_id][0]
+
+
+def test_decoder_reads_streams_that_have_no_files_yet(harness: Harness) -> None:
+    harness.open()
+    made = harness.create("MADE")
+    harness.node.metas.stopped = True
+    fresh = harness.node.create_stream("A", "FRESH", b"{}")
+    fresh.add_message(b"s", b"first")
+    harness.node.update_meta(made, b'{"changed":1}')
+    harness.commit()
+    harness.crash()
+    assert not fresh.directory.exists()
+    decoder = decoded(harness.directory)
+    assert set(decoder.names.values()) == {"MADE", "FRESH"}
+    assert [row["parts"] for row in decoder.streams[fresh.stream_id].values()] == [
+        (b"s", b"", b"first")
+    ]
+    harness.open()
+    harness.until(lambda: harness.node.metas.idle)
+    harness.crash()
+    decoder = decoded(harness.directory)
+    assert set(decoder.names.values()) == {"MADE", "FRESH"}
+    assert not decoder.metas_in_log(decoder.log_rows())
 
 
 def test_two_slot_file_survives_a_flip_anywhere(tmp_path: Path) -> None:
