@@ -17,6 +17,7 @@ from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.name_hash import name_hash
 from headwater.edge.jetstream.times import format_time, parse_time
+from headwater.edge.storage.errors import Damaged
 from headwater.edge.subjects.transform import transform
 from headwater.federation.inflow import SOURCE_HEADER, Inflow
 from headwater.federation.origin_request import (
@@ -199,8 +200,11 @@ class Feed:
         end = max(store.first_seq, kept.local + 1)
         end = max(end, at - self.upstream.manager.scan_max)
         while at >= end:
-            found = store.get(at)
             at -= 1
+            try:
+                found = store.get(at + 1)
+            except Damaged:
+                continue
             if found is None or SOURCE_HEADER not in found.headers:
                 continue
             name, sequence, identity = self.upstream.source_of(found.headers)

@@ -18,6 +18,7 @@ from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.libc.string import memcmp, memcpy
 
 from headwater.edge.jetstream.times import format_time
+from headwater.edge.storage.errors import Damaged
 
 API_LEN = cython.declare(cython.Py_ssize_t, 8)
 # Longest subject that is rewritten without a heap allocation; longer ones are not served.
@@ -130,7 +131,8 @@ class LastSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def answer(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
-        """Send the last message of the subject that the request names, or 404."""
+        """Send the last message of the subject that the request names, 404, or 500 when it is
+        damaged."""
         record: Record
         out: Msg
         subject: cython.p_const_uchar = m.subject + self.prefix_len
@@ -140,8 +142,17 @@ class LastSink(Sink):
         out.subject_len = m.reply_len
         out.reply = out.shown = cython.NULL
         out.reply_len = out.shown_len = 0
-        if sequence and self.stream.store.load(sequence, cython.address(record)):
-            text: bytes = direct_body(self.stream.name_bytes, cython.address(record))
+        damage: bytes = b""
+        loaded: cython.int = 0
+        try:
+            loaded = self.stream.store.load(sequence, cython.address(record)) if sequence else 0
+        except Damaged as error:
+            damage = str(error).encode()
+        if damage:
+            text: bytes = b"NATS/1.0 500 %b\r\n\r\n" % damage
+            out.header_len = PyBytes_GET_SIZE(text)
+        elif loaded:
+            text = direct_body(self.stream.name_bytes, cython.address(record))
             out.header_len = PyBytes_GET_SIZE(text) - (record.size - record.header_len)
         elif sequence or not is_literal(subject, n):
             return self.hand_on(m, origin)

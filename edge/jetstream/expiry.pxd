@@ -1,5 +1,6 @@
 # Ages and times to live of a stream's messages. See expiry.py.
 from headwater.edge.jetstream.stream cimport Stream
+from headwater.edge.storage.store cimport Record
 
 cdef class Expiry:
     cdef Stream stream
@@ -12,6 +13,7 @@ cdef class Expiry:
     cdef bint stopped
     cdef bint stale                     # the epochs are not kept yet
     cdef list epochs                    # (first sequence, offset), see stream_states.load_epochs
+    cdef int load(self, unsigned long long sequence, Record* out) except -1
     cdef long long start_of(self, unsigned long long sequence, long long timestamp) except? -1
     cdef long long now_ns(self) except? -1
     cdef int begin_epoch(self, unsigned long long first, long long offset) except -1

@@ -22,7 +22,7 @@ from cython.cimports.headwater.edge.storage.store import Record
 
 from headwater.edge.jetstream import stream_states
 from headwater.edge.jetstream.ttl import NEVER, header_ttl, is_marker, marker_headers, parse_ttl
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.errors import Damaged, StoreError
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -187,7 +187,7 @@ class Expiry:
             at = self.stream.store.next_match(None, at + 1)
             if not at:
                 break
-            if self.stream.store.load(at, cython.address(record)) and record.header_len:
+            if self.load(at, cython.address(record)) and record.header_len:
                 value = find_header(record.body, record.header_len, b"Nats-TTL", 8)
                 if value.n > 0:
                     text = PyBytes_FromStringAndSize(cython.cast(cython.p_char, value.at), value.n)
@@ -197,6 +197,15 @@ class Expiry:
             self.scanned = at
         if at:
             self.stream.kernel.loop.call_soon(self.scan)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def load(self, sequence: cython.ulonglong, out: cython.pointer(Record)) -> cython.int:
+        """Read a message; 0 when it is not there, or turns out damaged and is gone then."""
+        try:
+            return self.stream.store.load(sequence, out)
+        except Damaged:
+            return 0
 
     def arm(self) -> None:
         """Set the timer for what ends next."""
@@ -274,7 +283,7 @@ class Expiry:
             if (
                 self.stream.ttl_allowed
                 and entry.header_len
-                and self.stream.store.load(at, cython.address(record))
+                and self.load(at, cython.address(record))
             ):
                 block = PyBytes_FromStringAndSize(
                     cython.cast(cython.p_char, record.body), record.header_len
@@ -311,7 +320,10 @@ class Expiry:
         if not marks:
             stream.drop(sequence)
             return 0
-        found = stream.store.get(sequence)
+        try:
+            found = stream.store.get(sequence)
+        except Damaged:
+            return 0
         if found is None:
             return 0
         subject = found.subject

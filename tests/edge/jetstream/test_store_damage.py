@@ -109,6 +109,39 @@ async def test_damage_is_passed_over_and_told(
     await nc.close()
 
 
+async def test_damage_does_not_stop_what_ends_by_age(
+    start: Callable[[], Any], tmp_path: Path
+) -> None:
+    server = start()
+    nc = await connect(server, "a")
+    ttl, markers, ages, kept = ({"name": n, "subjects": [f"{n}.*"]} for n in "TMAK")
+    ttl |= {"allow_msg_ttl": True}
+    markers |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9}
+    ages |= {"allow_msg_ttl": True, "max_age": 3 * 10**9}
+    kept |= {"allow_direct": True}
+    for number, config in enumerate((ttl, markers, ages, kept)):
+        assert "error" not in await ask(nc, f"$JS.API.STREAM.CREATE.{config['name']}", **config)
+        life = {"Nats-TTL": "3s"} if number < 2 else {"A": "1"}
+        for n in range(4):
+            text = b"%08dxxx" % (100 * number + n) + b"x" * 90
+            await nc.jetstream().publish(f"{config['name']}.{n}", text, headers=life)
+    await nc.close()
+    server.stop()
+    for number in range(4):
+        flip(tmp_path, 100 * number + 1)
+    server = start()
+    nc = await connect(server, "a")
+    answer = await nc.request("$JS.API.DIRECT.GET.K.K.0", b"", timeout=5)
+    assert answer.headers is not None and answer.headers["Status"] == "500", answer
+    for name in "TMA":
+        async with asyncio.timeout(15):
+            while (await ask(nc, f"$JS.API.STREAM.INFO.{name}"))["state"]["messages"]:
+                await asyncio.sleep(0.1)
+    await nc.close()
+    server.stop()
+    assert "Traceback" not in "".join(server.log)
+
+
 async def test_quarantine_over_the_wire(start: Callable[[], Any], tmp_path: Path) -> None:
     server = start()
     await fill(server)
