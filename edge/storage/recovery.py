@@ -262,7 +262,7 @@ class StreamRecovery:
     def _take_back(self) -> None:
         """Cut off what a retirement wrote that a crash ended: the log still has it, and the next
         attempt needs the room. Raises OSError."""
-        names = [path.name for path in self.store.directory.iterdir()]
+        names = [path.name for path in self.store.directory.glob("*.seg")]
         for number in sorted(numbers_of(names, ".seg"), reverse=True):
             path = segment_path(self.store.directory, number)
             header = read_segment_header(path, self.store.seed)

@@ -94,3 +94,30 @@ def test_starts_that_end_at_any_moment_do_not_use_up_what_is_held_back(seed: int
             harness.loop.run_ready()
     found = {seq: payload for seq, (_, _, payload) in contents(store).items()}
     assert found == rows
+
+
+def test_streams_without_files_yet_are_served_from_a_full_disk() -> None:
+    harness = TwinHarness(segment_bytes=SEGMENT)
+    harness.disk.capacity = ROOM
+    harness.open()
+    made = harness.create("A")
+    harness.settle()
+    harness.node.metas.stopped = True
+    fresh = harness.create("B")
+    harness.node.update_meta(made, b'{"changed":1}')
+    rows = fill(harness, made)
+    for life in range(6):
+        harness.disk.capacity = max(harness.disk.used, 1)
+        harness.power_cut(life, "everything")
+        found = harness.open()
+        assert harness.node.problems == []
+        assert set(found) == {made.incarnation, fresh.incarnation}
+        assert len(contents(found[made.incarnation])) >= len(rows)
+        assert harness.node.meta_of(found[made.incarnation]) == b'{"changed":1}'
+        harness.loop.run_until(lambda: harness.node.metas.idle or harness.node.metas._failed)
+    harness.disk.capacity = 2 * ROOM
+    harness.loop.run_until(lambda: harness.node.metas.idle)
+    assert fresh.directory.exists()
+    harness.close()
+    assert fresh.incarnation in harness.open()
+    harness.close()

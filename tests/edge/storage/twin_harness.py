@@ -80,7 +80,7 @@ class TwinHarness:
             node.retirer.step == "idle"
             and node.compactor.idle
             and len(node.log.live) <= node.log.keep + 1
-            and node.metas.idle
+            and (node.metas.idle or node.metas.stopped)
             and not node.background._pool._queue
         )
 
