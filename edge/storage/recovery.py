@@ -22,7 +22,7 @@ from headwater.edge.storage.index_load import load_index
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
 from headwater.edge.storage.loss import set_size
-from headwater.edge.storage.notes import SegmentNote
+from headwater.edge.storage.notes import NOTES_OWNER, SegmentNote
 from headwater.edge.storage.replay import (
     LOST_BEFORE,
     LOST_MAX,
@@ -424,8 +424,7 @@ class LogRecovery:
             if self.log.files.scarce and not self.problems:
                 self._drop_empty(path, surveys)
         for item in surveys:
-            self.notes.update(item.notes)
-            self._note_metas(item)
+            self._note_own(item)
             self.erase_done = max(self.erase_done, int(item.erase_done))
             self.erases += [row[1:] for row in item.erases if row[0] <= item.end]
         if path:
@@ -442,12 +441,13 @@ class LogRecovery:
         if path and self.end:
             self._write_again(path[-1])
 
-    def _note_metas(self, item: Survey) -> None:
-        for at, key, value in item.metas:
+    def _note_own(self, item: Survey) -> None:
+        for at, owner, key, value in item.own:
+            found = self.notes if owner == NOTES_OWNER else self.metas
             if at <= item.end and value is not None:
-                self.metas[key] = value
+                found[key] = value
             elif at <= item.end:
-                self.metas.pop(key, None)
+                found.pop(key, None)
 
     def _write_again(self, segment: LogSegment) -> None:
         """Write what no footer calls durable once more, and sync it: after a failed sync it can be

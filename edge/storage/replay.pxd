@@ -22,8 +22,7 @@ cdef class Survey:
     cdef public bint damaged
     cdef public list erases             # (offset, number, stream id, body) of ERASE records
     cdef public unsigned long long erase_done   # number of the newest ERASE known to be done
-    cdef public dict notes              # incarnation -> value of its newest segment note
-    cdef public list metas              # (offset, incarnation, newest meta; None: its file has it)
+    cdef public list own                # (offset, owner, key, value; None: deleted) of its states
     cdef public Py_ssize_t part_start   # begin of a last batch that goes on elsewhere; 0: none does
     cdef public unsigned int part_chain # checksum of the record before it
 

@@ -78,18 +78,16 @@ def records_in(footer: cython.p_const_uchar) -> cython.uint:
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def note_of(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey) -> cython.int:
-    """Keep what a state says of a stream's segments, or its meta. The record ends at `at`."""
+def note_own(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey) -> cython.int:
+    """Keep a state that tells of a stream's segments, or its meta. The record ends at `at`."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     a: cython.Py_ssize_t = header.subject_len
     b: cython.Py_ssize_t = a + header.header_len
     if body_ok(record):
         body: bytes = body_of(record)
-        if header.kind == KIND_STATE_PUT and body[:a] == NOTES_OWNER:
-            found.notes[body[a:b]] = body[b:]
-        elif body[:a] == METAS_OWNER:
-            put = header.kind == KIND_STATE_PUT
-            found.metas.append((at, body[a:b], body[b:] if put else None))
+        if body[:a] in (NOTES_OWNER, METAS_OWNER):
+            value = body[b:] if header.kind == KIND_STATE_PUT else None
+            found.own.append((at, body[:a], body[a:b], value))
     return 0
 
 
@@ -118,8 +116,7 @@ def survey(
     broken: cython.bint = False
     found.deleted = []
     found.erases = []
-    found.notes = {}
-    found.metas = []
+    found.own = []
     found.end = FILE_HEADER_BYTES
     found.chain = segment.previous_chain
     while at < end:
@@ -155,7 +152,7 @@ def survey(
         elif header.kind == KIND_STREAM_DELETE:
             found.deleted.append((at, header.stream))
         elif header.kind in (KIND_STATE_PUT, KIND_STATE_DELETE) and header.subject_len <= OWN_MAX:
-            note_of(record, at, found)
+            note_own(record, at, found)
         if shortened:
             found.end = at
             found.chain = header.header_crc

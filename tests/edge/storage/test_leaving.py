@@ -3,7 +3,10 @@
 import errno
 import os
 
+import pytest
 from twin_harness import TwinHarness
+
+from headwater.edge.storage import metas
 
 
 def test_a_deleted_stream_whose_files_stay() -> None:
@@ -32,3 +35,23 @@ def test_a_deleted_stream_whose_files_stay() -> None:
         harness.settle()
     streams = harness.disk.root / "data" / "jetstream" / "streams"
     assert [path.name for path in streams.iterdir()] == [kept.incarnation]
+
+
+def test_a_stream_that_is_deleted_while_its_files_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = TwinHarness()
+    harness.open()
+    store = harness.create()
+    harness.commit()
+    node = harness.node
+    monkeypatch.setattr(metas, "start_writing", lambda fd: node.delete_stream(store))
+    monkeypatch.setattr(node.leaving, "remove", lambda *stream: None)
+    node.metas.settle()
+    harness.loop.run_until(lambda: store.closed)
+    harness.commit()
+    assert store.directory.exists()
+    assert not (store.directory / "meta").exists()
+    harness.power_cut(1, "nothing")
+    assert harness.open() == {}
+    assert harness.node.problems == []
+    assert not store.directory.exists()
+    harness.close()
