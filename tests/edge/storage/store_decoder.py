@@ -10,6 +10,7 @@ import hmac
 import json
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,52 @@ def crc(seed: int, data: bytes) -> int:
     for byte in data:
         value = (value >> 8) ^ TABLE[(value ^ byte) & 255]
     return value ^ 0xFFFFFFFF
+
+
+def numbers(data: bytes) -> Iterator[int]:
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            yield value
+            value = shift = 0
+
+
+def signed(value: int) -> int:
+    return -(value + 1) // 2 if value & 1 else value // 2
+
+
+def consumer_progress(deltas: list[bytes]) -> Row:
+    """Positions of a consumer; "pending": (consumer sequence, time, deliveries) by sequence, and
+    "exhausted": deliveries by sequence."""
+    names = ("next_seq", "next_cseq", "delivered_seq", "floor_cseq", "floor_seq", "skip_resume")
+    names += ("delivered_ns", "acked_ns")
+    progress: Row = {}
+    pending: dict[int, tuple[int, int, int]] = {}
+    exhausted: dict[int, int] = {}
+    for delta in deltas:
+        items = numbers(delta)
+        assert next(items) == 1
+        progress = {name: next(items) for name in names}
+        sequence = consumer_sequence = time = 0
+        for operation in items:
+            sequence += signed(next(items))
+            if operation in (2, 3):
+                pending.pop(sequence, None)
+            if operation == 1:
+                consumer_sequence += signed(next(items))
+                time += signed(next(items))
+                pending[sequence] = (consumer_sequence, time, next(items))
+            elif operation == 3:
+                exhausted[sequence] = next(items)
+            elif operation == 4:
+                exhausted.pop(sequence, None)
+            elif operation in (5, 6):
+                top = sequence if operation == 5 else 1 << 64
+                pending = {key: row for key, row in pending.items() if key > top}
+                exhausted = {key: row for key, row in exhausted.items() if key > top}
+    return {**progress, "pending": pending, "exhausted": exhausted}
 
 
 def two_slot(path: Path) -> bytes:
@@ -343,6 +390,18 @@ class Decoder:
             self.last[stream] = max(self.last[stream], row["sequence"])
 
 
+    def consumers(self) -> dict[str, tuple[Row, Row]]:
+        """Description and progress by name, of all streams that are not sealed."""
+        found = {}
+        for (_, key), parts in self.states.items():
+            if key.startswith(b"consumer/") and parts:
+                (length,) = struct.unpack_from("<I", parts[0])
+                begun = [parts[0][4 + length :], *parts[1:]]
+                meta = json.loads(parts[0][4 : 4 + length])
+                found[key[9:].decode()] = (meta, consumer_progress(begun))
+        return found
+
+
 def main() -> None:
     decoder = Decoder(Path(sys.argv[1]), sys.argv[2].encode() if len(sys.argv) > 2 else b"")
     decoder.read()
@@ -350,6 +409,8 @@ def main() -> None:
         for sequence, row in messages.items():
             subject, headers, payload = row["parts"]
             print(decoder.names[stream], sequence, row["timestamp"], subject, headers, payload)
+    for name, (_, progress) in decoder.consumers().items():
+        print("consumer", name, progress)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.edge.jetstream import delta
+from tests.edge.storage.store_decoder import Decoder, consumer_progress
 
 SECOND = 1_000_000_000
 DROP = ("ts", "created", "last_active", "num_waiting")
@@ -186,6 +187,45 @@ def test_applying_twice_changes_nothing(actions: list[tuple[str, int]]) -> None:
     assert delta.replay([*parts, *parts]) == once
     for cut in range(len(parts)):
         assert delta.replay([*parts, *parts[cut:]]) == once
+
+
+@given(parts=st.lists(ACTIONS, max_size=6))
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_format_page_is_enough_to_read_deltas(parts: list[list[tuple[str, int]]]) -> None:
+    deltas = [delta.made(actions, next_seq=41) for actions in [[], *parts]]
+    position, pending, exhausted = delta.replay(deltas)
+    found = consumer_progress(deltas)
+    assert {name: found[name] for name in position} == position
+    rows = {seq: (cseq, 1, times) for seq, cseq, times in pending}
+    assert {seq: (row[0], 1, row[2]) for seq, row in found["pending"].items()} == rows
+    assert found["exhausted"] == exhausted
+
+
+async def test_a_stored_consumer_is_what_the_format_page_says(
+    disk_worlds: Callable[[], Any]
+) -> None:
+    world = disk_worlds()
+    await world.stream(storage="file")
+    world.publish(9)
+    await world.consumer("K", max_deliver=5)
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", "6", "K")
+    await world.until(lambda: len(inbox) == 6)
+    answers = world.listen("answer")
+    for at in (0, 1, 3):
+        world.send(inbox[at].reply, "", "answer")
+    await world.until(lambda: len(answers) == 3)
+    decoder = Decoder(world.js.node.storage.options.directory)
+    decoder.read()
+    description, progress = decoder.consumers()["K"]
+    assert description["config"]["max_deliver"] == 5
+    assert (progress["next_seq"], progress["delivered_seq"], progress["floor_seq"]) == (7, 6, 2)
+    entries = world.js.streams["S"].consumers["K"].pending.entries()
+    assert sorted(progress["pending"]) == [3, 5, 6] == [entry[0] for entry in entries]
+    clock = world.js.account.kernel.clock()
+    for _, since, deliveries in progress["pending"].values():
+        assert deliveries == 1
+        assert clock - 60 * SECOND < since <= clock
 
 
 def test_cut_and_foreign_data_is_refused() -> None:
