@@ -52,7 +52,10 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "cluster.port": lambda options: options.cluster.port,
     "leafnodes.port": lambda options: options.leaf.port,
     "operator": lambda options: options.operator.operators,
-    "headwater": lambda options: msgspec.structs.replace(options.headwater, disk_budget=0),
+    "headwater.sealing": lambda options: options.headwater.sealing,
+    "headwater": lambda options: msgspec.structs.replace(
+        options.headwater, disk_budget=0, sealing=None
+    ),
 }
 """What a running node cannot change."""
 

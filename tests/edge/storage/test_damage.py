@@ -312,3 +312,33 @@ def test_directory_of_a_stream_deleted(harness: Harness) -> None:
     harness.crash()
     assert harness.open() == []
     assert harness.node.problems == []
+
+
+@pytest.mark.parametrize("more", [1, 4096, 65536])
+def test_a_slot_longer_than_its_header_says(harness: Harness, more: int) -> None:
+    fill(harness, harness.create(), 1, 300)
+    slot = harness.node.log.active.slot.path
+    harness.crash()
+    os.truncate(slot, slot.stat().st_size + more)
+    for last in (300, 310):
+        (store,) = harness.open()
+        assert harness.node.problems == []
+        assert store.last_seq == last
+        assert len(contents_or_lost(store)) == last
+        assert not store.lost
+        fill(harness, store, last + 1, last + 10)
+        harness.crash()
+
+
+def test_slots_of_another_size(harness: Harness) -> None:
+    fill(harness, harness.create(), 1, 300)
+    for life, size in enumerate((256 << 10, 64 << 10, 1 << 20)):
+        harness.crash()
+        harness.options.segment_bytes = size
+        (store,) = harness.open()
+        assert harness.node.problems == []
+        assert store.last_seq == 300 * (life + 1)
+        fill(harness, store, store.last_seq + 1, store.last_seq + 300)
+        harness.settle()
+    assert len(contents_or_lost(store)) == 1200
+    harness.close()
