@@ -62,6 +62,14 @@ def decode_meta(content: bytes) -> tuple[dict[str, Any], bytes]:
     return json.loads(head), meta
 
 
+def owner_of(content: bytes | None) -> str:
+    """The incarnation that a meta names; "" when it names none."""
+    try:
+        return str(decode_meta(content or b"")[0].get("incarnation", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
 class Metas:
     """Metas of a node's streams, pending ones by incarnation: as many as streams that were made or
     changed and whose files could not be written yet."""
@@ -107,6 +115,12 @@ class Metas:
         copy of the file is written again. Raises OSError."""
         file = TwoSlotFile(path / FILE)
         content = file.read()
+        if owner_of(content) not in ("", path.name):
+            self._put_right(problems)
+            content = file.read()
+            if owner_of(content) != path.name:
+                problems.append(f"{file.path} is that of another stream")
+                content = None
         row = self._pending.get(path.name)
         if row is not None and content is not None and file.generation >= row.generation:
             self._drop(path.name)
@@ -122,6 +136,24 @@ class Metas:
             return None
         known = {"id", "incarnation", "account", "name"} <= set(identity)
         return (identity, meta) if known else None
+
+    def _put_right(self, problems: list[str]) -> None:
+        """Files were moved about: give streams back the metas that lie in other directories.
+        Raises OSError."""
+        rows: dict[str, tuple[int, bytes]] = {}
+        owners: dict[str, str] = {}
+        for path in self._streams.iterdir():
+            file = TwoSlotFile(path / FILE)
+            content = file.read()
+            owners[path.name] = owner_of(content)
+            if content is not None and owners[path.name] not in ("", path.name):
+                rows[owners[path.name]] = (file.generation, content)
+        for name, (generation, content) in rows.items():
+            if owners.get(name, name) != name:
+                file = TwoSlotFile(self._streams / name / FILE)
+                file.generation = generation - 1
+                file.write(content)
+                problems.append(f"{file.path} was that of another stream; its own was elsewhere")
 
     def start(self, background: Background) -> None:
         """The log takes records: write files, and forget what is in them."""

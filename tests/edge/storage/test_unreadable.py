@@ -3,6 +3,7 @@
 import pytest
 from twin_harness import TwinHarness, contents
 
+from headwater.edge.files import write_file
 from headwater.edge.storage.loss import lost_bytes
 
 BLOCK = 4096
@@ -84,4 +85,29 @@ def test_a_stream_whose_metadata_has_a_copy_left_is_served() -> None:
     store = harness.open()[incarnation]
     assert {sequence: row[2] for sequence, row in contents(store).items()} == rows
     assert any("copy was damaged" in problem for problem in harness.node.problems)
+    harness.close()
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_a_meta_of_another_stream_is_not_used(swapped: bool) -> None:
+    harness = TwinHarness()
+    harness.open()
+    stores = [harness.create(name) for name in "AB"]
+    for n, store in enumerate(stores):
+        for i in range(n + 3):
+            store.add_message(b"s", b"%d %d" % (n, i))
+    want = {store.incarnation: contents(store) for store in stores}
+    paths = [store.directory / "meta" for store in stores]
+    harness.commit()
+    harness.close()
+    first, second = (path.read_bytes() for path in paths)
+    write_file(paths[0], second)
+    if swapped:
+        write_file(paths[1], first)
+    found = harness.open()
+    assert harness.node is not None and any("another stream" in p for p in harness.node.problems)
+    for incarnation, store in found.items():
+        assert contents(store) == want[incarnation]
+    assert set(found) == (set(want) if swapped else {stores[1].incarnation})
+    assert harness.node.quarantined == (0 if swapped else 1)
     harness.close()
