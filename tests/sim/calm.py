@@ -1,7 +1,10 @@
 """What must go well when nothing goes wrong: every read and every write is answered, and soon."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from headwater.hub.raft import membership, transfer
+from headwater.hub.raft.errors import ChangeRefused
 from headwater.hub.raft.raft import Raft
 from tests.sim.checker import Violation
 
@@ -35,19 +38,64 @@ def answered(cluster: "Cluster", node: "SimNode", call: int) -> bool:
 def talk(cluster: "Cluster", group: int, missing: set[int], when: str) -> None:
     """Writes to the leader, and reads of every member, each after the other. Raises `Violation`
     when one is never answered, or when writes take turns with heartbeats."""
-    took = []
-    for turn in range(ROUNDS):
-        begin = cluster.now_us
-        if insist(cluster, group, missing, "write", when):
-            took.append(cluster.now_us - begin)
-        if turn < 3:
-            insist(cluster, group, missing, "read", when)
-    if sorted(took)[len(took) // 2] > PACE_US:
-        raise Violation(f"liveness: {when}writes of group {group} took {took} us")
+    for kind, count in (("write", ROUNDS), ("read", 3)):
+        took = []
+        for _ in range(count):
+            begin = cluster.now_us
+            if asked := insist(cluster, group, missing, kind, when):
+                took.append((cluster.now_us - begin) // asked)
+        if took and sorted(took)[len(took) // 2] > PACE_US:
+            raise Violation(f"liveness: {when}{kind}s of group {group} took {took} us")
 
 
-def insist(cluster: "Cluster", group: int, missing: set[int], kind: str, when: str) -> bool:
-    """Ask until everybody has answered. True when once was enough."""
+def hand_over(cluster: "Cluster", group: int, missing: set[int], when: str) -> None:
+    """Another voter leads when it is asked to, unless there is none that could."""
+    for _ in range(TRIES):
+        leader = cluster.leader(group)
+        voters = set(leader.log.config.voters) - missing if leader is not None else set()
+        if leader is not None and voters - {leader.node}:
+            target = min(voters - {leader.node})
+            with suppress(ChangeRefused):
+                transfer.begin(leader, target)
+            cluster.touch(leader)
+            cluster.pass_time(100_000)
+            if (now := cluster.leader(group)) is not None and now.node == target:
+                return
+        elif leader is not None:
+            return
+    raise Violation(f"liveness: {when}nobody takes group {group} over: {cluster.describe()}")
+
+
+def change_members(cluster: "Cluster", group: int, when: str) -> None:
+    """One that is no member becomes a voter, or else one that is goes, the leader maybe."""
+    for _ in range(TRIES):
+        leader = cluster.leader(group)
+        if leader is None:
+            cluster.pass_time(50_000)
+            continue
+        voters = leader.log.config.voters
+        outside = sorted(set(cluster.nodes) - set(leader.log.config.members()))
+        number = outside[0] if outside else sorted(voters)[cluster.clients.below(len(voters))]
+        wanted = number not in voters
+        try:
+            if wanted:
+                life = cluster.nodes[number].host.groups[group].incarnation
+                membership.add_voter(leader, number, life)
+            else:
+                membership.remove(leader, number)
+        except ChangeRefused:
+            cluster.pass_time(50_000)
+            continue
+        cluster.touch(leader)
+        cluster.pass_time(ANSWER_US)
+        now = cluster.leader(group)
+        if now is not None and (number in now.log.config_at(now.log.committed).voters) == wanted:
+            return
+    raise Violation(f"liveness: {when}group {group} cannot change: {cluster.describe()}")
+
+
+def insist(cluster: "Cluster", group: int, missing: set[int], kind: str, when: str) -> int:
+    """Ask until everybody has answered. Returns how many did when once was enough, 0 otherwise."""
     done: set[int] = set()
     for count in range(TRIES):
         leader = cluster.leader(group)
@@ -56,7 +104,7 @@ def insist(cluster: "Cluster", group: int, missing: set[int], kind: str, when: s
             if number not in done and ask(cluster, group, number, kind):
                 done.add(number)
         if todo and done >= set(todo):
-            return count == 0
+            return 0 if count else len(todo)
         cluster.pass_time(50_000)
     raise Violation(f"liveness: {when}a {kind} in group {group} is not answered by all")
 
@@ -108,6 +156,9 @@ def check(cluster: "Cluster", missing: set[int], when: str) -> None:
     """One state of things."""
     for group in cluster.settle(missing, when):
         talk(cluster, group, missing, when)
+        hand_over(cluster, group, missing, when)
+        if not missing and cluster.clients.below(2):
+            change_members(cluster, group, when)
     cluster.pass_time(ANSWER_US)
     none_waits(cluster)
 

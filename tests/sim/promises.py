@@ -15,6 +15,8 @@ from tests.sim.heard import Heard
 
 HANDOVER = 3
 """Election timeouts in which a handover ends, even when it is asked for again meanwhile."""
+ASKS = (Kind.PRE_VOTE, Kind.VOTE, Kind.PRE_VOTE_REPLY)
+"""These name a term that need not come to be."""
 NONE = Message(Kind.GONE, 0, 0)
 
 
@@ -46,7 +48,8 @@ class Promises:
         known = raft.peer_boots.get(m.sender, 0)
         late = (m.kind in REPLIES and m.to_boot != raft.boot) or m.boot < known
         over = self.is_over(m)
-        before = self.books() if late or over else ()
+        stale = m.term < raft.term and m.kind not in OUT_OF_TERM and m.boot == known
+        before = self.books() if late or over or stale else ()
         votes = set(raft.votes)
         self.heard = m
         self.leader = raft.leader
@@ -60,6 +63,13 @@ class Promises:
         if m.reject and self.place(m) != place:
             self.steps_back(m)
         self.require(not late or self.books() == before, "what an earlier start said is heard")
+        self.require(
+            not stale or self.books() == before, "what was said in an earlier term is heard"
+        )
+        knows = late or over or m.kind in OUT_OF_TERM or m.kind in ASKS or raft.term >= m.term
+        self.require(
+            knows or raft.removed, f"goes on in {raft.term} after {m.kind.name} of {m.term}"
+        )
         self.require(
             not over or self.books() == before, f"what a life of {m.sender} said that is over"
         )
@@ -96,7 +106,8 @@ class Promises:
         raft = self.raft
         known = {n: (p.match, p.next, p.round, p.active) for n, p in raft.progress.items()}
         heard = (dict(raft.votes), dict(raft.recovery.answers), raft.removed, raft.recovering)
-        return (raft.role, raft.term, raft.leader, raft.log.last, known, *heard)
+        log = (raft.log.base_index, raft.log.last, raft.log.last_term, raft.log.committed)
+        return (raft.role, raft.term, raft.leader, log, known, *heard)
 
     def send(self, m: Message) -> None:
         """Judge, then let it be said."""
@@ -137,6 +148,8 @@ class Promises:
     def state(self) -> None:
         """After every batch: the log is what its entries say, and what it calls durable is."""
         log, group = self.raft.log, self.raft.group
+        if self.raft.sleep.asleep:
+            self.asleep()
         seen = (log.base_index, log.last, log.last_term, log.durable, log.committed)
         if seen == self.log_seen:
             return
@@ -158,6 +171,18 @@ class Promises:
             or self.disk.holds(group, log.durable, log.term(log.durable)),
             f"{log.durable} is taken for durable",
         )
+
+    def asleep(self) -> None:
+        """Nobody sleeps while there is something to do, and a leader only when all have all."""
+        raft, log = self.raft, self.raft.log
+        self.require(log.committed == log.last and not raft.recovering, "sleeps, and is not done")
+        if not raft.is_leader:
+            return
+        self.require(not raft.transfer.target and not log.config.returning, "sleeps in a change")
+        self.require(not raft.reading.pending and log.durable == log.last, "sleeps while it waits")
+        for member in {**log.config.voters, **log.config.learners}.items():
+            has = member[0] == raft.node or self.told.acks.get(member, 0) >= log.last
+            self.require(has, f"sleeps, and {member[0]} lacks something")
 
     def installed(self, snapshot: Snapshot) -> None:
         """A snapshot takes the place of a log that lacks something committed (§7)."""
