@@ -200,7 +200,8 @@ class Journal:
                 self._add(RecordKind.BASE, group, base.index, base.term, b"")
             if ready.entries:
                 body = encode_entries(ready.entries)
-                self._add(RecordKind.ENTRIES, group, ready.entries[-1].index, 0, body)
+                last = ready.entries[-1].index
+                self._add(RecordKind.ENTRIES, group, last, ready.before_term, body)
             if ready.hard_state is not None:
                 self._write_slot(group, ready.hard_state)
 

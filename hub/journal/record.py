@@ -25,7 +25,8 @@ class RecordKind(IntEnum):
     SEGMENT = 1
     """First of a file; a, b: number of the file before, and where it ended."""
     ENTRIES = 2
-    """A run of entries of a group. It takes the place of all from its first index on."""
+    """A run of entries of a group. It takes the place of all from its first index on; a, b: its
+    last index, and the term of the entry before the run, which must be there."""
     BASE = 3
     """The log of a group begins anew behind a snapshot; a, b: its index and term."""
     FOOTER = 4

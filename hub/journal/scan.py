@@ -33,12 +33,19 @@ class GroupScan:
     entries: dict[int, Entry] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
 
-    def put(self, entries: list[Entry]) -> None:
-        """A run takes the place of everything from its first index on."""
+    def put(self, entries: list[Entry], term_before: int) -> bool:
+        """A run takes the place of everything from its first index on. False, and nothing is
+        changed, when it follows another entry than the one that is here: a run between the two
+        is lost, and what is here is the log of an earlier moment."""
         first = entries[0].index
+        known = self.entries.get(first - 1)
+        before = known.term if known else self.bases.get(first - 1)
+        if before not in (None, term_before):
+            return False
         for index in [index for index in self.entries if index >= first]:
             del self.entries[index]
         self.entries.update((entry.index, entry) for entry in entries)
+        return True
 
     def rebase(self, index: int, term: int) -> None:
         """The log begins anew."""
@@ -151,7 +158,9 @@ def _apply(batch: list[Record], number: int, result: Scan) -> None:
             group.rebase(record.a, record.b)
         elif record.kind == RecordKind.ENTRIES:
             try:
-                group.put(decode_entries(record.body))
+                fits = group.put(decode_entries(record.body), record.b)
+                if not fits:
+                    result.problems.append(f"segment {number}: entries before {record.a} are lost")
             except (ValueError, IndexError):
                 result.problems.append(f"segment {number}: entries at {record.offset} are bad")
         tops[record.group] = max(tops.get(record.group, 0), record.a)

@@ -229,9 +229,7 @@ async def test_requests_cross_and_nobody_is_told_of(cluster: Cluster) -> None:
 
 async def test_accounts_stay_apart(cluster: Cluster) -> None:
     accounts = {
-        name: AccountOptions(
-            name=name, users=[UserOptions(user=name, password="pw", account=name)]
-        )
+        name: AccountOptions(name=name, users=[UserOptions(user=name, password="pw", account=name)])
         for name in ("A", "B")
     }
     cluster.add(accounts=accounts)
@@ -250,9 +248,7 @@ async def test_accounts_stay_apart(cluster: Cluster) -> None:
 
 async def test_an_imported_service_without_a_server_is_told_of(cluster: Cluster) -> None:
     accounts = {
-        name: AccountOptions(
-            name=name, users=[UserOptions(user=name, password="pw", account=name)]
-        )
+        name: AccountOptions(name=name, users=[UserOptions(user=name, password="pw", account=name)])
         for name in ("A", "B")
     }
     accounts["B"].exports = [ExportOptions(kind="service", subject="ask")]
@@ -294,9 +290,7 @@ async def test_clients_learn_of_nodes_that_come_and_go(cluster: Cluster) -> None
 
 async def test_a_node_about_to_leave_is_no_longer_offered(cluster: Cluster) -> None:
     cluster.add()
-    leaver = cluster.add(
-        cluster.ports[0], lame_duck_grace=0.3, lame_duck_duration=0.4
-    )
+    leaver = cluster.add(cluster.ports[0], lame_duck_grace=0.3, lame_duck_duration=0.4)
     await cluster.formed()
     client = await cluster.connect(1)
     await client.flush()

@@ -137,10 +137,13 @@ def after_faults(cluster: "Cluster") -> None:
     check(cluster, set(), "")
     if not chance.below(2):
         return
-    if chance.below(2):
+    sleepy = chance.below(2)
+    if sleepy:
+        silence_strangers(cluster)
         cluster.pass_time(SLEEP_US)
     leader = cluster.leader(1 + chance.below(2))
-    number = leader.node if leader is not None and chance.below(2) else 1 + chance.below(5)
+    chosen = leader is not None and (sleepy or chance.below(2))
+    number = leader.node if leader is not None and chosen else 1 + chance.below(5)
     cluster.nodes[number].crash()
     check(cluster, {number}, f"without node {number}: ")
     if chance.below(2):
@@ -150,6 +153,15 @@ def after_faults(cluster: "Cluster") -> None:
         check(cluster, {number}, f"without node {number}, and {doubtful.number} in doubt: ")
     cluster.nodes[number].start()
     check(cluster, set(), "after all that: ")
+
+
+def silence_strangers(cluster: "Cluster") -> None:
+    """Replicas that are no members ask everybody to take them in, and nobody could sleep."""
+    for group in cluster.groups:
+        leader = cluster.leader(group)
+        for node in cluster.nodes.values() if leader is not None else ():
+            if leader is not None and node.number not in leader.log.config.members():
+                node.host.groups[group].recovery.seeds = ()
 
 
 def check(cluster: "Cluster", missing: set[int], when: str) -> None:

@@ -381,7 +381,11 @@ def _no_base(original):
 
 
 def _stale_tail(original):
-    return lambda self, entries: self.entries.update((entry.index, entry) for entry in entries)
+    def put(self, entries, term_before):
+        self.entries.update((entry.index, entry) for entry in entries)
+        return True
+
+    return put
 
 
 def _eager_reclaim(original):

@@ -2,8 +2,17 @@
 
 from dataclasses import replace
 
-from headwater.hub.raft import quorum, reads, recovery, replication
+from headwater.hub.raft import (
+    election,
+    membership,
+    quorum,
+    reads,
+    recovery,
+    replication,
+    transfer,
+)
 from headwater.hub.raft.config import Config
+from headwater.hub.raft.host import Host
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.progress import Progress
 from tests.sim.bug import bug
@@ -176,3 +185,102 @@ bug(
     (reads, "abandon", _lose_all),
 )
 bug("one-answer-confirms", "one follower confirms a read", (reads, "quorum_round", _one_answers))
+bug(
+    "lease-by-ticks-only",
+    "a lease does not look at the clock",
+    (reads, "lease_holds", lambda original: lambda r, now_ns: _ticks_only(r)),
+)
+bug(
+    "lease-from-the-answer",
+    "a lease begins when a heartbeat is answered, not when it was sent",
+    (
+        reads,
+        "round_answered",
+        lambda original: lambda r: (original(r), _begin_lease_now(r)),
+    ),
+)
+bug(
+    "round-before-the-read",
+    "a round of heartbeats confirms a read that came after it",
+    (reads, "lead_read", lambda original: lambda *asked: _one_round_early(original, *asked)),
+)
+bug(
+    "early-read-answered",
+    "a leader without a commit of its own takes reads",
+    (reads, "lead_read", lambda original: lambda *asked: _without_commit(*asked)),
+)
+
+
+def _ticks_only(r):
+    confirmed = r.reading.confirmed
+    if not r.options.lease_reads or confirmed is None or r.transfer.spent or r.sleep.asleep:
+        return False
+    ticks = r.options.election_ticks * r.options.lease_share_percent // 100
+    return r.ticks - confirmed.ticks < ticks
+
+
+def _begin_lease_now(r):
+    confirmed = r.reading.confirmed
+    if confirmed is not None:
+        r.reading.confirmed = confirmed._replace(ticks=r.ticks, now_ns=r.now_ns)
+
+
+def _one_round_early(original, r, context, origin, now_ns):
+    original(r, context, origin, now_ns)
+    if r.reading.pending:
+        last = r.reading.pending.pop()
+        r.reading.pending.append(last._replace(round=last.round - 1))
+
+
+def _without_commit(r, context, origin, now_ns):
+    pending = reads.Pending(r.reading.number + 1, r.log.committed, context, origin)
+    r.reading.pending.append(pending)
+    reads.round_answered(r)
+
+
+# -- handover, sleep, members ------------------------------------------------------
+
+bug(
+    "handover-ignored",
+    "a handover is asked for and nothing happens",
+    (transfer, "begin", lambda original: lambda r, target: None),
+)
+bug(
+    "death-unnoticed",
+    "sleeping groups do not notice that their leader's node is gone",
+    (Host, "_watch", lambda original: lambda self: None),
+    seeds=200,
+)
+bug(
+    "change-while-open",
+    "a change is made before the one before is committed",
+    (
+        membership,
+        "ready_for_change",
+        lambda original: lambda r: r.log.term(r.log.committed) == r.term,
+    ),
+)
+bug(
+    "change-before-own-commit",
+    "a new leader changes members before it has committed",
+    (
+        membership,
+        "ready_for_change",
+        lambda original: lambda r: r.log.config_index <= r.log.committed,
+    ),
+)
+bug(
+    "gone-unheard",
+    "a member does not hear that it was removed",
+    (membership, "on_gone", lambda original: lambda r, m: None),
+)
+bug(
+    "floor-ignored",
+    "a candidate takes a term in which it may have voted",
+    (election, "next_term", lambda original: lambda r: r.term + 1),
+)
+bug(
+    "lives-of-boots-not-forgotten",
+    "what a node had before it started again still counts as known",
+    (Progress, "forget", lambda original: lambda self: None),
+)

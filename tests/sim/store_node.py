@@ -197,6 +197,13 @@ class StoreNode(SimNode):
         floor = max(self.clock.wall_ns(), self.boot_floor)
         self.store = GroupStore(self.node, int, self.naming, self.machine, floor)
         self.store.on_synced = self.numbers.append
+        self.cluster.checker.require(
+            self.store.boot not in self.boots
+            and (self.store.boot > self.boot or self.number == self.cluster.victim),
+            "the number of a boot is reused",
+        )
+        self.boot = self.store.boot
+        self.boots.add(self.boot)
         self.journal: Any = self.store
         self.is_open = True
         self.disk.flush()

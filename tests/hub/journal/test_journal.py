@@ -29,7 +29,8 @@ def begin(disk: Disk) -> Journal:
 
 
 def append(journal: Journal, batch: list[Entry], hard: HardState | None = None) -> None:
-    journal.write([(1, Ready(1, hard_state=hard, entries=batch))])
+    before = 1 if batch and batch[0].index == 2 else 2
+    journal.write([(1, Ready(1, hard_state=hard, entries=batch, before_term=before))])
     journal.sync()
 
 
@@ -191,3 +192,19 @@ def test_a_disk_that_cannot_be_read_is_an_error() -> None:
     disk.unreadable = True
     with pytest.raises(OSError, match="cannot be read"):
         Journal(disk, 0)
+
+
+def test_runs_are_not_joined_over_a_lost_one() -> None:
+    """The run between them replaced a tail: what is left is the log of an earlier moment."""
+    disk = TwinDisk()
+    journal = begin(disk)
+    append(journal, entries(2, 9))
+    at = journal.offset
+    append(journal, entries(7, 9, term=3))
+    journal.write([(1, Ready(2, entries=entries(10, 10, term=3), before_term=3))])
+    journal.sync()
+    name = f"raft-{journal.number:08d}.log"
+    disk.flip(name, at + 80, 0)
+    start = Journal(disk, 0).start
+    assert start.groups[1].entries == entries(2, 9)
+    assert not start.clean and start.problems

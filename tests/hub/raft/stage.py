@@ -252,7 +252,6 @@ class Stage:
             if (actor.raft.role, actor.raft.term) != before:
                 self.out.append(f"  {node} is {actor.raft.role.value} of term {actor.raft.term}")
 
-
     def _sync(self, actor: Actor) -> None:
         """A quick disk has synced what was written."""
         while actor.unsynced and not actor.slow:
