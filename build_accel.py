@@ -47,6 +47,7 @@ COMPILED = (
     "edge/storage/compact.py",
     "edge/storage/erase_log.py",
     "edge/storage/erase_rows.py",
+    "edge/storage/log_share.py",
     "edge/storage/scrub_check.py",
     "spark/wire_reader.py",
     "edge/subjects/transform.py",

@@ -39,6 +39,8 @@ class Allocation:
         self.used = 0
         self.budget = 0
         self.limit = 0
+        self.changes = 0
+        """Grows with every change; when it has not, nothing has."""
         self._folders: dict[str, dict[str, int]] = {}
         self._lock = threading.Lock()
 
@@ -80,6 +82,7 @@ class Allocation:
                 raise OSError(errno.ENOSPC, OVER, str(path))
             folder[path.name] = size
             self.used += growth
+            self.changes += 1
 
     def measure(self, path: Path) -> None:
         """A file or directory changed, came or went away."""
@@ -121,6 +124,7 @@ class Allocation:
         except OSError:
             size = 0
         rows = self._folders.setdefault(folder, {})
+        self.changes += 1
         self.used += size - rows.get(name, 0)
         if size:
             rows[name] = size

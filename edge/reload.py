@@ -1,8 +1,8 @@
 """Putting a new configuration into force without a restart (SIGHUP, `$SYS.REQ.SERVER.*.RELOAD`).
 
 What can change: users, permissions, account limits, connection limits and timeouts, the TLS
-certificate, log settings. Whatever a running node cannot change is refused, and then nothing
-has changed.
+certificate, log settings, the store's disk budget. Whatever a running node cannot change is
+refused, and then nothing has changed.
 """
 
 import logging
@@ -74,6 +74,7 @@ _NOTED: dict[str, Callable[[Options], Any]] = {
     "ping_interval": lambda options: options.ping_interval,
     "ping_max": lambda options: options.ping_max,
     "write_deadline": lambda options: options.write_deadline,
+    "headwater.disk_budget": lambda options: options.headwater.disk_budget,
 }
 """Changes that are reported in the log."""
 
@@ -97,6 +98,7 @@ def reload_node(node: "Node", options: Options) -> None:
         context = tls_context(options.tls) if options.tls is not None else None
     except SecurityError as error:
         raise ConfigError([str(error)]) from error
+    _apply_disk_budget(node, options)
     node.options = node.sessions.options = options
     node.authenticator = node.sessions.authenticator = authenticator
     node.use_tls(context)
@@ -112,6 +114,19 @@ def reload_node(node: "Node", options: Options) -> None:
     digest = f" ({options.config_digest})" if options.config_digest else ""
     log.info("Reloaded server configuration%s", digest)
     node.kernel.kick()
+
+
+def _apply_disk_budget(node: "Node", options: Options) -> None:
+    """Raises ConfigError when it is too small; then nothing has changed."""
+    from headwater.edge.storage.errors import StoreError
+
+    storage = node.jetstream.storage if node.jetstream is not None else None
+    if storage is None:
+        return
+    try:
+        storage.disk.set(options.headwater.disk_budget)
+    except StoreError as error:
+        raise ConfigError([str(error)]) from error
 
 
 def _apply_log_settings(old: Options, new: Options) -> None:

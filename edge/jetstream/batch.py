@@ -8,6 +8,7 @@ from typing import Any
 
 from headwater.edge.jetstream import errors, headers, ttl
 from headwater.edge.jetstream.fast_batch import FastBatches
+from headwater.edge.jetstream.stream_budget import COST_MORE
 
 BATCHES_MAX = 50
 MESSAGES_MAX = 1000
@@ -173,7 +174,7 @@ class Batches:
         if 0 < config.max_msgs < stream.store.messages + len(batch.messages):
             raise errors.STREAM_STORE_FAILED.error(err="maximum messages exceeded")
         size = sum(len(s) + len(b) + len(p) + 34 for s, b, p in batch.messages)
-        if 0 < config.max_bytes < stream.store.bytes + size:
+        if not stream.has_room(size, sum(len(s) + COST_MORE for s, _, _ in batch.messages)):
             raise errors.STREAM_STORE_FAILED.error(err="maximum bytes exceeded")
 
     def check_id(self, msg_id: bytes | None, ids: set[bytes]) -> None:

@@ -412,8 +412,7 @@ class IngestSink(Sink):
         # One that takes the place of its subject's oldest adds no message.
         if stream.max_msgs > 0 and held >= stream.max_msgs and not full:
             return self.refuse_full(m, "maximum messages exceeded")
-        held = stream.store.bytes
-        if stream.max_bytes > 0 and held + size > stream.max_bytes:
+        if not stream.has_room(size, m.subject_len):
             oldest = stream.store.first_for(m.subject, m.subject_len) if full else 0
             if not full or cython.cast(cython.longlong, stream.store.cost_of(oldest)) < size:
                 return self.refuse_full(m, "maximum bytes exceeded")

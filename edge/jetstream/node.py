@@ -17,7 +17,13 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.files import device_bytes, tree_bytes
-from headwater.edge.jetstream import errors, stream_durability, stream_life, stream_states
+from headwater.edge.jetstream import (
+    errors,
+    stream_budget,
+    stream_durability,
+    stream_life,
+    stream_states,
+)
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
 from headwater.edge.jetstream.age_watch import AgeWatch
@@ -255,6 +261,13 @@ class NodeJetStream:
             log.error("stream '%s' is synced before every ack: %s", stream.name, error)
             wanted = Durability()
         storage.set_durability(stream.store, wanted)
+
+    def set_disk_budget(self, stream: Stream) -> None:
+        """Bound what a stream takes on its device as its configuration says."""
+        try:
+            stream_budget.apply(stream, self.store().disk)
+        except errors.JetStreamError as error:
+            log.error("stream '%s' has no disk budget: %s", stream.name, error)
 
     def update_meta(self, stream: Stream, meta: bytes) -> None:
         """Keep a stream's new description; see `durable`."""

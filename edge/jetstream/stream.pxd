@@ -37,7 +37,8 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef dict error_texts               # err_code -> PubAck payload of a constant error
     cdef public bytes last_msg_id
     cdef long long max_msgs
-    cdef long long max_bytes
+    cdef public long long max_bytes     # in force: that of the configuration, or `disk` sets it
+    cdef public object disk             # stream_budget.StreamBudget, None without
     cdef long long max_age
     cdef public long long age_offset    # wall clock less the node's age clock, ns (see age_clock.py)
     cdef public long long lift          # what timestamps are ahead of a clock that was set back, ns
@@ -70,6 +71,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef bint wanted(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int drop(self, unsigned long long sequence) except -1
     cdef int trim(self) except -1
+    cpdef bint has_room(self, long long size, Py_ssize_t subject_len) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int count_usage(self) except -1
     cdef bint needed(self, unsigned long long sequence) except -1

@@ -396,6 +396,7 @@ class Stream(Task):
     def trim(self) -> cython.int:
         """Drop the oldest messages until `max_msgs` and `max_bytes` hold, unless it is the new
         ones that are refused."""
+        last: cython.ulonglong
         if self.discard_new:
             return 0
         while self.max_msgs > 0 and self.store.messages > cython.cast(
@@ -407,8 +408,20 @@ class Stream(Task):
             and self.store.messages > 0
             and self.store.bytes > cython.cast(cython.ulonglong, self.max_bytes)
         ):
-            self.drop(self.store.first_seq)
+            last = self.store.first_seq if self.disk is None else self.disk.last_to_go()
+            while self.store.messages > 0 and self.store.first_seq <= last:
+                self.drop(self.store.first_seq)
         return 0
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def has_room(self, size: cython.longlong, subject_len: cython.Py_ssize_t) -> cython.bint:
+        """Whether `size` bytes more are within `max_bytes`."""
+        if self.max_bytes <= 0:
+            return True
+        if cython.cast(cython.longlong, self.store.bytes) + size <= self.max_bytes:
+            return True
+        return self.disk is not None and self.disk.has_room(size, subject_len)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

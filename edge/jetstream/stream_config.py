@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headwater.edge.jetstream import errors, stream_durability, stream_sources
+from headwater.edge.jetstream import errors, stream_budget, stream_durability, stream_sources
 from headwater.edge.jetstream.errors import invalid_config
 from headwater.edge.jetstream.models import Placement, Republish, StreamConfig
 from headwater.edge.jetstream.names import NAME_MAX, valid_name
@@ -162,6 +162,7 @@ def check_features(new: StreamConfig, scope: Scope) -> None:
         if new.allow_atomic:
             raise invalid_config("async persist mode is not supported with atomic batch publish")
     stream_durability.check(new)
+    stream_budget.budget_of(new)
 
 
 def check_counter(new: StreamConfig) -> None:

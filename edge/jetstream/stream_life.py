@@ -106,6 +106,7 @@ def set_parts(js: "AccountJetStream", stream: Stream) -> None:
     config = stream.config
     js.node.set_compression(stream)
     js.node.set_durability(stream)
+    js.node.set_disk_budget(stream)
     if (config.allow_atomic or config.allow_batched) and stream.batches is None:
         stream.batches = Batches(stream, js.node.batch_limits)
     if stream.batches is not None:
@@ -156,6 +157,7 @@ def update(js: "AccountJetStream", stream: Stream, config: StreamConfig) -> None
     else:
         js.node.set_compression(stream)
         js.node.set_durability(stream)
+        js.node.set_disk_budget(stream)
     stream.listen(sinks(js, stream))
     stream.trim_all()
     stream.timers.arm()

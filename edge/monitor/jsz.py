@@ -87,6 +87,12 @@ def enabled_accounts(node: "Node") -> dict[str, Any]:
     return {name: js for name, js in node.jetstream.accounts.items() if js.sinks}
 
 
+def allocated_bytes(node: "Node", account: str, stream: str) -> int:
+    """What a stream's files take on the device; 0 for one in memory."""
+    store = node.jetstream.accounts[account].streams[stream].store
+    return int(node.jetstream.storage.disk.taken_by(store))
+
+
 def node_stats(node: "Node") -> dict[str, Any]:
     """Use of memory and storage, and API requests, of all accounts together."""
     usage = node.jetstream.usage

@@ -177,6 +177,8 @@ def _add_stream(page: Page, node: "Node", stream: dict[str, Any], account: Label
         "limit_bytes": config["max_bytes"],
     }
     _add_all(page, "jetstream_stream", samples, labels)
+    allocated = jsz.allocated_bytes(node, account["account"], stream["name"])
+    page.add("headwater_stream_allocated_bytes", allocated, labels)
     if state.get("lost"):
         page.add("headwater_stream_lost_messages", len(state["lost"]["msgs"]), labels)
     upstreams = [("mirror", stream["mirror"])] if stream.get("mirror") else []

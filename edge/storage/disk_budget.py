@@ -10,10 +10,16 @@ from typing import Any
 from headwater.edge import files
 from headwater.edge.allocation import MARGIN, Allocation
 from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.log_share import log_share
+from headwater.edge.storage.segment_jobs import index_path
 
 # Slots that are always taken (two spare ones, the active one, the one that is retired), the ballast
 # of two, and as much for messages in segments.
 LEAST_SLOTS = 8
+# Indexing a sealed segment holds the loop for about a millisecond per 8 MiB.
+STREAM_SEGMENT_MAX = 32 << 20
+# What a message takes in an index that is not written yet.
+INDEX_ENTRY = 48
 
 
 def least_budget(segment_bytes: int) -> int:
@@ -27,6 +33,8 @@ class DiskBudget:
     def __init__(self, root: Path, budget: int, segment_bytes: int) -> None:
         """Raises StoreError when the budget is too small."""
         self.book = Allocation(root)
+        self.stream_segment = min(segment_bytes, STREAM_SEGMENT_MAX)
+        """Bytes of a stream's segments when nobody wants smaller ones."""
         self._segment_bytes = segment_bytes
         self._budget = self._checked(budget)
 
@@ -57,6 +65,20 @@ class DiskBudget:
         """Bytes of a stream's files; 0 for a stream in memory."""
         directory = getattr(store, "directory", None)
         return self.book.folder_bytes(directory) if directory is not None else 0
+
+    def needed_by(self, store: Any) -> tuple[int, int]:
+        """What a stream's files, without those that are about to go, and its messages in the log
+        take, and the largest of its segments with its index; bytes."""
+        total, largest = log_share(store), 0
+        gone = self.taken_by(store)
+        for segment in [*store.segments, *store.leaving]:
+            index = self.book.bytes_of(index_path(segment.path))
+            size = self.book.bytes_of(segment.path) + index
+            gone -= size
+            if segment not in store.leaving and segment.last >= store.first_seq:
+                total += size if index else size + INDEX_ENTRY * segment.live
+                largest = max(largest, size)
+        return total + gone, largest
 
     def numbers(self) -> dict[str, float]:
         """Gauges for monitoring."""

@@ -58,12 +58,10 @@ from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments, write_index
 from headwater.edge.storage.store import MessageStore, Usage
-from headwater.edge.storage.store_options import MIB, StoreOptions
+from headwater.edge.storage.store_options import StoreOptions
 
 SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
-# Indexing a sealed segment holds the loop for about a millisecond per 8 MiB.
-STREAM_SEGMENT_MAX = 32 * MIB
 # A clean stop that cannot finish moving messages in this time leaves them to the next start.
 CLOSE_SECONDS = 20.0
 # Log segments beyond the kept ones that may wait for retirement while `keep_up` returns.
@@ -422,7 +420,7 @@ class NodeStore:
             path,
             self._files,
             self.file_usage,
-            min(self.options.segment_bytes, STREAM_SEGMENT_MAX),
+            self.disk.stream_segment,
         )
         store.failure = self.log.failure
         store.on_trim = self._trim
