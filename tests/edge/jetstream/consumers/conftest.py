@@ -69,6 +69,7 @@ class World:
             durable=lambda stream: None,
             kept=lambda stream: None,
             set_durability=lambda stream: None,
+            set_disk_budget=lambda stream: None,
             set_compression=lambda stream: None,
             sweep=lambda stream: stream.sweep_some(1, 1 << 30),
         )
