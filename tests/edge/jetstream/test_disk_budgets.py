@@ -112,7 +112,11 @@ def test_a_store_stays_within_its_budget(tmp_path: Path, config: Path, start_ser
         server = start_server("-c", str(config))
         count = asyncio.run(later(count))
     assert gauges(server, "headwater_storage_disk_budget") == [BUDGET]
-    assert gauges(server, "headwater_storage_allocated_bytes") == [taken(store / "jetstream")]
+    pairs = (
+        (gauges(server, "headwater_storage_allocated_bytes"), [taken(store / "jetstream")])
+        for _ in range(500)
+    )
+    assert any(told == found for told, found in pairs), "they never agree"
     assert gauges(server, "headwater_stream_allocated_bytes")[0] > BUDGET // 2
     server.stop()
 
@@ -146,8 +150,9 @@ def test_a_stream_stays_within_its_budget(
     budget = {"headwater.disk_budget": "8MB"}
 
     def of_stream() -> int:
-        (folder,) = (tmp_path / "store/jetstream/streams").iterdir()
-        return taken(folder)
+        folders = list((tmp_path / "store/jetstream/streams").iterdir())
+        assert len(folders) <= 1
+        return taken(folders[0]) if folders else 0
 
     async def run() -> None:
         nc = await nats.connect(server.url)
