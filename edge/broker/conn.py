@@ -114,7 +114,8 @@ class Conn(Endpoint):
             self.close("Client Closed")
         elif not self.lingering:
             kicked: cython.bint = kernel.kicked
-            kernel.kicked = True
+            kernel.kicked = kernel.reading = True
+            kernel.stamped = False
             self.received_ns = kernel.now_ns
             try:
                 if self.filter is None:
@@ -128,6 +129,7 @@ class Conn(Endpoint):
                 self.close("Parse Error")
             finally:
                 kernel.kicked = kicked
+                kernel.reading = False
         kernel.turn()
 
     def feed(self, data: bytes) -> None:

@@ -65,7 +65,10 @@ cdef class Kernel:
     cdef unsigned char* read_buffer
     cdef Py_ssize_t read_capacity
     cdef long long wall_ns(self) except? -1
+    cdef bint reading                   # what one read brought is being taken
+    cdef bint stamped                   # and `now_ns` is its time
     cdef long long fresh_ns(self) except? -1    # refreshes now_ns
+    cdef long long arrival_ns(self) except? -1
     cdef int mark(self, Endpoint endpoint) except -1
     cdef int schedule(self, Task task) except -1
     cdef int schedule_later(self, Task task) except -1

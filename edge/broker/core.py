@@ -164,6 +164,15 @@ class Kernel:
         return now
 
     @cython.cfunc
+    @cython.exceptval(-1)
+    def arrival_ns(self) -> cython.longlong:
+        """When a message came in: of those that were read at once, when the first was looked at."""
+        if not (self.reading and self.stamped):
+            self.fresh_ns()
+            self.stamped = self.reading
+        return self.now_ns
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def mark(self, endpoint: Endpoint) -> cython.int:
         """Have `endpoint.push` called at the end of this turn."""

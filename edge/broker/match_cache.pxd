@@ -11,6 +11,7 @@ cdef class MatchCache:
     cdef list matches
     cdef unsigned int mask
     cdef unsigned int count
+    cdef unsigned int recent            # slot that was found last
     cdef int allocate(self, unsigned int slots) except -1
     cdef int vacancy(self, unsigned int h) noexcept
     cdef int place(self, unsigned int h, const unsigned char* subject, Py_ssize_t n) noexcept

@@ -54,7 +54,7 @@ class MatchCache:
         self.keys = [None] * slots
         self.matches = [None] * slots
         self.mask = slots - 1
-        self.count = 0
+        self.count = self.recent = 0
         return 0
 
     @cython.cfunc
@@ -90,9 +90,17 @@ class MatchCache:
     @cython.cfunc
     def find(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
         """The match that was put for a subject; None when there is none."""
-        at: cython.int = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
-        if at < 0:
-            return None
+        at: cython.int = cython.cast(cython.int, self.recent)
+        key: bytes = cython.cast(bytes, PyList_GET_ITEM(self.keys, at))
+        if (
+            self.hashes[at] == 0
+            or PyBytes_GET_SIZE(key) != n
+            or memcmp(PyBytes_AS_STRING(key), subject, n)
+        ):
+            at = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
+            if at < 0:
+                return None
+            self.recent = cython.cast(cython.uint, at)
         return cython.cast(Match, PyList_GET_ITEM(self.matches, at))
 
     @cython.cfunc

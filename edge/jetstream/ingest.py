@@ -88,7 +88,7 @@ class IngestSink(Sink):
     @cython.exceptval(-1, check=False)
     def take(self, m: cython.pointer(Msg)) -> cython.int:
         """Store or refuse a message whose subject is final."""
-        self.now_ns = self.stream.kernel.fresh_ns()
+        self.now_ns = self.stream.kernel.arrival_ns()
         if self.stream.sealed:
             return self.refuse(m, errors.STREAM_SEALED)
         if is_step(m.reply, m.reply_len):

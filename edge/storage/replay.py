@@ -402,6 +402,8 @@ def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes, b
     entry: cython.pointer(Entry)
     row: cython.pointer(IndexRow)
     used: dict = {}
+    met: bytearray = bytearray(store.names.used)
+    is_met: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(met))
     known: cython.uint = 0
     sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
     rows: bytearray = bytearray(segment.live * cython.sizeof(IndexRow))
@@ -414,7 +416,8 @@ def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes, b
         if not entry.flags & IN_LOG and entry.place >> 32 == segment.number:
             if entry.subject != known:
                 known = entry.subject
-                if known not in used:
+                if not is_met[known]:
+                    is_met[known] = 1
                     used[known] = store.names.text(known)
             row = cython.cast(cython.pointer(IndexRow), PyByteArray_AS_STRING(rows)) + count
             row.sequence = sequence

@@ -109,6 +109,7 @@ class Retirer(Task):
         header: cython.pointer(RecordHeader)
         record: cython.p_const_uchar
         store: FileStore = None
+        noted: FileStore = None
         store_id: cython.ulonglong = 0
         stop: cython.Py_ssize_t = min(self.at + limit, self.segment.end)
         kind: cython.int
@@ -139,7 +140,9 @@ class Retirer(Task):
                 store = self.log.stores.get(store_id)
             if store is None or store.closed or self.segment.number < store.born:
                 continue
-            self.note_store(store)
+            if store is not noted:
+                noted = store
+                self.note_store(store)
             if kind == KIND_MESSAGE:
                 store.stage_message(record, self.segment.number)
             elif kind == KIND_SKIP:
