@@ -200,6 +200,9 @@ def test_a_slot_is_not_used_again_before_it_was_wiped(harness: Harness) -> None:
     sequence = add_secret(store)
     use_slots_again(harness, store)
     log = harness.node.log
+    while log.active.slot.blank:
+        fill(harness, store, 100)
+    harness.settle()
     short = log.active.slot.path
     log.begin_next()
     harness.node.eraser._background = delayed = Delayed(harness.node.background, "_wipe_slot")
