@@ -110,6 +110,7 @@ def test_a_changed_sealing_key_is_refused_while_the_node_runs(tmp_path: Path) ->
         line = next(line for line in node.process.stderr if "Failed to reload" in line)
         assert "config reload not supported for headwater.sealing: old=None" in line
         assert asyncio.run(info(node.url)).state.messages == COUNT
+    config.write_text(CONFIG % ("second-secret", tmp_path / "data"))
     status, report = command("verify", "-sd", str(tmp_path / "data"), "-c", str(config))
     assert status == 1
     assert "key" in report["error"]
