@@ -204,20 +204,29 @@ def js_frame(number: int, size: int) -> bytes:
     return head + b"x" * size + b"\r\n"
 
 
-def fill(server: Server, load: Load, size: int) -> Figure:
-    """Publish `load.messages` to the stream within the window, and check the count."""
-    frames = b"".join(js_frame(number, size) for number in range(JS_FRAMES))
+def publish_frames(
+    server: Server, load: Load, size: int, frames: int, per_write: int
+) -> tuple[int, int, int]:
+    """Publish `load.messages` within the window, `frames` different ones in turn; returns how many
+    were acknowledged, the last sequence, and nanoseconds."""
+    row = b"".join(js_frame(number, size) for number in range(frames))
     with Link(server.port, load.timeout) as publisher:
         publisher.subscribe(INBOX, "3")
-        acked, last, total = build.generator().publish_window(
+        found: tuple[int, int, int] = build.generator().publish_window(
             publisher.fd,
-            frames,
-            len(frames) // JS_FRAMES,
-            JS_PER_WRITE,
-            whole(load.messages, JS_PER_WRITE),
+            row,
+            len(row) // frames,
+            per_write,
+            whole(load.messages, per_write),
             WINDOW,
             load.cap_ns,
         )
+    return found
+
+
+def fill(server: Server, load: Load, size: int) -> Figure:
+    """Publish `load.messages` to the stream within the window, and check the count."""
+    acked, last, total = publish_frames(server, load, size, JS_FRAMES, JS_PER_WRITE)
     if last != acked:
         raise Mismatch(f"{acked} acknowledgements, last sequence {last}")
     return rate(acked, total)

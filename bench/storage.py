@@ -22,16 +22,15 @@ from bench.machine import look
 from bench.patterns import (
     INBOX,
     STREAM,
-    WINDOW,
     Load,
     Mismatch,
     create_stream,
     fill,
     js_frame,
+    publish_frames,
     rate,
     stream_publish,
     stream_sync,
-    whole,
 )
 from bench.report import number
 from bench.servers import (
@@ -127,7 +126,6 @@ def waiting(server: Server, load: Load) -> float:
 
 def many_streams(server: Server, load: Load) -> float:
     """Messages per second over `STREAMS` streams, each message to the next of them."""
-    frames = b"".join(js_frame(number, 128) for number in range(STREAMS))
     with Link(server.port, load.timeout) as control:
         for one in range(STREAMS):
             control.api(
@@ -137,17 +135,7 @@ def many_streams(server: Server, load: Load) -> float:
                 storage="file",
                 num_replicas=1,
             )
-        with Link(server.port, load.timeout) as publisher:
-            publisher.subscribe(INBOX, "3")
-            acked, _, total = build.generator().publish_window(
-                publisher.fd,
-                frames,
-                len(frames) // STREAMS,
-                PER_WRITE,
-                whole(load.messages, PER_WRITE),
-                WINDOW,
-                load.cap_ns,
-            )
+        acked, _, total = publish_frames(server, load, 128, STREAMS, PER_WRITE)
         stored = 0
         for one in range(STREAMS):
             stored += control.api(f"STREAM.INFO.S{one:02d}")["state"]["messages"]

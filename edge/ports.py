@@ -3,11 +3,8 @@
 The in-memory twins in `headwater.edge.twins` behave like the worst machine you can own.
 """
 
-import errno
-import os
 import random
 import time
-from pathlib import Path
 from typing import Protocol
 
 
@@ -80,62 +77,3 @@ class SystemRandom:
         bits = n.bit_length() - 1
         # A range that is a power of two needs no second draw, and so asks the system once.
         return self._source.getrandbits(bits) if n == 1 << bits else self._source.randrange(n)
-
-
-class SystemDisk:
-    """A directory. Files stay open, so that a sync speaks of the very writes that were made."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._open: dict[str, int] = {}
-
-    def _fd(self, name: str) -> int:
-        fd = self._open.get(name)
-        if fd is None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            fd = self._open[name] = os.open(self.directory / name, flags, 0o600)
-        return fd
-
-    def _forget(self, name: str) -> None:
-        fd = self._open.pop(name, None)
-        if fd is not None:
-            os.close(fd)
-
-    def names(self) -> list[str]:
-        return sorted(entry.name for entry in self.directory.iterdir() if entry.is_file())
-
-    def read(self, name: str) -> bytes:
-        return (self.directory / name).read_bytes()
-
-    def write(self, name: str, offset: int, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._fd(name), view, offset)
-            if not written:
-                raise OSError(errno.EIO, "nothing was written", name)
-            offset += written
-            view = view[written:]
-
-    def sync(self, name: str) -> None:
-        os.fdatasync(self._fd(name))
-
-    def sync_names(self) -> None:
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def rename(self, old: str, new: str) -> None:
-        self._forget(new)
-        self._forget(old)
-        (self.directory / old).rename(self.directory / new)
-
-    def remove(self, name: str) -> None:
-        self._forget(name)
-        (self.directory / name).unlink()
-
-    def close(self) -> None:
-        """Close every file."""
-        for name in list(self._open):
-            self._forget(name)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from crash_history import State
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from twin_harness import Row, TwinHarness
+from twin_harness import Row, TwinHarness, readable
 
-from headwater.edge.storage.errors import Damaged, StoreError
+from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.file_store import FileStore
 
 SEGMENT = 8192
@@ -47,19 +47,6 @@ class Book:
 
     def wanted(self) -> dict[int, Row]:
         return {n: row for n, row in self.rows.items() if n not in self.asked}
-
-
-def read(store: FileStore) -> dict[int, Row]:
-    """Every message; those that turn out damaged are in `store.lost` afterwards."""
-    found = {}
-    for sequence in range(store.first_seq, store.last_seq + 1):
-        try:
-            message = store.get(sequence)
-        except Damaged:
-            continue
-        if message is not None:
-            found[sequence] = (message.subject, message.headers, message.payload)
-    return found
 
 
 class NodeMachine(RuleBasedStateMachine):
@@ -238,7 +225,7 @@ class NodeMachine(RuleBasedStateMachine):
                 del self.books[name]
                 continue
             assert self.harness.streams[name].committed == self.harness.streams[name].last_seq
-            book.asked -= self.take_stock(book.unsure, read(self.harness.streams[name]))
+            book.asked -= self.take_stock(book.unsure, readable(self.harness.streams[name]))
             for sequence in book.asked:
                 del book.rows[sequence]
             book.asked, book.unsure = set(), set()
@@ -344,7 +331,7 @@ class NodeMachine(RuleBasedStateMachine):
 
     def compare(self, store: FileStore, book: Book, rotten: set[str]) -> int:
         """Take over what a start found; returns how many messages are missing."""
-        got = read(store)
+        got = readable(store)
         told = bool(self.harness.node.problems) or bool(store.lost)
         acknowledged = self.acknowledged.get(store.incarnation, 0)
         assert store.last_seq >= book.last, (store.last_seq, book.last)
@@ -372,7 +359,7 @@ class NodeMachine(RuleBasedStateMachine):
             if book.dropped:
                 continue
             store = self.harness.streams[name]
-            got = read(store)
+            got = readable(store)
             want = book.wanted()
             for sequence in book.unsure:
                 got.pop(sequence, None)

@@ -4,9 +4,8 @@ than it may."""
 from dataclasses import dataclass, field
 
 from crash_history import State
-from twin_harness import Row, TwinHarness, contents
+from twin_harness import Row, TwinHarness, contents, readable
 
-from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.twins.files import TwinFiles
 
@@ -83,19 +82,6 @@ def stopped(clean: bool, packed: bool = False) -> Truth:
         harness.close()
     harness.power_cut(0, "everything")
     return truth
-
-
-def readable(store: FileStore) -> dict[int, Row]:
-    """Every message that can be read; what cannot is in `store.lost` afterwards."""
-    found = {}
-    for sequence in range(store.first_seq, store.last_seq + 1):
-        try:
-            message = store.get(sequence)
-        except Damaged:
-            continue
-        if message is not None:
-            found[sequence] = (message.subject, message.headers, message.payload)
-    return found
 
 
 @dataclass

@@ -7,7 +7,8 @@ import logging
 import os
 
 import pytest
-from small_stores import Truth, go_on, readable, stopped
+from small_stores import Truth, go_on, stopped
+from twin_harness import readable
 
 from headwater.edge.storage.errors import FormatError
 from headwater.edge.twins.files import TwinFiles

@@ -2,6 +2,7 @@
 
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage import node_store
+from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.node_store import NodeStore
 from headwater.edge.storage.store_options import StoreOptions
@@ -113,4 +114,17 @@ def contents(store: FileStore) -> dict[int, Row]:
             message = store.get(sequence)
             if message is not None:
                 found[sequence] = (message.subject, message.headers, message.payload)
+    return found
+
+
+def readable(store: FileStore) -> dict[int, Row]:
+    """Every message that can be read; what cannot is in `store.lost` afterwards."""
+    found = {}
+    for sequence in range(store.first_seq, store.last_seq + 1):
+        try:
+            message = store.get(sequence)
+        except Damaged:
+            continue
+        if message is not None:
+            found[sequence] = (message.subject, message.headers, message.payload)
     return found

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.edge.ports import Disk, SystemDisk
+from headwater.edge.ports import Disk
 from headwater.edge.twins.chance import SeededRandom
 from headwater.edge.twins.disk import TwinDisk
 from headwater.hub.journal import journal as journal_module
@@ -14,6 +14,7 @@ from headwater.hub.raft.entry import Entry
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.ready import Ready, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.slot_files import SlotFiles
 
 CONFIG = Config({1: 1, 2: 1, 3: 1})
 
@@ -36,7 +37,7 @@ def append(journal: Journal, batch: list[Entry], hard: HardState | None = None) 
 
 @pytest.mark.parametrize("kind", ["twin", "system"])
 def test_everything_is_there_after_a_clean_stop(kind: str, tmp_path: Path) -> None:
-    disk: Disk = TwinDisk() if kind == "twin" else SystemDisk(tmp_path)
+    disk: Disk = TwinDisk() if kind == "twin" else SlotFiles(tmp_path)
     journal = begin(disk)
     append(journal, entries(2, 9), HardState(2, 3, 1, 1))
     append(journal, entries(8, 10, term=3))
@@ -47,7 +48,7 @@ def test_everything_is_there_after_a_clean_stop(kind: str, tmp_path: Path) -> No
     assert found.groups[1].hard_state == HardState(2, 3, 1, 1)
     assert found.groups[1].entries == entries(2, 7) + entries(8, 10, term=3)
     assert not Journal(disk, 0).start.clean, "the mark counts once"
-    if isinstance(disk, SystemDisk):
+    if isinstance(disk, SlotFiles):
         disk.close()
 
 
