@@ -17,6 +17,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -46,6 +47,7 @@ from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.files import FIRST_TWIN
 from headwater.edge.storage.commit_stepper import CommitStepper
+from headwater.edge.storage.dead_ends import is_dead_end
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log_files import LogFiles, LogHeader
 from headwater.edge.storage.log_rewrite import write_again
@@ -249,10 +251,19 @@ class CommitLog:
                 raise OSError(errors_by_name.ENOSPC, "retirement waits for room")
             self.files.top_up()
         except OSError:
+            self.let_dead_go()
             self.kernel.loop.call_later(self.retry_delay, self.retry_room)
             return
         log.warning("there is room again: publishes are accepted")
         self.fail(None)
+
+    def let_dead_go(self) -> None:
+        """Have the newest records retired when removals among them would give room back."""
+        retired = not self.blocked and len(self.live) <= self.keep + 1
+        if retired and any(is_dead_end(store) for store in self.stores.values()):
+            self.hand_over()
+            with suppress(StoreError):
+                self.begin_next()
 
     def fail(self, failure: StoreError | None) -> None:
         """Set or clear what stops appends, and tell every store."""

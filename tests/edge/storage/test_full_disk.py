@@ -121,3 +121,35 @@ def test_streams_without_files_yet_are_served_from_a_full_disk() -> None:
     harness.close()
     assert fresh.incarnation in harness.open()
     harness.close()
+
+
+def test_purges_of_many_small_streams_give_room_back() -> None:
+    harness = TwinHarness(segment_bytes=SEGMENT)
+    harness.disk.capacity = ROOM
+    harness.open()
+    stores = [harness.create(f"S{n}") for n in range(40)]
+    log, stored = harness.node.log, 0
+    with pytest.raises(StoreFull):
+        for n in range(50_000):
+            stores[n % 40].add_message(b"a", b"%06d" % n * 100)
+            stored += 1
+            if n % 100 == 0:
+                harness.kernel.turn()
+                harness.loop.run_until(lambda: not log.congested or log.failure is not None)
+    harness.loop.run_until(harness.resting)
+    harness.commit()
+    harness.disk.capacity = harness.disk.used
+    assert stored // 40 * 700 < SEGMENT, "each stream has one segment"
+    for store in stores[::2]:
+        store.purge()
+    harness.commit()
+    harness.loop.run_until(lambda: log.failure is None)
+    kept = contents(stores[1])
+    last = stores[0].add_message(b"a", b"there is room again")
+    harness.settle()
+    harness.close()
+    found = harness.open()
+    assert harness.node.problems == []
+    assert contents(found[stores[0].incarnation])[last][2] == b"there is room again"
+    assert contents(found[stores[1].incarnation]) == kept
+    harness.close()
