@@ -1,8 +1,8 @@
 """A hypothesis machine: a node's store on a bad disk, and what must be true of it after every step.
 
 What is acknowledged is there; what is read is what was written; a sequence is given out once; what
-is removed for good stays away; states are one of those that were put. After damage, what is missing
-is named.
+is removed for good stays away; states are one of those that were put; the book of allocated bytes
+is right. After damage, what is missing is named.
 """
 
 import errno
@@ -355,6 +355,8 @@ class NodeMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_wrong(self) -> None:
         assert self.harness.errors == []
+        taken = sum(file.blocks() for _, file in self.harness.disk.walk())
+        assert self.harness.node.disk.book.used == taken
         for name, book in self.books.items():
             if book.dropped:
                 continue
