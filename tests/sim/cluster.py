@@ -20,6 +20,8 @@ from tests.sim.node import SimNode
 
 CALM_US = 20_000_000
 """Simulated time in which everything must be well again when faults have stopped."""
+HELD_MAX = 2000
+"""Packets on links that stall; more are lost."""
 KEYS = ("a", "b", "c")
 
 
@@ -80,6 +82,9 @@ class Cluster:
         self.checker = Checker(self.first)
         self.groups = list(self.first)
         self.net = TwinNet(root.fork("net"), self._deliver_later)
+        self.stalled: set[tuple[int, int]] = set()
+        """Links that hold back what they carry, as a connection does that is not cut for good."""
+        self.held: list[tuple[int, Packet]] = []
         self.clients = root.fork("clients")
         self.nodes = {number: make(self, number) for number in range(1, 6)}
         self.victim = 1 + shape.below(5)
@@ -114,11 +119,21 @@ class Cluster:
         self.after(delay_us, self._deliver, to, packet)
 
     def _deliver(self, to: int, packet: Packet) -> None:
-        if (packet.sender, to) not in self.net.cut:
+        if (packet.sender, to) in self.stalled:
+            if len(self.held) < HELD_MAX:
+                self.held.append((to, packet))
+        elif (packet.sender, to) not in self.net.cut:
             self.nodes[to].receive(packet)
 
     def mend(self, links: set[tuple[int, int]]) -> None:
         self.net.cut -= links
+
+    def unstall(self, links: set[tuple[int, int]]) -> None:
+        """What was held back arrives, in order and all at once."""
+        self.stalled -= links
+        held, self.held = self.held, []
+        for to, packet in held:
+            self._deliver(to, packet)
 
     def calm(self) -> None:
         self.net.weather = Weather()
@@ -267,6 +282,7 @@ class Cluster:
     def recover(self) -> None:
         """Faults stop: soon every group must take writes, and all members must be equal."""
         self.net.cut.clear()
+        self.unstall(set(self.stalled))
         self.net.weather = Weather()
         for node in self.nodes.values():
             node.sync_us = 300

@@ -19,6 +19,7 @@ KINDS = (
     "clock_freeze", "transfer", "transfer", "change", "change", "change", "lie", "flip", "replace",
     "crash_leader", "stale_tail", "stale_tail", "stale_tail", "failed_sync", "failed_sync",
     "full_disk", "unreadable", "cut_change", "cut_change", "rejoin", "rejoin", "pair", "pair",
+    "stall", "stall", "stall",
 )  # fmt: skip
 
 
@@ -148,6 +149,21 @@ def stale_tail(cluster: "Cluster", fault: Fault) -> None:
         again = Fault(fault.at, "", fault.a, fault.b // 3, 100 + fault.ms // 4)
         after = crash_leader if fault.b % 3 == 1 else isolate_leader
         cluster.after(away * 1000 - fault.a % 90_000, after, cluster, again)
+
+
+def stall(cluster: "Cluster", fault: Fault) -> None:
+    """What a leader says, or hears, arrives when another has led for a while."""
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is None:
+        return
+    others = set(cluster.nodes) - {found.node}
+    links = {(found.node, x) for x in others}
+    if fault.b % 3:
+        links |= {(x, y) for y, x in links}
+    cluster.stalled |= links
+    for turn in range(fault.b % 8):
+        cluster.after(turn * 9000, cluster.burst, found.node, found.group)
+    cluster.after(200_000 + fault.ms * 250, cluster.unstall, links)
 
 
 def _weather(cluster: "Cluster", weather: Weather, ms: int) -> None:
@@ -341,4 +357,5 @@ STRIKES = {
     "change": change, "lie": lie, "flip": flip, "replace": replace, "crash_leader": crash_leader,
     "stale_tail": stale_tail, "failed_sync": failed_sync, "full_disk": full_disk,
     "unreadable": unreadable, "cut_change": cut_change, "rejoin": rejoin, "pair": pair,
+    "stall": stall,
 }  # fmt: skip

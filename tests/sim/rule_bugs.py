@@ -14,7 +14,9 @@ from headwater.hub.raft import (
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.host import Host
 from headwater.hub.raft.log import RaftLog
+from headwater.hub.raft.message import Kind
 from headwater.hub.raft.progress import Progress
+from headwater.hub.raft.raft import Raft
 from tests.sim.bug import bug
 
 # -- the log ---------------------------------------------------------------------
@@ -237,6 +239,33 @@ def _without_commit(r, context, origin, now_ns):
     r.reading.pending.append(pending)
     reads.round_answered(r)
 
+
+def _late_append(original):
+    def settle(self, m):
+        late = m.term < self.term and m.kind is Kind.APPEND and not self.is_leader
+        return late or original(self, m)
+
+    return settle
+
+
+def _term_unheard(original):
+    def settle(self, m):
+        return (m.term > self.term and m.kind is Kind.APPEND_REPLY) or original(self, m)
+
+    return settle
+
+
+bug(
+    "late-append-taken",
+    "an append of an earlier term is taken",
+    (Raft, "_settle_term", _late_append),
+)
+bug(
+    "greater-term-unheard",
+    "a leader does not step down for the greater term of an answer",
+    (Raft, "_settle_term", _term_unheard),
+    seeds=200,
+)
 
 # -- handover, sleep, members ------------------------------------------------------
 
