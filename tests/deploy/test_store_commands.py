@@ -25,10 +25,20 @@ def command(*words: str) -> tuple[int, Any]:
     return done.exit_code, json.loads(done.stdout)
 
 
+def config(name: str) -> StreamConfig:
+    return StreamConfig(name=name, subjects=[f"{name}.>"], allow_direct=True)
+
+
+async def create(url: str, name: str = "ORDERS") -> None:
+    client = await nats.connect(url)
+    await client.jetstream().add_stream(config(name))
+    await client.close()
+
+
 async def fill(url: str, name: str = "ORDERS", count: int = MESSAGES) -> None:
     client = await nats.connect(url)
     js = client.jetstream()
-    await js.add_stream(StreamConfig(name=name, subjects=[f"{name}.>"], allow_direct=True))
+    await js.add_stream(config(name))
     for number in range(count):
         headers = {"N": str(number)} if number % 3 == 0 else None
         await js.publish(f"{name}.{number % 7}", b"message %d " % number * 5, headers=headers)
@@ -226,7 +236,10 @@ def test_quarantine(filled: Path, tmp_path: Path) -> None:
 
 
 def test_quarantined_stream_comes_back_with_the_end_of_the_log(tmp_path: Path) -> None:
+    """A clean stop between: then the file alone says what the stream is."""
     path = tmp_path / "data"
+    with Running(path) as node:
+        asyncio.run(create(node.url))
     with Running(path) as node:
         asyncio.run(fill(node.url))
         node.process.kill()
