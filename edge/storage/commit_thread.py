@@ -368,9 +368,12 @@ class CommitThread:
             error = self.sync()
         pthread_mutex_lock(cython.address(self.mutex))
         if error:
+            # What was only written cannot be trusted any more: no later round calls it synced.
             self.error = error
             self.job_count = 0
             self.dirty_fd = -1
+            self.due_ns = NO_SYNC
+            self.written = self.synced
         else:
             self.written = batch
             if self.dirty_fd < 0:

@@ -123,6 +123,7 @@ class Metas:
                 content = None
         row = self._pending.get(path.name)
         if row is not None and content is not None and file.generation >= row.generation:
+            self._mark_dropped(row)
             self._drop(path.name)
             row = None
         if row is not None:
