@@ -645,6 +645,7 @@ class FileStore(LoggedStore):
         row: cython.pointer(Staged)
         entry: cython.pointer(Entry)
         segment: StreamSegment
+        self.window_segment = 0  # what a crash left behind the end may have been read along
         while self.published < self.staged_count and limit:
             limit -= 1
             row = cython.address(self.staged[self.published])

@@ -24,6 +24,7 @@ from headwater.hub.stored.replica import Replica
 from tests.sim.disks import Durable
 from tests.sim.history import Call
 from tests.sim.machine import KERNEL, StreamMachine, decode_op
+from tests.sim.model import rows_of
 from tests.sim.node import COMPACT_AT, SimNode, end_of
 from tests.sim.promises import Promises
 from tests.sim.store_disk import StoreDisk
@@ -235,6 +236,7 @@ class StoreNode(SimNode):
         replica = self.store.attach(raft)
         self.machines[group].replica = replica
         checker = self.cluster.checker
+        self.check_stream(group, replica)
         self.promises[group] = Promises(checker, raft, self.durable)
         checker.require(
             self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
@@ -256,6 +258,19 @@ class StoreNode(SimNode):
             checker.require(not self.store.start.problems, f"{self.store.start.problems}")
         self.durable.found(group, restored)
         checker.found(group, self.number, restored)
+
+    def check_stream(self, group: int, replica: Replica) -> None:
+        """A replica that a start goes on with is what its entries say, message by message."""
+        if replica.store is None:
+            return
+        known = self.cluster.checker.committed.get(group, {})
+        entries = [known[i] for i in range(2, replica.applied + 1) if i in known]
+        machine = self.machines[group]
+        found = machine.content()
+        self.cluster.checker.require(
+            found is not None and [row[:3] for row in found] == rows_of(entries, KEEP_OF_KEY),
+            f"node {self.number} goes on with another stream of group {group} than its entries say",
+        )
 
     def crash(self, power_cut: bool = True) -> None:
         """Most crashes happen in the middle of what the disk was asked for."""
