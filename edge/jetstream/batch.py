@@ -15,6 +15,10 @@ MESSAGES_MAX = 1000
 ID_MAX = 64
 TIMEOUT_S = 10.0
 NUMBER_MAX = 1 << 63
+# Bytes that the record of a message takes besides its content, at most: header, seal, filling.
+RECORD_MORE = 128
+# Room for what limits remove while a batch is stored.
+REMOVALS_ROOM = 64 << 10
 
 
 class Batch:
@@ -117,9 +121,11 @@ class Batches:
         self.stream.node.advisories.batch_abandoned(self.stream, text, reason)
 
     def commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
-        """Check and store a whole batch. Raises JetStreamError, and then nothing was stored."""
+        """Check and store a whole batch. Raises JetStreamError or StoreError, and then nothing was
+        stored."""
         stream = self.stream
         self.check(batch)
+        rollups = []
         now = stream.kernel.clock()
         for subject, block, payload in batch.messages:
             sequence = stream.import_message(subject, block, payload, now, 0)
@@ -129,7 +135,10 @@ class Batches:
                 stream.dedupe.remember(msg_id, sequence, now - stream.age_offset)
             rollup = headers.get(block, b"Nats-Rollup")
             if rollup:
-                stream.purge(b"" if rollup == b"all" else subject, 0, 1)
+                rollups.append((b"" if rollup == b"all" else subject, sequence))
+        # Behind all messages: what removals write must not take the room that was made for them.
+        for subject, sequence in rollups:
+            stream.purge(subject, sequence)
         last = stream.store.last_seq
         text = batch_id.decode("utf-8", "replace")
         extra = f',"batch":"{text}","count":{len(batch.messages)}}}'
@@ -161,6 +170,7 @@ class Batches:
                 if number(wanted) != last:
                     raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=last)
             lasts[subject] = next_seq + i
+        self.make_room(batch)
 
     def check_room(self, batch: Batch) -> None:
         """Refuse what a full stream that discards new messages has no room for."""
@@ -169,13 +179,23 @@ class Batches:
             for _, block, payload in batch.messages:
                 if len(block) + len(payload) > config.max_msg_size:
                     raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM.error()
+        size = sum(len(s) + len(b) + len(p) + 34 for s, b, p in batch.messages)
+        if stream.usage.parent is not None and stream.usage.parent.exceeds(size):
+            raise errors.INSUFFICIENT_RESOURCES.error()
+        if stream.usage.exceeds(size):
+            raise errors.ACCOUNT_RESOURCES_EXCEEDED.error()
         if config.discard != "new":
             return
         if 0 < config.max_msgs < stream.store.messages + len(batch.messages):
             raise errors.STREAM_STORE_FAILED.error(err="maximum messages exceeded")
-        size = sum(len(s) + len(b) + len(p) + 34 for s, b, p in batch.messages)
         if not stream.has_room(size, sum(len(s) + COST_MORE for s, _, _ in batch.messages)):
             raise errors.STREAM_STORE_FAILED.error(err="maximum bytes exceeded")
+
+    def make_room(self, batch: Batch) -> None:
+        """Have room for all records of a batch in the log, or raise StoreError."""
+        if self.stream.config.storage == "file":
+            size = sum(len(s) + len(b) + len(p) + RECORD_MORE for s, b, p in batch.messages)
+            self.stream.node.store().log.ensure(size + REMOVALS_ROOM)
 
     def check_id(self, msg_id: bytes | None, ids: set[bytes]) -> None:
         """Refuse an id that is in the window or in the batch already."""

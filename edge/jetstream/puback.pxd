@@ -22,7 +22,5 @@ cdef class AckQueue:
     cdef Py_ssize_t arena_start, arena_end, arena_capacity
     cdef int add(self, const unsigned char* reply, Py_ssize_t reply_len, unsigned long long wait, unsigned long long sequence, int kind, bytes payload) except -1
     cdef int release(self, Account account, unsigned long long committed) except -1
-    cdef int fail(self, Account account, bytes payload) except -1
-    cdef int send(self, Account account, Entry* entry, const unsigned char* reply, bytes instead) except -1
+    cdef int send(self, Account account, Entry* entry, const unsigned char* reply) except -1
     cdef int room(self, Py_ssize_t more) except -1
-    cdef int drain(self, Account account, unsigned long long committed, bytes instead) except -1

@@ -117,13 +117,9 @@ class AckQueue:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def send(
-        self,
-        account: Account,
-        entry: cython.pointer(Entry),
-        reply: cython.p_const_uchar,
-        instead: bytes,
+        self, account: Account, entry: cython.pointer(Entry), reply: cython.p_const_uchar
     ) -> cython.int:
-        """Publish one answer; `instead` replaces one that promises something durable."""
+        """Publish one answer."""
         m: Msg
         n: cython.Py_ssize_t = PyBytes_GET_SIZE(self.head)
         tail: cython.p_const_char
@@ -132,10 +128,7 @@ class AckQueue:
         m.subject_len = entry.reply_len
         m.reply = m.shown = cython.NULL
         m.reply_len = m.shown_len = m.header_len = 0
-        if instead is not None and entry.wait:
-            m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(instead))
-            m.size = PyBytes_GET_SIZE(instead)
-        elif entry.payload_len:
+        if entry.payload_len:
             m.body = reply + entry.reply_len
             m.size = entry.payload_len
         elif entry.kind == EMPTY:
@@ -159,17 +152,6 @@ class AckQueue:
     @cython.exceptval(-1, check=False)
     def release(self, account: Account, committed: cython.ulonglong) -> cython.int:
         """Send, in order, the answers that wait for `committed` or less; returns how many."""
-        return self.drain(account, committed, None)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def fail(self, account: Account, payload: bytes) -> cython.int:
-        """Send `payload` for all that waits to be durable, and the other answers as they are."""
-        return self.drain(account, cython.cast(cython.ulonglong, -1), payload)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def drain(self, account: Account, committed: cython.ulonglong, instead: bytes) -> cython.int:
         entry: Entry
         text: cython.p_uchar = cython.NULL
         size: cython.Py_ssize_t
@@ -190,7 +172,7 @@ class AckQueue:
             self.arena_start += size
             sent += 1
             try:
-                self.send(account, cython.address(entry), text, instead)
+                self.send(account, cython.address(entry), text)
             finally:
                 if size > 512:
                     free(text)

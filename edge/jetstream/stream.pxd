@@ -24,6 +24,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     # For the stream's own compiled parts.
     cdef public list sinks              # IngestSinks and direct-get sinks in the account
     cdef public AckQueue acks
+    cdef AckQueue refusals              # answers that overtake `acks` while the store has failed
     cdef public DedupeWindow dedupe
     cdef public Republisher republisher # None without
     cdef public Transform transform     # input transform, None without

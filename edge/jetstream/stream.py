@@ -222,9 +222,18 @@ class Stream(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def answer(self, m: cython.pointer(Msg), payload: bytes) -> cython.int:
-        """Answer a publisher with `payload`, after the answers that are already owed."""
+        """Answer a publisher with `payload`, after the answers that are already owed.
+
+        While the store has failed, these may have to wait long for what was stored before to be
+        durable; refusals do not wait for them.
+        """
+        queue: AckQueue = self.acks
         if m.reply_len and not self.no_ack:
-            self.acks.add(m.reply, m.reply_len, 0, 0, STORED, payload)
+            if self.store.failure is not None and len(queue):
+                if self.refusals is None:
+                    self.refusals = AckQueue(b"")
+                queue = self.refusals
+            queue.add(m.reply, m.reply_len, 0, 0, STORED, payload)
             self.kernel.schedule(self)
         return 0
 
@@ -288,8 +297,10 @@ class Stream(Task):
         self.acks.release(self.account, committed)
         if self.republisher is not None:
             self.republisher.release(self.account, committed)
-        if self.store.failure is not None and len(self.acks):
-            self.acks.fail(self.account, self.error_payload(stream_wire.store_error(self.store)))
+        if self.refusals is not None:
+            self.refusals.release(self.account, 0)
+            if self.store.failure is None:
+                self.refusals = None
         self.wake_consumers()
         return 0
 

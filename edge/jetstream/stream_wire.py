@@ -25,11 +25,6 @@ def ack_error(name: str, error: errors.JetStreamError) -> bytes:
     return _json({"error": error.wire(), "stream": name, "seq": 0})
 
 
-def store_error(store: Any) -> errors.JetStreamError:
-    """What to tell publishers whose messages could not be made durable."""
-    return append_error(store.failure)
-
-
 def append_error(failure: Exception) -> errors.JetStreamError:
     """The API error for a StoreError: a full device is a lack of resources."""
     if isinstance(failure, StoreFull):

@@ -6,5 +6,5 @@ cdef class Usage:
     cdef public long long limit         # -1: unlimited
     cdef public long long reserved
     cdef public Usage parent
-    cdef bint exceeds(self, long long more) except -1
+    cpdef bint exceeds(self, long long more) except -1
     cdef int change(self, long long by) except -1

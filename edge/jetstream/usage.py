@@ -17,7 +17,7 @@ class Usage:
         self.used = 0
         self.reserved = 0
 
-    @cython.cfunc
+    @cython.ccall
     @cython.exceptval(-1, check=False)
     def exceeds(self, more: cython.longlong) -> cython.bint:
         """Whether `more` bytes would not fit."""

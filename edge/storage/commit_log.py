@@ -201,6 +201,12 @@ class CommitLog:
             self.kernel.kick()
         return self.active.image + self.active.end
 
+    def ensure(self, size: int) -> None:
+        """Have room for messages of `size` bytes in one segment. Raises StoreFull, StoreFailed."""
+        if size > LIVE_MAX * self.segment_bytes:
+            raise StoreFull(f"{size} bytes are more than the log takes at once")
+        self.reserve(size, True)
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def roll(self, need: cython.Py_ssize_t, message: cython.bint) -> cython.int:
@@ -229,6 +235,8 @@ class CommitLog:
         if self.failure is None:
             log.error("%s: reads go on, publishes are refused until there is room", failure)
             self.fail(failure)
+            for lsn in (self.batch - 1, self.batch):  # what was stored is acknowledged, and soon
+                self.hurry(lsn)
             self.open_gate()
             self.kernel.loop.call_later(self.retry_delay, self.retry_room)
         return failure

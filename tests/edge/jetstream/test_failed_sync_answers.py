@@ -1,8 +1,10 @@
-"""While syncs fail, no publish is answered as if it were durable, whatever the kind of answer."""
+"""While syncs fail, what was stored gets its answer only when it is durable, whatever the kind of
+answer, and what is refused is not stored."""
 
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ STREAMS: list[dict[str, Any]] = [
 BATCH = {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", "Nats-Batch-Commit": "1"}
 
 
-async def test_no_answer_promises_what_is_not_durable(
+async def test_answers_wait_for_a_good_sync_and_refusals_mean_it(
     switch: Path, start_server: Callable[..., Any]
 ) -> None:
     client = await nats.connect(start_server().url)
@@ -32,9 +34,20 @@ async def test_no_answer_promises_what_is_not_durable(
     await client.publish("counter", reply=f"{inbox}.counter", headers={"Nats-Incr": "1"})
     await client.publish("atomic", b"x", reply=f"{inbox}.atomic", headers=BATCH)
     await client.publish("fast", b"x", reply=f"{inbox}.b.1.fail.1.2.$FI")
-    found = [json.loads((await answers.next_msg(10)).data) for _ in range(4)]
-    assert all("error" in answer for answer in found), found
+    sent, answer = 0, None
+    while answer is None:
+        sent += 1
+        await client.publish("plain", b"more", reply=f"{inbox}.more")
+        with suppress(nats.errors.TimeoutError):
+            answer = json.loads((await answers.next_msg(0.1)).data)
+    assert answer["error"]["err_code"] == 10077
     switch.unlink()
+    found = [json.loads((await answers.next_msg(20)).data) for _ in range(sent + 3)]
+    stored = [answer for answer in found if "error" not in answer]
+    plain = [answer["seq"] for answer in stored if answer["stream"] == "PLAIN"]
+    info = await client.request("$JS.API.STREAM.INFO.PLAIN")
+    assert plain == list(range(1, json.loads(info.data)["state"]["last_seq"] + 1))
+    assert {answer["stream"] for answer in stored} == {config["name"] for config in STREAMS}
     async with asyncio.timeout(20):
         while "error" in json.loads((await client.request("plain", b"x", timeout=5)).data):
             pass

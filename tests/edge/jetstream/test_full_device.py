@@ -1,7 +1,9 @@
 """A running server on a file system of 64 MiB that fills up and is freed again."""
 
 import asyncio
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -100,3 +102,59 @@ def test_a_full_file_system_is_survived(
         asyncio.run(after_crash(count))
     asyncio.run(freed(count))
     server.stop()
+
+
+ATOMIC = 20
+
+
+async def flood(nc: nats.NATS) -> tuple[Counter[str], Counter[str]]:
+    """Publish with hundreds of answers outstanding until many are refused: messages acknowledged
+    and answers of refusal, per stream."""
+    inbox = nc.new_inbox()
+    answers = await nc.subscribe(f"{inbox}.*")
+    acked: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    number = 0
+    while min(refused[name] for name in ("SYNC", "LATE", "ATOMIC")) < 3:
+        for _ in range(100):
+            for name in ("sync", "late"):
+                await nc.publish(name, PAYLOAD[:4000], reply=f"{inbox}.{name}")
+        number += 1
+        for i in range(1, ATOMIC + 1):
+            head = {"Nats-Batch-Id": str(number), "Nats-Batch-Sequence": str(i)}
+            end = {"Nats-Batch-Commit": "1"} if i == ATOMIC else {}
+            reply = f"{inbox}.atomic" if end else ""
+            await nc.publish("atomic", PAYLOAD, reply=reply, headers={**head, **end})
+        for _ in range(201):
+            answer = await answers.next_msg(10)
+            name = answer.subject.rsplit(".", 1)[1].upper()
+            found = json.loads(answer.data)
+            if "error" in found:
+                assert found["error"]["err_code"] == 10023, found
+                refused[name] += 1
+            else:
+                acked[name] += found.get("count", 1)
+    return acked, refused
+
+
+async def test_what_a_full_device_refuses_is_not_stored(
+    device: Path, tmp_path: Path, start_server: Callable[..., JetStreamServer]
+) -> None:
+    config = tmp_path / "nats.conf"
+    config.write_text("jetstream { max_file_store: 1GB }\n")
+    nc = await nats.connect(start_server("-c", str(config)).url)
+    late = {"headwater.durability": "interval", "headwater.sync_interval": "1h"}
+    settings = {"SYNC": {}, "LATE": {"metadata": late}, "ATOMIC": {"allow_atomic": True}}
+    for name, more in settings.items():
+        body = json.dumps({"name": name, "subjects": [name.lower()], **more}).encode()
+        made = await nc.request(f"$JS.API.STREAM.CREATE.{name}", body, timeout=5)
+        assert "error" not in json.loads(made.data)
+    for _ in range(3):
+        acked, refused = await flood(nc)
+        for name in settings:
+            info = await nc.request(f"$JS.API.STREAM.INFO.{name}")
+            state = json.loads(info.data)["state"]
+            assert state["messages"] == acked[name], (name, acked, refused)
+            made = await nc.request(f"$JS.API.STREAM.PURGE.{name}", timeout=5)
+            assert "error" not in json.loads(made.data)
+    await nc.close()
