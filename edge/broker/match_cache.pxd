@@ -12,6 +12,8 @@ cdef class MatchCache:
     cdef unsigned int mask
     cdef unsigned int count
     cdef unsigned int recent            # slot that was found last
+    cdef unsigned int* following        # by slot: the one that was asked for next
+    cdef bint holds(self, unsigned int slot, const unsigned char* subject, Py_ssize_t n) noexcept
     cdef int allocate(self, unsigned int slots) except -1
     cdef int vacancy(self, unsigned int h) noexcept
     cdef int place(self, unsigned int h, const unsigned char* subject, Py_ssize_t n) noexcept

@@ -36,6 +36,7 @@ class MatchCache:
 
     def __dealloc__(self):
         free(self.hashes)
+        free(self.following)
 
     def __len__(self) -> int:
         return self.count
@@ -44,18 +45,36 @@ class MatchCache:
     @cython.exceptval(-1, check=False)
     def allocate(self, slots: cython.uint) -> cython.int:
         """Begin with `slots` empty slots, a power of two."""
-        hashes: cython.p_uint = cython.cast(
-            cython.p_uint, calloc(slots, cython.sizeof(cython.uint))
-        )
-        if hashes == cython.NULL:
+        size: cython.size_t = cython.sizeof(cython.uint)
+        hashes: cython.p_uint = cython.cast(cython.p_uint, calloc(slots, size))
+        following: cython.p_uint = cython.cast(cython.p_uint, calloc(slots, size))
+        if hashes == cython.NULL or following == cython.NULL:
+            free(hashes)
+            free(following)
             raise MemoryError
         free(self.hashes)
+        free(self.following)
         self.hashes = hashes
+        self.following = following
         self.keys = [None] * slots
         self.matches = [None] * slots
         self.mask = slots - 1
         self.count = self.recent = 0
         return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def holds(
+        self, slot: cython.uint, subject: cython.p_const_uchar, n: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Whether a slot is that of a subject."""
+        key: bytes = cython.cast(bytes, PyList_GET_ITEM(self.keys, slot))
+        return (
+            self.hashes[slot] != 0
+            and PyBytes_GET_SIZE(key) == n
+            and memcmp(PyBytes_AS_STRING(key), subject, n) == 0
+        )
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -65,15 +84,9 @@ class MatchCache:
         """The slot that holds a subject; -1 when none does."""
         first: cython.uint = h & self.mask & ~(WAYS - 1)
         i: cython.uint
-        key: bytes
         for i in range(first, first + WAYS):
-            if self.hashes[i] == h:
-                key = cython.cast(bytes, PyList_GET_ITEM(self.keys, i))
-                if (
-                    PyBytes_GET_SIZE(key) == n
-                    and memcmp(PyBytes_AS_STRING(key), subject, n) == 0
-                ):
-                    return cython.cast(cython.int, i)
+            if self.hashes[i] == h and self.holds(i, subject, n):
+                return cython.cast(cython.int, i)
         return -1
 
     @cython.cfunc
@@ -89,17 +102,17 @@ class MatchCache:
 
     @cython.cfunc
     def find(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
-        """The match that was put for a subject; None when there is none."""
-        at: cython.int = cython.cast(cython.int, self.recent)
-        key: bytes = cython.cast(bytes, PyList_GET_ITEM(self.keys, at))
-        if (
-            self.hashes[at] == 0
-            or PyBytes_GET_SIZE(key) != n
-            or memcmp(PyBytes_AS_STRING(key), subject, n)
-        ):
-            at = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
-            if at < 0:
-                return None
+        """The match that was put for a subject; None when there is none. The one of the last call,
+        and what followed upon it the time before, are tried first: publishers repeat themselves."""
+        last: cython.uint = self.recent
+        at: cython.int = cython.cast(cython.int, last)
+        if not self.holds(last, subject, n):
+            at = cython.cast(cython.int, self.following[last])
+            if not self.holds(self.following[last], subject, n):
+                at = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
+                if at < 0:
+                    return None
+                self.following[last] = cython.cast(cython.uint, at)
             self.recent = cython.cast(cython.uint, at)
         return cython.cast(Match, PyList_GET_ITEM(self.matches, at))
 

@@ -113,7 +113,7 @@ class FileStore(LoggedStore):
             sequence = self.last_seq + 1
         if timestamp < self.last_ts:
             timestamp = self.last_ts
-        subject = self.intern(m.subject, m.subject_len)
+        subject = self.names.intern(m.subject, m.subject_len)
         try:
             entry = self.prepare(sequence)
             entry.place = self.log.write_message(self, m, timestamp, sequence)
@@ -739,7 +739,7 @@ class FileStore(LoggedStore):
         segment: StreamSegment
         if sequence <= self.last_seq:
             return 0
-        number = self.intern(subject, n)
+        number = self.names.intern(subject, n)
         entry = self.prepare(sequence)
         entry.place = place
         entry.flags = flags

@@ -35,11 +35,9 @@ cdef class MessageIndex:
     cdef unsigned long long page_base           # number of the page behind pages[0]
     cdef unsigned int overhead                  # bytes counted per message besides its content
     cdef unsigned int header_overhead           # further bytes when there are headers
-    cdef unsigned int last_subject
     cdef Entry* slot(self, unsigned long long sequence) noexcept nogil
     cdef Entry* at(self, unsigned long long sequence) noexcept nogil
     cdef Entry* prepare(self, unsigned long long sequence)
-    cdef unsigned int intern(self, const unsigned char* text, Py_ssize_t n) except 0
     cdef int add(self, unsigned long long sequence, unsigned int subject, Entry* entry) except -1
     cdef int drop(self, unsigned long long sequence) except -1
     cdef int move_first(self, unsigned long long sequence) except -1

@@ -92,22 +92,6 @@ class MessageIndex:
         return self.slot(sequence)
 
     @cython.cfunc
-    @cython.exceptval(0, check=False)
-    def intern(self, text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint:
-        """Number of a subject; quick when it is that of the message before."""
-        s: cython.pointer(Subject) = cython.address(self.names.items[self.last_subject])
-        if (
-            self.last_subject
-            and self.last_subject < self.names.used
-            and s.size == n
-            and s.stamp
-            and memcmp(s.text, text, n) == 0
-        ):
-            return self.last_subject
-        self.last_subject = self.names.intern(text, n)
-        return self.last_subject
-
-    @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def cost(self, subject: cython.uint, entry: cython.pointer(Entry)) -> cython.ulonglong:

@@ -54,7 +54,7 @@ class Subjects:
             raise KeyError(f"the index has no subject {listed}")
         if self.numbers[listed] == 0:
             text = self.texts[self.positions[listed] - 1]
-            self.numbers[listed] = store.intern(text, len(text))
+            self.numbers[listed] = store.names.intern(text, len(text))
         return self.numbers[listed]
 
 

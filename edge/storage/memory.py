@@ -114,7 +114,7 @@ class MemoryStore(MessageStore):
         self.check_append(m, sequence)
         if sequence == 0:
             sequence = self.last_seq + 1
-        subject = self.intern(m.subject, m.subject_len)
+        subject = self.names.intern(m.subject, m.subject_len)
         try:
             entry = self.prepare(sequence)
             room = self.place(sequence, m.size, cython.address(entry.flags))

@@ -9,6 +9,9 @@ cdef struct Subject:
     unsigned long long last             # sequence of the newest message
     unsigned long long stamp            # unique per meaning of this number; grows
 
+cdef enum:
+    FOLLOWING = 128                     # a power of two
+
 cdef class SubjectTable:
     cdef Subject* items                 # by number; 0 is never used
     cdef unsigned int used              # numbers handed out so far, 0 included
@@ -25,8 +28,12 @@ cdef class SubjectTable:
     cdef unsigned int fresh_capacity
     cdef unsigned long long fresh_base  # how many older entries of `fresh` were forgotten
     cdef unsigned long long seed
+    cdef unsigned int recent            # number that `intern` gave last; 0
+    cdef unsigned int following[FOLLOWING]  # by the low bits of a number: what was asked for next
+    cdef bint means(self, unsigned int number, const unsigned char* text, Py_ssize_t n) noexcept nogil
     cdef unsigned int find(self, const unsigned char* text, Py_ssize_t n) noexcept nogil
     cdef unsigned int intern(self, const unsigned char* text, Py_ssize_t n) except 0
+    cdef unsigned int enter(self, const unsigned char* text, Py_ssize_t n) except 0
     cdef int release(self, unsigned int number) except -1
     cdef int clear(self) except -1
     cdef int grow_slots(self) except -1

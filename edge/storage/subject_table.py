@@ -64,9 +64,33 @@ class SubjectTable:
             i = (i + 1) & self.mask
 
     @cython.cfunc
+    @cython.nogil
+    @cython.inline
+    @cython.exceptval(check=False)
+    def means(
+        self, number: cython.uint, text: cython.p_const_uchar, n: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Whether a number stands for a subject now."""
+        s: cython.pointer(Subject) = cython.address(self.items[number])
+        return 0 < number < self.used and s.stamp and s.size == n and not memcmp(s.text, text, n)
+
+    @cython.cfunc
     @cython.exceptval(0, check=False)
     def intern(self, text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint:
-        """Number of a subject, given one when it is new."""
+        """Number of a subject, given one when it is new. Quick when it is that of the last call,
+        or the one that followed upon that the time before: publishers repeat themselves."""
+        place: cython.uint = self.recent & (FOLLOWING - 1)
+        if not self.means(self.recent, text, n):
+            if self.means(self.following[place], text, n):
+                self.recent = self.following[place]
+            else:
+                self.recent = self.following[place] = self.enter(text, n)
+        return self.recent
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def enter(self, text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint:
+        """Number of a subject by its hash, given one when it is new."""
         number: cython.uint = self.find(text, n)
         i: cython.uint
         s: cython.pointer(Subject)
