@@ -107,7 +107,11 @@ def newer_answers(r: "Raft") -> list[Answer]:
 
 
 def on_hello(r: "Raft", m: Message) -> None:
-    """Another member came back from an unclean stop."""
+    """Another member came back from an unclean stop. One that waits below its barrier may not
+    know yet that it was removed: it says nothing else, so this is where it hears it."""
+    if membership.fenced(r, m):
+        membership.tell_gone(r, m)
+        return
     r.reply(
         m,
         Kind.HELLO_REPLY,

@@ -31,10 +31,10 @@ def tick(r: "Raft") -> None:
     r.reading.since_heartbeat += 1
     if r.elapsed >= r.options.election_ticks:
         r.elapsed = 0
-        transfer.expire(r)
         if not has_quorum(r):
             r.become_follower(r.term, 0)
             return
+    transfer.tick(r)
     if r.reading.since_heartbeat >= r.options.heartbeat_ticks:
         heartbeat(r)
     membership.tick(r)

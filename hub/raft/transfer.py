@@ -17,6 +17,8 @@ class Transfer:
     """A handover under way. No proposal is taken meanwhile."""
 
     target: int = 0
+    since: int = 0
+    """The tick at which it was asked for."""
     spent: bool = False
     """A TIMEOUT_NOW was sent in this term: it may arrive late and end a lease, so there is none
     any more."""
@@ -28,15 +30,16 @@ class Transfer:
 
 
 def begin(r: "Raft", target: int) -> None:
-    """Hand over to a voter as soon as it has everything. Gives up after an election timeout.
-    Raises `NotLeader`, `ChangeRefused`."""
+    """Hand over to a voter as soon as it has everything. Gives up after an election timeout, also
+    when it is asked for again meanwhile. Raises `NotLeader`, `ChangeRefused`."""
     if not r.is_leader:
         raise NotLeader(r.leader)
     if target == r.node or target not in r.log.config.voters:
         raise ChangeRefused(f"node {target} is no other voter")
     hibernation.wake(r)
-    r.transfer.target = target
-    r.elapsed = 0
+    if r.transfer.target != target:
+        r.transfer.target = target
+        r.transfer.since = r.ticks
     caught_up(r, target, r.progress[target])
 
 
@@ -47,8 +50,14 @@ def caught_up(r: "Raft", node: int, progress: Progress) -> None:
         r.send(Message(Kind.TIMEOUT_NOW, r.node, node))
 
 
+def tick(r: "Raft") -> None:
+    """A target that did not do it in time is not waited for: lead on."""
+    if r.ticks - r.transfer.since >= r.options.election_ticks:
+        expire(r)
+
+
 def expire(r: "Raft") -> None:
-    """The target did not do it in time: lead on."""
+    """Lead on."""
     r.transfer.target = 0
 
 

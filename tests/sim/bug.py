@@ -18,13 +18,22 @@ class Bug:
     patches: tuple[tuple[Any, str, Callable[[Any], Any]], ...]
     seeds: int = 60
     """It is found within this many seeds of `STEPS` steps."""
+    store: str = "memory"
+    """Of the runs that find it: `memory` or `file`."""
 
 
 BUGS: dict[str, Bug] = {}
 
 
-def bug(name: str, what: str, *patches: tuple[Any, str, Callable[[Any], Any]], seeds: int = 60):
-    BUGS[name] = Bug(name, what, patches, seeds)
+def bug(
+    name: str,
+    what: str,
+    *patches: tuple[Any, str, Callable[[Any], Any]],
+    seeds: int = 60,
+    store: str = "memory",
+) -> None:
+    """Put it into the list."""
+    BUGS[name] = Bug(name, what, patches, seeds, store)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The simulation: five nodes, two groups, one victim with a bad disk, one source of chance."""
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,8 +13,9 @@ from headwater.hub.raft.errors import InvariantBroken, RaftError
 from headwater.hub.raft.host import Packet
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
-from tests.sim import calm, faults
+from tests.sim import calm, echo, faults
 from tests.sim.checker import Checker, Violation
+from tests.sim.echo import RARE_MAX, Echo, is_rare
 from tests.sim.history import History
 from tests.sim.machine import Op
 from tests.sim.node import SimNode
@@ -42,7 +44,7 @@ class Outcome:
 
 def late(action: Callable[..., None]) -> bool:
     """Whether an event is what a fault planned for later."""
-    return getattr(action, "__module__", "") == faults.__name__
+    return getattr(action, "__module__", "") in (faults.__name__, echo.__name__)
 
 
 class Cluster:
@@ -85,6 +87,8 @@ class Cluster:
         self.stalled: set[tuple[int, int]] = set()
         """Links that hold back what they carry, as a connection does that is not cut for good."""
         self.held: list[tuple[int, Packet]] = []
+        self.echoes: list[Echo] = []
+        self.rare: deque[Packet] = deque(maxlen=RARE_MAX)
         self.clients = root.fork("clients")
         self.nodes = {number: make(self, number) for number in range(1, 6)}
         self.victim = 1 + shape.below(5)
@@ -113,6 +117,10 @@ class Cluster:
             again = decode_packet(encode_packet(packet))
             if again != packet:
                 raise Violation("a packet changes on the wire")
+        if is_rare(packet):
+            self.rare.append(packet)
+        for each in self.echoes:
+            each.note(packet)
         self.net.send(packet.sender, packet.to, packet)
 
     def _deliver_later(self, delay_us: int, to: int, packet: object) -> None:
@@ -124,6 +132,10 @@ class Cluster:
                 self.held.append((to, packet))
         elif (packet.sender, to) not in self.net.cut:
             self.nodes[to].receive(packet)
+
+    def hear(self, packet: Packet) -> None:
+        """A packet arrives at its node, again maybe."""
+        self._deliver(packet.to, packet)
 
     def mend(self, links: set[tuple[int, int]]) -> None:
         self.net.cut -= links
@@ -293,6 +305,7 @@ class Cluster:
             node.resume()
             self.start_again(node)
         self._events = [e for e in self._events if e[2] != self.client and not late(e[2])]
+        self.echoes.clear()
         heapq.heapify(self._events)
         calm.after_faults(self)
 

@@ -7,6 +7,7 @@ from headwater.edge.twins.chance import SeededRandom
 from headwater.edge.twins.network import Weather
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.errors import RaftError
+from tests.sim.echo import Echo
 
 if TYPE_CHECKING:
     from headwater.hub.raft.raft import Raft
@@ -19,7 +20,7 @@ KINDS = (
     "clock_freeze", "transfer", "transfer", "change", "change", "change", "lie", "flip", "replace",
     "crash_leader", "stale_tail", "stale_tail", "stale_tail", "failed_sync", "failed_sync",
     "full_disk", "unreadable", "cut_change", "cut_change", "rejoin", "rejoin", "pair", "pair",
-    "stall", "stall", "stall",
+    "stall", "stall", "stall", "replay", "replay", "replay",
 )  # fmt: skip
 
 
@@ -164,6 +165,22 @@ def stall(cluster: "Cluster", fault: Fault) -> None:
     for turn in range(fault.b % 8):
         cluster.after(turn * 9000, cluster.burst, found.node, found.group)
     cluster.after(200_000 + fault.ms * 250, cluster.unstall, links)
+
+
+def replay(cluster: "Cluster", fault: Fault) -> None:
+    """A leader hands over, or is cut off; when it leads again, everybody hears again what was said
+    before."""
+    found = cluster.leader(1 + fault.a % len(cluster.groups))
+    if found is None or len(cluster.echoes) > 1:
+        return
+    heard = Echo(cluster, found)
+    cluster.echoes.append(heard)
+    for turn in range(fault.b % 8):
+        cluster.after(turn * 9000, cluster.burst, found.node, found.group)
+    away = hand_over if fault.b // 8 % 3 else isolate_leader
+    again = Fault(fault.at, "", fault.a, fault.b // 24, 200)
+    cluster.after(40_000 + fault.a % 40_000, away, cluster, again)
+    cluster.after(200_000 + fault.ms * 100, heard.give_back)
 
 
 def _weather(cluster: "Cluster", weather: Weather, ms: int) -> None:
@@ -357,5 +374,5 @@ STRIKES = {
     "change": change, "lie": lie, "flip": flip, "replace": replace, "crash_leader": crash_leader,
     "stale_tail": stale_tail, "failed_sync": failed_sync, "full_disk": full_disk,
     "unreadable": unreadable, "cut_change": cut_change, "rejoin": rejoin, "pair": pair,
-    "stall": stall,
+    "stall": stall, "replay": replay,
 }  # fmt: skip

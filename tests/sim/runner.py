@@ -70,7 +70,7 @@ def hunt(name: str, first_seed: int, seeds_max: int, steps: int = STEPS) -> tupl
     """Look for a planted bug: how many seeds it took and what was seen; None when unseen."""
     for count in range(seeds_max):
         with planted(name):
-            outcome = attempt(first_seed + count, steps)
+            outcome = attempt(first_seed + count, steps, None, BUGS[name].store)
         if isinstance(outcome, str):
             return count + 1, outcome.splitlines()[0]
     return None

@@ -10,7 +10,7 @@ from tests.sim.runner import STEPS, attempt, explain, run_seeds
 from tests.sim.store_bugs import STORE_BUGS
 from tests.sim.store_node import StoreNode
 
-KNOWN_SEEDS = (49, 70, 77, 111, 150, 9006, 800002, 810114, 820003, 820115)
+KNOWN_SEEDS = (11, 49, 70, 77, 111, 150, 9006, 800002, 810114, 820003, 820115)
 """These found bugs when the product was young."""
 
 
