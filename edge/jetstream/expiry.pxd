@@ -10,6 +10,7 @@ cdef class Expiry:
     cdef long long timer_at             # ns; 0 without a timer
     cdef unsigned long long kept        # messages up to here are kept for ever (TTL `never`)
     cdef unsigned long long scanned     # TTLs of messages up to here are in `buckets`
+    cdef list owed                      # subjects whose markers wait for room
     cdef bint stopped
     cdef bint stale                     # the epochs are not kept yet
     cdef list epochs                    # (first sequence, offset), see stream_states.load_epochs

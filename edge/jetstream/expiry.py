@@ -14,7 +14,7 @@ import logging
 from array import array
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.jetstream.headers import Slice, find_header
 from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.storage.index import Entry
@@ -36,6 +36,8 @@ TICK = cython.declare(cython.longlong, 100_000_000)
 AHEAD_MAX = cython.declare(cython.longlong, 24 * 3600 * 1_000_000_000)
 # Timers are not set finer than this, so that a busy stream of short age costs few wake-ups.
 GRAIN_S = 0.01
+# Markers that may wait for room; further ones are not left.
+OWED_MAX = cython.declare(cython.Py_ssize_t, 100_000)
 
 
 @cython.cclass
@@ -46,6 +48,7 @@ class Expiry:
         self.stream = stream
         self.buckets = {}
         self.ticks = []
+        self.owed = []
         watch: object = stream.node.age_watch
         stream.age_offset = watch.offset if watch is not None else 0
         kept = stream_states.log_of(stream)
@@ -241,6 +244,10 @@ class Expiry:
                 end = self.start_of(at, entry.timestamp) + self.stream.max_age
                 if not due or end < due:
                     due = end
+        if self.owed:
+            end = self.now_ns() + SECOND
+            if not due or end < due:
+                due = end
         return due
 
     def on_timer(self) -> None:
@@ -255,6 +262,7 @@ class Expiry:
         self.timer_at = 0
         if self.stopped:
             return
+        self.pay()
         self.expire_due(now, SLICE)
         self.expire_old(now, SLICE)
         self.stream.count_usage()
@@ -329,10 +337,32 @@ class Expiry:
         subject = found.subject
         block = found.headers
         stream.drop(sequence)
-        if stream.store.last_by_subject(subject) is None and not is_marker(block):
-            ttl_ns = stream.config.subject_delete_marker_ttl
-            stream.import_message(subject, marker_headers(ttl_ns), b"", stream.kernel.clock(), 0)
+        if not is_marker(block):
+            self.leave_marker(subject)
         return 0
+
+    def leave_marker(self, subject: bytes) -> None:
+        """Store a marker for a subject whose last message ended; when there is no room, later."""
+        stream: Stream = self.stream
+        ttl_ns: object = stream.config.subject_delete_marker_ttl
+        text: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+        if stream.store.last_for(text, len(subject)) or ttl_ns <= 0:
+            return
+        try:
+            stream.import_message(subject, marker_headers(ttl_ns), b"", stream.kernel.clock(), 0)
+        except StoreError as failure:
+            if not self.owed:
+                log.warning("%s: markers are put off: %s", stream.name, failure)
+            if len(self.owed) < OWED_MAX:
+                self.owed.append(subject)
+
+    def pay(self) -> None:
+        """Store the markers that were put off."""
+        owed: list = self.owed
+        if owed and self.stream.store.failure is None:
+            self.owed = []
+            for subject in owed:
+                self.leave_marker(subject)
 
     def stop(self) -> None:
         """No more timers."""
