@@ -38,6 +38,7 @@ COMPILED = (
     "edge/storage/logged_store.py",
     "edge/storage/commit_log.py",
     "edge/storage/stream_segment.py",
+    "edge/storage/stage.py",
     "edge/storage/file_store.py",
     "edge/storage/index_load.py",
     "edge/storage/replay.py",

@@ -139,10 +139,13 @@ class Account:
     ) -> cython.int:
         """Put a match in a cache when its subject was seen before."""
         seen: cython.uint = fingerprint(subject, n)
-        if self.doorkeeper[seen & DOORKEEPER_MASK] == seen:
+        place: cython.uint = (seen >> 1) & DOORKEEPER_MASK
+        if self.doorkeeper[place] == seen or self.doorkeeper[place ^ 1] == seen:
             cache.put(subject, n, found)
         else:
-            self.doorkeeper[seen & DOORKEEPER_MASK] = seen
+            # Two subjects that want one place, in turn, both stay remembered.
+            self.doorkeeper[place ^ 1] = self.doorkeeper[place]
+            self.doorkeeper[place] = seen
         return 0
 
     @cython.cfunc

@@ -87,6 +87,17 @@ def checksum(data: bytes, crc: int = 0, cut: int = 0) -> int:
     return crc32c(crc, cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), size)
 
 
+def checksum_parts(parts: list, crc: int = 0) -> int:
+    """`checksum` of what lies in several buffers, of which there are few."""
+    view: cython.const[cython.uchar][::1]
+    so_far: cython.uint = crc
+    for part in parts:
+        view = part
+        if view.shape[0]:
+            so_far = crc32c(so_far, cython.address(view[0]), view.shape[0])
+    return so_far
+
+
 def checksum_by_tables(data: bytes, crc: int = 0) -> int:
     """`crc32c_tables` for tests."""
     return crc32c_tables(

@@ -4,12 +4,14 @@ from headwater.edge.storage.commit_log cimport CommitLog
 from headwater.edge.storage.index cimport Entry
 from headwater.edge.storage.logged_store cimport LoggedStore
 from headwater.edge.storage.record cimport RecordHeader
+from headwater.edge.storage.stage cimport Stage
 from headwater.edge.storage.stream_segment cimport StreamSegment
 
 cdef struct Staged:                     # a message that is being copied from the log to a segment
     unsigned long long sequence
     unsigned long long old
     unsigned long long new
+    Py_ssize_t size                     # bytes of its record
 
 cdef struct Removed:                    # sequences taken out during a turn
     unsigned long long first
@@ -47,13 +49,8 @@ cdef class FileStore(LoggedStore):
     cdef unsigned int window_segment
     cdef Py_ssize_t window_start
     cdef bint window_used
-    cdef bytearray stage                # records on their way to `stage_segment`
-    cdef Py_ssize_t stage_length
-    cdef unsigned int stage_records
-    cdef Py_ssize_t stage_start
-    cdef StreamSegment stage_segment
-    cdef BatchRuns stage_runs
-    cdef list stage_jobs
+    cdef Stage stage                    # what is being staged to now; None
+    cdef list stages                    # those before it
     cdef Staged* staged
     cdef Py_ssize_t staged_count
     cdef Py_ssize_t staged_capacity
@@ -66,8 +63,6 @@ cdef class FileStore(LoggedStore):
     cdef int damage(self, unsigned long long sequence, str reason) except -1
     cdef int stage_message(self, const unsigned char* record, unsigned int log_segment) except -1
     cdef int stage_deletes(self, int kind, const unsigned char* record) except -1
-    cdef unsigned char* stage_room(self, Py_ssize_t length)
-    cdef int stage_finish(self, unsigned char* at, Py_ssize_t length) except -1
     cdef int stage_begin(self) except -1
     cdef int stage_footer(self, unsigned int log_segment) except -1
     cdef int stage_close(self, unsigned int log_segment) except -1

@@ -9,11 +9,8 @@ import struct
 from functools import partial
 
 import cython
-from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.headwater.edge.broker.core import Msg
-from cython.cimports.headwater.edge.storage.batch_runs import BatchRuns
 from cython.cimports.headwater.edge.storage.commit_log import CommitLog
-from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.file_calls import read_some
 from cython.cimports.headwater.edge.storage.index import IN_LOG, Entry
 from cython.cimports.headwater.edge.storage.packing import Packer
@@ -31,13 +28,13 @@ from cython.cimports.headwater.edge.storage.record import (
     header_ok,
     packed_bits,
     record_size,
-    seal_header,
 )
+from cython.cimports.headwater.edge.storage.stage import Stage
 from cython.cimports.headwater.edge.storage.store import Record
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 from cython.cimports.headwater.edge.storage.subject_table import Subject
 from cython.cimports.libc.stdlib import free, realloc
-from cython.cimports.libc.string import memcmp, memcpy, memset
+from cython.cimports.libc.string import memcmp, memset
 
 from headwater.edge.storage.dead_ends import is_dead_end
 from headwater.edge.storage.errors import Damaged
@@ -90,8 +87,7 @@ class FileStore(LoggedStore):
         self.gone_numbers = set()
         self.by_number = {}
         self.lost_now = []
-        self.stage_runs = BatchRuns()
-        self.stage_jobs = []
+        self.stages = []
 
     def __dealloc__(self):
         free(self.gone)
@@ -432,7 +428,7 @@ class FileStore(LoggedStore):
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         entry: cython.pointer(Entry) = self.at(header.sequence)
         size: cython.Py_ssize_t = record_size(header.length)
-        at: cython.p_uchar
+        segment: StreamSegment
         row: cython.pointer(Staged)
         grown: cython.p_void
         if (
@@ -440,43 +436,40 @@ class FileStore(LoggedStore):
             or not entry.flags & IN_LOG
             or entry.place != cython.cast(cython.ulonglong, record)
         ):
-            self.note_position(header.sequence, header.timestamp)
-            return 0
-        if self.stage_segment is not None and (
-            self.stage_segment.end + self.stage_length + size > self.segment_limit
-            and self.stage_segment.end + self.stage_length > FILE_HEADER_BYTES
+            return self.note_position(header.sequence, header.timestamp)
+        if self.stage is not None and (
+            self.stage.end() + size > self.segment_limit and self.stage.end() > FILE_HEADER_BYTES
         ):
+            segment = self.stage.segment
             self.stage_close(log_segment)
-            self.stage_segment.sealed = True
-            self.stage_segment = None
+            segment.sealed = True
         self.note_position(header.sequence, header.timestamp)
+        self.stage_begin()
+        segment = self.stage.segment
         if self.staged_count == self.staged_capacity:
             self.staged_capacity = self.staged_capacity * 2 or 256
             grown = realloc(self.staged, self.staged_capacity * cython.sizeof(Staged))
             if grown == cython.NULL:
                 raise MemoryError
             self.staged = cython.cast(cython.pointer(Staged), grown)
-        at = self.stage_room(header.length)
-        memcpy(at, record, HEADER_BYTES + header.length)
         row = cython.address(self.staged[self.staged_count])
         row.sequence = header.sequence
         row.old = cython.cast(cython.ulonglong, record)
-        row.new = (cython.cast(cython.ulonglong, self.stage_segment.number) << 32) | (
-            self.stage_segment.end + self.stage_length
-        )
+        row.new = (cython.cast(cython.ulonglong, segment.number) << 32) | self.stage.end()
+        row.size = size
+        self.stage.add(record)
         self.staged_count += 1
-        self.stage_runs.join(self.stream_id, header.sequence)
-        if self.stage_segment.first == 0:
-            self.stage_segment.first = header.sequence
-        self.stage_segment.last = header.sequence
-        return self.stage_finish(at, header.length)
+        self.stage.runs.join(self.stream_id, header.sequence)
+        if segment.first == 0:
+            segment.first = header.sequence
+        segment.last = header.sequence
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def stage_deletes(self, kind: cython.int, record: cython.p_const_uchar) -> cython.int:
-        """Copy a record of removals to the stage, for what earlier stages wrote of them."""
+        """Stage a record of removals, for what earlier stages wrote of them."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-        at: cython.p_uchar
         body: bytes = cython.cast(cython.p_char, record)[
             HEADER_BYTES : HEADER_BYTES + header.length
         ]
@@ -489,14 +482,13 @@ class FileStore(LoggedStore):
         if not runs:
             return 0
         body = b"".join([RUNS.pack(*run) for run in runs])
-        at = self.stage_room(len(body))
-        memcpy(at, record, HEADER_BYTES)
-        memcpy(at + HEADER_BYTES, cython.cast(cython.p_char, body), len(body))
+        self.stage_begin()
+        self.stage.add_own(header, body)
         if kind == KIND_DELETE:
-            self.stage_segment.deletes.extend(body)
+            self.stage.segment.deletes.extend(body)
         else:
-            self.stage_segment.lost.extend(runs)
-        return self.stage_finish(at, len(body))
+            self.stage.segment.lost.extend(runs)
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -504,8 +496,9 @@ class FileStore(LoggedStore):
         """Choose the segment that is staged to."""
         segment: StreamSegment
         number: cython.uint
+        head: bytes = b""
         self.staging = True
-        if self.stage_segment is not None:
+        if self.stage is not None:
             return 0
         segment = self.segments[len(self.segments) - 1] if self.segments else None
         if segment is not None and self.log.failure is not None and is_dead_end(self):
@@ -523,90 +516,45 @@ class FileStore(LoggedStore):
             len(segment.deletes),
             list(segment.lost),
         )
-        self.stage_segment = segment
-        self.stage = bytearray()
-        self.stage_length = 0
-        self.stage_records = 0
         if segment.end == 0:
-            header = SegmentHeader(
+            head = SegmentHeader(
                 segment.number, segment.generation, self.stream_id, segment.created
-            )
-            self.stage += header.encode(self.log.seed, self.log.node_id)
-            self.stage_length = FILE_HEADER_BYTES
-        self.stage_start = segment.end + self.stage_length
-        return 0
-
-    @cython.cfunc
-    def stage_room(self, length: cython.Py_ssize_t) -> cython.p_uchar:
-        """Where the next staged record goes."""
-        need: cython.Py_ssize_t
-        self.stage_begin()
-        need = self.stage_length + record_size(length)
-        if need > len(self.stage):
-            PyByteArray_Resize(self.stage, max(need, 2 * len(self.stage), 4096))
-        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.stage)) + self.stage_length
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def stage_finish(self, at: cython.p_uchar, length: cython.Py_ssize_t) -> cython.int:
-        """Seal a staged record for its place in the segment."""
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
-        size: cython.Py_ssize_t = record_size(length)
-        if header.kind != KIND_MESSAGE:
-            header.length = cython.cast(cython.uint, length)
-            header.body_crc = crc32c(0, at + HEADER_BYTES, length)
-        memset(at + HEADER_BYTES + length, 0, size - HEADER_BYTES - length)
-        header.segment = self.stage_segment.number
-        header.offset = cython.cast(cython.uint, self.stage_segment.end + self.stage_length)
-        header.chain = self.stage_segment.chain
-        seal_header(header, self.log.seed)
-        self.stage_segment.chain = header.header_crc
-        self.stage_length += size
-        self.stage_records += 1
+            ).encode(self.log.seed, self.log.node_id)
+        self.stage = Stage(segment, self.log.seed, head)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def stage_footer(self, log_segment: cython.uint) -> cython.int:
         """End what is staged for one segment with its account, twice."""
-        records: cython.uint = self.stage_records
-        header: cython.pointer(RecordHeader)
-        at: cython.p_uchar
+        header: RecordHeader
+        begin: cython.Py_ssize_t = self.stage.offset + len(self.stage.head)
         body: bytes = FOOTER.pack(
-            self.retired_last, self.retired_ts, log_segment, self.stage_start, records, 0
+            self.retired_last, self.retired_ts, log_segment, begin, self.stage.count, 0
         )
-        body += self.stage_runs.packed()
-        for flags in (0, FLAG_COPY):
-            at = self.stage_room(len(body))
-            header = cython.cast(cython.pointer(RecordHeader), at)
-            memset(header, 0, HEADER_BYTES)
-            header.kind = KIND_HEAD
-            header.flags = flags
-            header.sequence = self.first_seq
-            header.timestamp = self.kernel.now_ns
-            header.stream = self.stream_id
-            memcpy(at + HEADER_BYTES, cython.cast(cython.p_char, body), len(body))
-            self.stage_finish(at, len(body))
-        return 0
+        body += self.stage.runs.packed()
+        memset(cython.address(header), 0, HEADER_BYTES)
+        header.kind = KIND_HEAD
+        header.sequence = self.first_seq
+        header.timestamp = self.kernel.now_ns
+        header.stream = self.stream_id
+        self.stage.add_own(cython.address(header), body)
+        header.flags = FLAG_COPY
+        return self.stage.add_own(cython.address(header), body)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def stage_close(self, log_segment: cython.uint) -> cython.int:
-        """Make what is staged for one segment a job for the background."""
+        """Nothing more goes to this segment with this stage."""
         segment: StreamSegment
         self.stage_begin()
-        segment = self.stage_segment
+        segment = self.stage.segment
         self.stage_footer(log_segment)
-        del self.stage[self.stage_length :]
-        self.stage_jobs.append((segment, segment.end, self.stage))
-        segment.end += self.stage_length
+        self.stages.append(self.stage)
+        segment.end += self.stage.length
         if segment.end >= self.segment_limit:
             segment.sealed = True
         self.stage = None
-        self.stage_length = 0
-        self.stage_start = segment.end
-        self.stage_records = 0
-        self.stage_runs.count = 0
         return 0
 
     @cython.ccall
@@ -630,13 +578,12 @@ class FileStore(LoggedStore):
         self.settled_ts = self.retired_ts
         self.staging = False
 
-    def take_jobs(self, log_segment: int) -> list[tuple[StreamSegment, int, bytearray]]:
-        """End the stage; returns what is to be written: (segment, offset, bytes)."""
+    def take_stages(self, log_segment: int) -> list[Stage]:
+        """End the stage; returns all, in the order in which they are to be written."""
         self.stage_close(log_segment)
-        self.stage_segment = None
-        jobs = self.stage_jobs
-        self.stage_jobs = []
-        return jobs
+        stages = self.stages
+        self.stages = []
+        return stages
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -657,7 +604,7 @@ class FileStore(LoggedStore):
             entry.flags &= ~IN_LOG
             segment = self.segment_of(cython.cast(cython.uint, row.new >> 32))
             segment.live += 1
-            segment.live_bytes += record_size(self.body_length(entry))
+            segment.live_bytes += row.size
         if self.published == self.staged_count:
             free(self.staged)
             self.staged = cython.NULL
@@ -674,27 +621,24 @@ class FileStore(LoggedStore):
             return 0
         return self.staged_count - self.published
 
-    def abandon_stage(
-        self, jobs: list[tuple[StreamSegment, int, bytearray]], suspect: bool
-    ) -> None:
+    def abandon_stages(self, stages: list[Stage], suspect: bool) -> None:
         """A write failed: forget it, and stage again later, to a fresh segment when the file is
         suspect."""
         segment: StreamSegment
-        for item, offset, _ in jobs:
-            segment = item
+        stage: Stage
+        for item in stages:
+            stage = item
+            segment = stage.segment
             segment.sealed = suspect
-            segment.end = offset
+            segment.end = stage.offset
             segment.chain, segment.first, segment.last, deletes, segment.lost = segment.before
             del segment.deletes[deletes:]
-            if offset == 0 and segment in self.segments:
+            if stage.offset == 0 and segment in self.segments:
                 self.segments.remove(segment)
                 self.by_number.pop(segment.number, None)
         self.recent = None
-        self.stage_segment = None
         self.stage = None
-        self.stage_jobs = []
-        self.stage_runs.count = 0
-        self.stage_length = 0
+        self.stages = []
         self.staged_count = 0
         self.published = 0
         self.retired_last = self.settled_last

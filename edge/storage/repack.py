@@ -99,7 +99,7 @@ class Repacker:
 
     def _next(self) -> None:
         """Go on with the next stream."""
-        self._node.retirer.before = 0
+        self._retire_as_usual()
         self._queue.pop(0)
         if self._queue:
             self._later(LOOK_SECONDS, self._begin)
@@ -135,10 +135,15 @@ class Repacker:
             node.retirer.wake()
             self._later(LOOK_SECONDS, self._await_log)
             return
-        node.retirer.before = 0
+        self._retire_as_usual()
         for segment in store.segments:
             segment.stale = segment.sealed = True
         self._rewrite()
+
+    def _retire_as_usual(self) -> None:
+        """What was written meanwhile may have to go, too."""
+        self._node.retirer.before = 0
+        self._node.retirer.wake()
 
     def _rewrite(self) -> None:
         """Have the compactor rewrite the next segment, until all are."""

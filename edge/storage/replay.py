@@ -396,7 +396,7 @@ class LogReplay:
         return 0
 
 
-def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes, bytes]:
+def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytearray, bytearray]:
     """What an index file lists: [(subject number, subject)], a row per message served from the
     segment, and if some are packed the lengths of their bodies."""
     entry: cython.pointer(Entry)
@@ -426,15 +426,14 @@ def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytes, b
             row.size = entry.size
             row.header_len = entry.header_len
             row.subject = known
-            lengths[count] = entry.flags >> 1
-            any_packed |= lengths[count]
+            if entry.flags >> 1:
+                any_packed = lengths[count] = entry.flags >> 1
             count += 1
         sequence = store.next_alive(sequence + 1)
-    return (
-        list(used.items()),
-        bytes(rows[: count * cython.sizeof(IndexRow)]),
-        bytes(packed[: count * 4]) if any_packed else b"",
-    )
+    # What is not touched of them costs nothing, and nothing is copied to cut them.
+    del rows[count * cython.sizeof(IndexRow) :]
+    del packed[count * 4 if any_packed else 0 :]
+    return list(used.items()), rows, packed
 
 
 def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> IndexFile:

@@ -15,7 +15,7 @@ cdef class Retirer(Task):
     cdef set noted
     cdef bint at_once                   # room was given back for what failed
     cdef list undo                      # (path, offset) of what a failed attempt left in files
-    cdef list jobs                      # (store, [(segment, offset, bytes)])
+    cdef list jobs                      # (store, its stages)
     cdef public bint stopped
     cdef public unsigned int before       # retire all segments below this number, and no others; 0: as usual
     cdef public double retry_delay

@@ -28,6 +28,8 @@ from cython.cimports.headwater.edge.storage.record import (
     header_ok,
     record_size,
 )
+from cython.cimports.headwater.edge.storage.stage import Stage
+from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.file_store import HEAD
@@ -45,12 +47,13 @@ RETRY = 1.0
 log = logging.getLogger("headwater.storage")
 
 
-def write_jobs(jobs: list) -> None:
-    """Write and sync every stage (in the background): a stream's in order, as a segment may only
-    be there when the one before it is whole, and different streams' together."""
-    for turn in range(max((len(parts) for _, parts in jobs), default=0)):
-        stages = [parts[turn] for _, parts in jobs if turn < len(parts)]
-        write_segments([(segment.path, offset, data) for segment, offset, data in stages])
+def write_jobs(jobs: list, source: LogSegment) -> None:
+    """Build, write and sync every stage (in the background): a stream's in order, as a segment may
+    only be there when the one before it is whole, and different streams' together. `source` is in
+    whose memory their records are; it must live as long."""
+    for turn in range(max((len(stages) for _, stages in jobs), default=0)):
+        together = [stages[turn] for _, stages in jobs if turn < len(stages)]
+        write_segments([(one.segment.path, one.offset, one.build()) for one in together])
 
 
 @cython.cclass
@@ -164,7 +167,7 @@ class Retirer(Task):
         for item in self.stores:
             store = item
             if not store.closed:
-                self.jobs.append((store, store.take_jobs(self.segment.number)))
+                self.jobs.append((store, store.take_stages(self.segment.number)))
         self.step = "write"
         when_removals_last(self.log, self.submit)
 
@@ -174,7 +177,9 @@ class Retirer(Task):
         if not self.stopped:
             if self.on_write is not None:
                 self.on_write()
-            self.background.submit(lambda: write_jobs(jobs), self.written)
+            # What the stages copy from stays in memory until they did, whatever happens here.
+            source = self.segment
+            self.background.submit(lambda: write_jobs(jobs, source), self.written)
 
     def written(self, result: object, error: BaseException | None) -> None:
         """The background wrote the stages, or could not."""
@@ -182,6 +187,9 @@ class Retirer(Task):
             return
         if error is None:
             self.log.unblock()
+            for _, stages in self.jobs:
+                for stage in stages:
+                    stage.segment.chain = stage.chain
             self.step = "publish"
             self.log.kernel.schedule_later(self)
             return
@@ -192,10 +200,10 @@ class Retirer(Task):
             self.log.block(error)
         elif not full:
             log.error("messages cannot be moved to their segments: %s", error)
-        for store, parts in self.jobs:
-            self.undo += [(segment.path, offset) for segment, offset, _ in parts]
+        for store, stages in self.jobs:
+            self.undo += [(stage.segment.path, stage.offset) for stage in stages]
             if not store.closed:
-                store.abandon_stage(parts, not full)
+                store.abandon_stages(stages, not full)
         self.jobs = []
         self.at_once = released
         self.cut_back()
@@ -219,20 +227,22 @@ class Retirer(Task):
     def publish_slice(self) -> None:
         """Point a slice of messages at their segments; go on when all are done."""
         store: FileStore
-        for item, parts in self.jobs:
+        for item, stages in self.jobs:
             store = item
             if store.closed:
                 continue
             if store.staging and store.publish(PUBLISH_SLICE):
                 self.log.kernel.schedule_later(self)
                 return
-            self.write_indexes(store, parts)
+            self.write_indexes(store, stages)
         self.jobs = []
         self.settle()
 
-    def write_indexes(self, store: FileStore, parts: list) -> None:
-        """Index segments that were sealed by this stage."""
-        for segment, _, _ in parts:
+    def write_indexes(self, store: FileStore, stages: list) -> None:
+        """Index segments that were sealed by these stages."""
+        segment: StreamSegment
+        for stage in stages:
+            segment = cython.cast(Stage, stage).segment
             if segment.sealed and not segment.indexed and segment.number in store.by_number:
                 index = index_of(store, segment, self.segment.number)
                 data = index_bytes(store, index)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.edge import files
-from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.crc import checksum, checksum_parts
 
 HEADER = struct.Struct("<4sIIIQq16s")
 HEADER_MAGIC = b"HWSG"
@@ -98,8 +98,8 @@ class IndexFile:
     """Packed runs."""
     lost: list[tuple[int, int]] = field(default_factory=list)
     subjects: list[tuple[int, bytes]] = field(default_factory=list)
-    entries: bytes | memoryview = b""
-    packed: bytes | memoryview = b""
+    entries: bytes | bytearray | memoryview = b""
+    packed: bytes | bytearray | memoryview = b""
     """For each entry the length (u32) of its sealed or compressed body, 0 for a plain one; b"" when
     all are plain."""
 
@@ -121,14 +121,12 @@ class IndexFile:
             len(self.deletes) // RUN.size,
             len(self.lost),
         )
-        parts: list[bytes | memoryview] = [head]
-        parts.append(self.deletes)
-        parts += [RUN.pack(*run) for run in self.lost]
-        for number, text in self.subjects:
-            parts.append(struct.pack("<II", number, len(text)) + text)
-        parts += [self.entries, self.packed]
-        data = b"".join(parts)
-        return data + struct.pack("<I", checksum(data, seed))
+        small = [head, self.deletes]
+        small += [RUN.pack(*run) for run in self.lost]
+        small += [struct.pack("<II", number, len(text)) + text for number, text in self.subjects]
+        parts = [b"".join(small), self.entries, self.packed]
+        parts.append(struct.pack("<I", checksum_parts(parts, seed)))
+        return b"".join(parts)
 
 
 def decode_index(data: bytes, seed: int) -> IndexFile | None:

@@ -20,7 +20,7 @@ cdef class StreamSegment:
     cdef public bint dirty              # its file may hold records of messages that are gone
     cdef public bint erased             # messages were erased while it was being rewritten
     cdef public bint stale              # to be rewritten with the newest key and dictionary
-    cdef public object before           # what `abandon_stage` goes back to
+    cdef public object before           # what `abandon_stages` goes back to
     cdef public bytearray deletes       # packed runs, as in DELETE records
     cdef public list lost
     cpdef bint mostly_dead(self)
