@@ -82,6 +82,8 @@ class Publisher(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.acks: list[tuple[str, int]] = []
         self.refused: list[str] = []
+        self.begun = threading.Event()
+        """Set when the first publish was answered, or none will be."""
         self._size = size
         self._sent: list[str] = []
         self._done = 0
@@ -95,6 +97,7 @@ class Publisher(threading.Thread):
         except (WireError, OSError):
             pass
         finally:
+            self.begun.set()
             self._link.close()
 
     def _publish(self) -> None:
@@ -110,6 +113,7 @@ class Publisher(threading.Thread):
             else:
                 index = int(frame.subject.rpartition(".")[2])
                 self.acks.append((self._sent[index], int(answer["seq"])))
+            self.begun.set()
 
     def _message(self) -> bytes:
         index = len(self._sent)
@@ -212,13 +216,14 @@ class Storm:
 
 
 def blow(server: Server, storm: Storm, number: int, ledger: Ledger, delay: float) -> None:
-    """Publish from all connections and kill the server after `delay` seconds."""
+    """Publish from all connections, and kill the server `delay` seconds after its first answer."""
     publishers = [
         Publisher(server.port, f"r{number}c{index}", storm.size)
         for index in range(storm.connections)
     ]
     for publisher in publishers:
         publisher.start()
+    publishers[0].begun.wait()
     threading.Event().wait(delay)
     server.kill()
     for publisher in publishers:
@@ -259,7 +264,7 @@ def run(
 @click.option("--command", help="Launch this instead; may contain {port} and {dir}.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--connections", default=4, show_default=True, type=click.IntRange(1, 64))
-@click.option("--longest", default=0.5, show_default=True, help="Latest kill, s after the start.")
+@click.option("--longest", default=0.5, show_default=True, help="Latest kill, s after an answer.")
 @click.option("--size", default=64, show_default=True, type=click.IntRange(16, 65536))
 @click.option("--seed", default=1, show_default=True)
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path), help="Keep it here.")

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 SECOND = 1_000_000_000
+PATIENCE = 300 * SECOND
+"""Of requests and acks that are not to end by time, however slowly a scenario goes on."""
 PROGRAMS = Path(sys.executable).parent
 QUIET_S = 0.25
 CALM_S = 0.05
@@ -223,7 +225,7 @@ async def pulls(client: Client) -> list[Any]:
 
 async def acks(client: Client) -> list[Any]:
     """Every kind of ack, right and wrong."""
-    await fresh(client, {}, {"max_deliver": 3, "ack_wait": 5 * SECOND})
+    await fresh(client, {}, {"max_deliver": 3, "ack_wait": PATIENCE})
     seen: list[Any] = []
     for n in range(12):
         client.publish(f"a.{n}", str(n))
@@ -303,18 +305,18 @@ async def priorities(client: Client) -> list[Any]:
     """A pinned client."""
     await fresh(client, {}, {"priority_policy": "pinned_client", "priority_groups": ["g"]})
     seen: list[Any] = []
-    client.publish(NEXT, batch(1, expires=9 * SECOND), "in.0")
-    client.publish(NEXT, batch(1, expires=9 * SECOND, group="h"), "in.0")
-    client.publish(NEXT, batch(1, expires=9 * SECOND, group="g"), "in.1")
+    client.publish(NEXT, batch(1, expires=PATIENCE), "in.0")
+    client.publish(NEXT, batch(1, expires=PATIENCE, group="h"), "in.0")
+    client.publish(NEXT, batch(1, expires=PATIENCE, group="g"), "in.1")
     seen += masked(await client.settled())
-    client.publish(NEXT, batch(5, expires=9 * SECOND, group="g"), "in.2")
+    client.publish(NEXT, batch(5, expires=PATIENCE, group="g"), "in.2")
     seen += masked(await client.settled())
     client.publish("a.1", "1")
     rows = await client.settled()
     client.publish("a.2", "2")
     rows += await client.settled()
     seen += [row[:4] for row in masked(rows) if not row[0].startswith("$JS")]
-    client.publish(NEXT, batch(5, expires=9 * SECOND, group="g", id="wrong"), "in.3")
+    client.publish(NEXT, batch(5, expires=PATIENCE, group="g", id="wrong"), "in.3")
     seen += masked(await client.settled())
     client.publish("$JS.API.CONSUMER.UNPIN.S.C", '{"group": "g"}', "done")
     seen += [row[:4] for row in masked(await client.settled()) if not row[0].startswith("$JS")]
@@ -325,14 +327,14 @@ async def ends(client: Client) -> list[Any]:
     """Deletion and purge under waiting requests."""
     await fresh(client, {}, {})
     seen: list[Any] = []
-    client.publish(NEXT, batch(1, expires=9 * SECOND), "in.1")
+    client.publish(NEXT, batch(1, expires=PATIENCE), "in.1")
     await client.frames()
     seen.append(await client.ask("CONSUMER.DELETE.S.C"))
     seen += masked(await client.settled())
     client.publish(NEXT, batch(1), "in.2")
     seen += masked(await client.settled())
     await fresh(client, {}, {})
-    client.publish(NEXT, batch(1, expires=9 * SECOND), "in.1")
+    client.publish(NEXT, batch(1, expires=PATIENCE), "in.1")
     await client.frames()
     seen.append(await client.ask("STREAM.DELETE.S"))
     seen += masked(await client.settled())
