@@ -40,6 +40,7 @@ COMPILED = (
     "edge/storage/stream_segment.py",
     "edge/storage/stage.py",
     "edge/storage/file_store.py",
+    "edge/storage/dead_space.py",
     "edge/storage/index_load.py",
     "edge/storage/replay.py",
     "edge/storage/torn_tail.py",

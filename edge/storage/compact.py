@@ -296,7 +296,7 @@ class Compactor:
             store, segment, before = self.queue.pop(0)
             if store.closed or segment.number not in store.by_number:
                 continue
-            if segment.last < store.first_seq or (
+            if (segment.last < store.first_seq and not segment.pressed) or (
                 before is not None and before.last < store.first_seq
             ):
                 release(segment, before)
@@ -486,7 +486,7 @@ class Compactor:
         segment.end = segment.settled_end = end
         segment.rest = segment.written_rest = end - size
         segment.chain = chain
-        segment.indexed = False
+        segment.indexed = segment.pressed = False
         for at, before, after, packed in moved:
             sequence = at
             old = before

@@ -144,10 +144,10 @@ class FileStore(LoggedStore):
 
     def ask_compact(self, segment: StreamSegment) -> None:
         """Have a segment rewritten that is mostly dead: not while a stage may still change it, and
-        not the one at the head, which goes away as a whole."""
+        not the one at the head, which goes away as a whole, unless room is short."""
         if (
             segment.sealed
-            and segment is not self.segments[0]
+            and (segment.pressed or segment is not self.segments[0])
             and not segment.busy
             and not segment.avoided
             and not self.staging

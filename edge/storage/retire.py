@@ -32,6 +32,7 @@ from cython.cimports.headwater.edge.storage.stage import Stage
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 
 from headwater.edge.storage.background import Background
+from headwater.edge.storage.dead_space import press
 from headwater.edge.storage.file_store import HEAD
 from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.removals import when_removals_last, write_index_later
@@ -43,6 +44,8 @@ from headwater.edge.storage.states import put_again
 COPY_SLICE = cython.declare(cython.Py_ssize_t, 256 << 10)
 PUBLISH_SLICE = cython.declare(cython.Py_ssize_t, 4096)
 RETRY = 1.0
+# Log segments' worth of dead bytes that first and newest segments of all streams may hold.
+DEAD_SEGMENTS = cython.declare(cython.Py_ssize_t, 4)
 
 log = logging.getLogger("headwater.storage")
 
@@ -74,6 +77,7 @@ class Retirer(Task):
             keep = 1 if self.log.live[0].number < self.before else len(self.log.live)
         if self.step != "idle" or self.stopped or len(self.log.live) <= keep:
             return
+        press(self.log.stores, DEAD_SEGMENTS * self.log.segment_bytes)
         self.segment = self.log.live[0]
         self.at = FILE_HEADER_BYTES
         self.stores = []

@@ -15,6 +15,7 @@ cdef class StreamSegment:
     cdef public bint sealed
     cdef public bint indexed            # its index file is written
     cdef public bint busy               # being rewritten
+    cdef public bint pressed            # to be rewritten though it is the first
     cdef public bint avoided            # rewriting failed lately
     cdef public Py_ssize_t written_rest # `rest` as it was when it was rewritten
     cdef public bint dirty              # its file may hold records of messages that are gone
