@@ -56,6 +56,7 @@ cdef class FileStore(LoggedStore):
     cdef Py_ssize_t staged_capacity
     cdef Py_ssize_t published
     cdef public bint staging
+    cdef unsigned long long retiring    # the retirer's attempt that met it last
     cdef StreamSegment segment_of(self, unsigned int number)
     cdef int note_gone(self, unsigned long long sequence) except -1
     cdef const unsigned char* read_record(self, unsigned long long sequence, Entry* entry)

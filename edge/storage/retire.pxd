@@ -12,7 +12,7 @@ cdef class Retirer(Task):
     cdef public object on_settle        # called with the stores that wrote to segments; None
     cdef public object on_write         # called before the background is asked to write; None
     cdef list stores                    # touched by this segment
-    cdef set noted
+    cdef unsigned long long attempt     # counts the times that a segment was begun with
     cdef bint at_once                   # room was given back for what failed
     cdef list undo                      # (path, offset) of what a failed attempt left in files
     cdef list jobs                      # (store, its stages)

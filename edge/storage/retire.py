@@ -81,7 +81,7 @@ class Retirer(Task):
         self.segment = self.log.live[0]
         self.at = FILE_HEADER_BYTES
         self.stores = []
-        self.noted = set()
+        self.attempt += 1
         self.step = "copy"
         self.log.kernel.schedule_later(self)
 
@@ -104,8 +104,8 @@ class Retirer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def note_store(self, store: FileStore) -> cython.int:
-        if store.stream_id not in self.noted:
-            self.noted.add(store.stream_id)
+        if store.retiring != self.attempt:
+            store.retiring = self.attempt
             self.stores.append(store)
         return 0
 
