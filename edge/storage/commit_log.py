@@ -184,11 +184,8 @@ class CommitLog:
 
     @cython.cfunc
     def reserve(self, length: cython.Py_ssize_t, message: cython.bint) -> cython.p_uchar:
-        """Where the next record goes, with room for it and for the batch's footers.
-
-        Messages leave an eighth of the last segment to other records when there is no further
-        one. Raises StoreFull, StoreFailed.
-        """
+        """Where the next record goes, with room for it and for the batch's footers. Raises
+        StoreFull, StoreFailed."""
         need: cython.Py_ssize_t = record_size(length)
         footers: cython.Py_ssize_t = BLOCK_BYTES + 2 * record_size(
             FOOTER_BYTES + RUN_BYTES * (self.runs.count + 1)
@@ -266,7 +263,10 @@ class CommitLog:
         self.fail(None)
 
     def let_dead_go(self) -> None:
-        """Have the newest records retired when removals among them would give room back."""
+        """Have segments rewritten, and the newest records retired, to give back what is dead."""
+        from headwater.edge.storage.dead_space import press  # it needs this module
+
+        press(self.stores, 0)
         retired = not self.blocked and len(self.live) <= self.keep + 1
         if retired and any(is_dead_end(store) for store in self.stores.values()):
             self.hand_over()

@@ -6,6 +6,7 @@ body; a record that does not verify is taken out, named in `lost`, and reported.
 """
 
 import struct
+from contextlib import suppress
 from functools import partial
 
 import cython
@@ -37,7 +38,7 @@ from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcmp, memset
 
 from headwater.edge.storage.dead_ends import is_dead_end
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.errors import Damaged, StoreError
 from headwater.edge.storage.loss import Loss
 from headwater.edge.storage.removals import when_removals_last
 from headwater.edge.storage.segment_files import (
@@ -180,7 +181,8 @@ class FileStore(LoggedStore):
                 last.last = sequence
                 return 0
         if self.gone_count == GONE_MAX and self.log.failure is None:
-            self.write_gone()
+            with suppress(StoreError):  # the turn's end tries again
+                self.write_gone()
         if self.gone_count == self.gone_capacity:
             capacity = self.gone_capacity * 2 or 16
             grown = realloc(self.gone, capacity * cython.sizeof(Removed))

@@ -123,7 +123,18 @@ def test_streams_without_files_yet_are_served_from_a_full_disk() -> None:
     harness.close()
 
 
-def test_purges_of_many_small_streams_give_room_back() -> None:
+def remove(store: FileStore, how: str) -> None:
+    """Take out most of what a store has."""
+    if how == "delete":
+        for sequence in range(store.first_seq, store.last_seq + 1):
+            if sequence % 5:
+                store.delete(sequence)
+    else:
+        store.purge(None, None, 20 if how == "keep" else None)
+
+
+@pytest.mark.parametrize("how", ["purge", "keep", "delete"])
+def test_removals_from_many_small_streams_give_room_back(how: str) -> None:
     harness = TwinHarness(segment_bytes=SEGMENT)
     harness.disk.capacity = ROOM
     harness.open()
@@ -141,10 +152,10 @@ def test_purges_of_many_small_streams_give_room_back() -> None:
     harness.disk.capacity = harness.disk.used
     assert stored // 40 * 700 < SEGMENT, "each stream has one segment"
     for store in stores[::2]:
-        store.purge()
+        remove(store, how)
     harness.commit()
     harness.loop.run_until(lambda: log.failure is None)
-    kept = contents(stores[1])
+    kept, left = contents(stores[1]), contents(stores[2])
     last = stores[0].add_message(b"a", b"there is room again")
     harness.settle()
     harness.close()
@@ -152,4 +163,5 @@ def test_purges_of_many_small_streams_give_room_back() -> None:
     assert harness.node.problems == []
     assert contents(found[stores[0].incarnation])[last][2] == b"there is room again"
     assert contents(found[stores[1].incarnation]) == kept
+    assert contents(found[stores[2].incarnation]) == left
     harness.close()
