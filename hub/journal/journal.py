@@ -99,11 +99,20 @@ class Journal:
             self._rewrite_tail(found)
             self._rewrite(HARD_NAME)
         self._begin_segment(found.last + 1, found.last, found.end)
+        self._note_snapshots(found, snapshots)
         self._write_slot(BOOT_GROUP, HardState(term=self.boot))
         self.sync()
         disk.sync_names()
 
     # -- the start ------------------------------------------------------------
+
+    def _note_snapshots(self, found: Scan, snapshots: dict[int, Snapshot]) -> None:
+        """A power cut came when a snapshot had its name, and before the log said so: what is
+        written now does not follow what the log has."""
+        for group, each in snapshots.items():
+            log = found.groups.get(group)
+            if log is None or not log.reaches(each.index, each.term):
+                self._add(RecordKind.BASE, group, each.index, each.term, b"")
 
     def _rewrite_tail(self, found: Scan) -> None:
         """The segment written last, and those behind it that starts began which failed in turn."""

@@ -52,10 +52,14 @@ class GroupScan:
         self.entries.clear()
         self.bases = {index: term}
 
-    def behind(self, index: int, term: int) -> list[Entry]:
-        """Entries that surely follow a snapshot: the log knew its last one, in that term."""
+    def reaches(self, index: int, term: int) -> bool:
+        """Whether the log knew the last entry of a snapshot, in that term."""
         known = self.entries.get(index)
-        if (known.term if known else self.bases.get(index)) != term:
+        return (known.term if known else self.bases.get(index)) == term
+
+    def behind(self, index: int, term: int) -> list[Entry]:
+        """Entries that surely follow a snapshot: the log reaches it."""
+        if not self.reaches(index, term):
             return []
         found = []
         while (entry := self.entries.get(index + 1)) is not None:

@@ -90,6 +90,9 @@ class GroupStore:
         self.start = Start(self.boot, clean and node.clean_start and not self.slots.suspect)
         self.replicas: dict[int, Replica] = {}
         self._doubtful: dict[int, FileStore] = {}
+        self._behind: set[int] = set()
+        """Groups whose log ends before their mark: a crash came when a snapshot was installed, and
+        before the log said so."""
         self._rafts: dict[int, Raft] = {}
         self._queue: deque[Work] = deque()
         self._unsynced: deque[Work] = deque()
@@ -138,6 +141,8 @@ class GroupStore:
         self.start.groups[group] = found.restored
         if found.doubtful is not None:
             self._doubtful[group] = found.doubtful
+        if found.behind:
+            self._behind.add(group)
         self._add_replica(group, found.store, found.mark)
 
     def _add_replica(self, group: int, store: FileStore | None, mark: Mark | None) -> Replica:
@@ -245,8 +250,12 @@ class GroupStore:
             place = ready.snapshot
             self.log.put_state(OWNER, key, encode_run(place.index, place.term, place.index, []))
             self._installed.discard(group)
+            self._behind.discard(group)
         if ready.entries:
             index = ready.entries[0].index - 1
+            if group in self._behind:
+                self.log.put_state(OWNER, key, encode_run(index, ready.before_term, index, []))
+                self._behind.discard(group)
             run = encode_run(index, ready.before_term, self._commits[group], ready.entries)
             self.log.add_delta(OWNER, key, run)
         if hard is not None:
@@ -372,6 +381,7 @@ class GroupStore:
         StoreError, OSError."""
         self._rafts.pop(group, None)
         replica = self.replicas.pop(group, None)
+        self._behind.discard(group)
         self.log.delete_state(OWNER, b"%d" % group)
         for store in (replica.store if replica else None, self._doubtful.pop(group, None)):
             if store is not None and not store.closed:

@@ -33,12 +33,14 @@ class Start:
 
 @dataclass
 class Found:
-    """A group. `doubtful`: its stream, when that is not to be used."""
+    """A group. `doubtful`: its stream, when that is not to be used. `behind`: what the log in the
+    store has of it does not reach the mark, so it has to say first where it goes on."""
 
     restored: Restored
     store: FileStore | None
     mark: Mark | None
     doubtful: FileStore | None = None
+    behind: bool = False
 
 
 def read_groups(
@@ -70,7 +72,8 @@ def read_groups(
         if mark is None:
             found[group] = Found(restored, None, None, store)
         else:
-            found[group] = Found(restored, store, mark)
+            behind = book.term(mark.index) != mark.term
+            found[group] = Found(restored, store, mark, behind=behind)
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from headwater.hub.raft.config import Config, decode_config
 from headwater.hub.raft.entry import Entry, EntryKind
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.message import OUT_OF_TERM, Kind, Message
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored
 from tests.sim.disks import Durable
@@ -273,6 +273,12 @@ class Checker:
 
     def sent(self, m: Message, durable: Durable) -> None:
         """Promises are durable before they are made; `durable` is what the disk really has."""
+        self.require(
+            m.kind in OUT_OF_TERM
+            or m.kind in (Kind.PRE_VOTE, Kind.PRE_VOTE_REPLY)
+            or durable.term.get(m.group, 0) >= m.term,
+            f"node {m.sender} says {m.kind.name} in term {m.term}, which is not on disk",
+        )
         if m.kind is Kind.VOTE_REPLY and not m.reject:
             key = (m.group, m.term, m.sender, m.incarnation)
             known = self.votes.setdefault(key, m.to)

@@ -13,12 +13,14 @@ from headwater.hub.raft.errors import InvariantBroken, RaftError
 from headwater.hub.raft.host import Packet
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
-from tests.sim import calm, echo, faults
+from headwater.hub.raft.ready import Ready
+from tests.sim import calm, echo, faults, trap
 from tests.sim.checker import Checker, Violation
 from tests.sim.echo import RARE_MAX, Echo, is_rare
 from tests.sim.history import History
 from tests.sim.machine import Op
 from tests.sim.node import SimNode
+from tests.sim.trap import Trap
 
 CALM_US = 20_000_000
 """Simulated time in which everything must be well again when faults have stopped."""
@@ -44,7 +46,7 @@ class Outcome:
 
 def late(action: Callable[..., None]) -> bool:
     """Whether an event is what a fault planned for later."""
-    return getattr(action, "__module__", "") in (faults.__name__, echo.__name__)
+    return getattr(action, "__module__", "") in (faults.__name__, echo.__name__, trap.__name__)
 
 
 class Cluster:
@@ -88,6 +90,7 @@ class Cluster:
         """Links that hold back what they carry, as a connection does that is not cut for good."""
         self.held: list[tuple[int, Packet]] = []
         self.echoes: list[Echo] = []
+        self.traps: list[Trap] = []
         self.rare: deque[Packet] = deque(maxlen=RARE_MAX)
         self.clients = root.fork("clients")
         self.nodes = {number: make(self, number) for number in range(1, 6)}
@@ -136,6 +139,12 @@ class Cluster:
     def hear(self, packet: Packet) -> None:
         """A packet arrives at its node, again maybe."""
         self._deliver(packet.to, packet)
+
+    def written(self, node: SimNode, raft: Raft, ready: Ready) -> None:
+        """A node has written a batch that is not durable yet."""
+        self.checker.written(raft, ready.entries)
+        for each in list(self.traps):
+            each.written(node, raft, ready)
 
     def mend(self, links: set[tuple[int, int]]) -> None:
         self.net.cut -= links
@@ -207,6 +216,12 @@ class Cluster:
         for node in self.nodes.values():
             if node.up and not node.paused and node.host.groups[group].leader:
                 self.read(node, node.host.groups[group], "a")
+
+    def ask(self, node: SimNode) -> None:
+        """A node is asked for the newest values that it leads."""
+        for raft in list(node.host.groups.values()) if node.up and not node.paused else ():
+            if raft.is_leader:
+                self.read(node, raft, "a")
 
     def rivals(self, group: int) -> bool:
         """Several nodes think that they lead: write through the newest, and read from all."""
@@ -306,6 +321,7 @@ class Cluster:
             self.start_again(node)
         self._events = [e for e in self._events if e[2] != self.client and not late(e[2])]
         self.echoes.clear()
+        self.traps.clear()
         heapq.heapify(self._events)
         calm.after_faults(self)
 

@@ -8,6 +8,7 @@ from headwater.edge.twins.network import Weather
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.errors import RaftError
 from tests.sim.echo import Echo
+from tests.sim.trap import Trap
 
 if TYPE_CHECKING:
     from headwater.hub.raft.raft import Raft
@@ -20,7 +21,7 @@ KINDS = (
     "clock_freeze", "transfer", "transfer", "change", "change", "change", "lie", "flip", "replace",
     "crash_leader", "stale_tail", "stale_tail", "stale_tail", "failed_sync", "failed_sync",
     "full_disk", "unreadable", "cut_change", "cut_change", "rejoin", "rejoin", "pair", "pair",
-    "stall", "stall", "stall", "replay", "replay", "replay",
+    "stall", "stall", "stall", "replay", "replay", "replay", "trap", "trap", "trap",
 )  # fmt: skip
 
 
@@ -183,6 +184,12 @@ def replay(cluster: "Cluster", fault: Fault) -> None:
     cluster.after(200_000 + fault.ms * 100, heard.give_back)
 
 
+def set_trap(cluster: "Cluster", fault: Fault) -> None:
+    """Something fails at the next rare moment."""
+    if len(cluster.traps) < 3:
+        cluster.traps.append(Trap(cluster, fault.a, fault.b, fault.ms))
+
+
 def _weather(cluster: "Cluster", weather: Weather, ms: int) -> None:
     cluster.net.weather = weather
     cluster.after(ms * 1000, cluster.calm)
@@ -230,11 +237,12 @@ def pause_leader(cluster: "Cluster", fault: Fault) -> None:
 
 def clock_jump(cluster: "Cluster", fault: Fault) -> None:
     node = _node(cluster, fault)
-    far = (fault.b % 2000 - 1000) * 1_000_000
+    far = (fault.b % 2000 - 1000) * (1_000_000 >> fault.a // 5 % 6)
     node.clock.wall_offset_ns = max(10**15, node.clock.wall_offset_ns + far * 1000)
     if not node.paused:
         node.clock.jump_ns += far
         node.read_clock()
+        cluster.ask(node)
 
 
 def clock_freeze(cluster: "Cluster", fault: Fault) -> None:
@@ -374,5 +382,5 @@ STRIKES = {
     "change": change, "lie": lie, "flip": flip, "replace": replace, "crash_leader": crash_leader,
     "stale_tail": stale_tail, "failed_sync": failed_sync, "full_disk": full_disk,
     "unreadable": unreadable, "cut_change": cut_change, "rejoin": rejoin, "pair": pair,
-    "stall": stall, "replay": replay,
+    "stall": stall, "replay": replay, "trap": set_trap,
 }  # fmt: skip

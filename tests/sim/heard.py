@@ -29,6 +29,8 @@ class Heard:
     def __init__(self, raft: Raft) -> None:
         self.raft = raft
         self.begin(0)
+        self.hellos: dict[int, Message] = {}
+        """What others have told of their logs, in whatever term."""
         self.asked: dict[tuple[int, int, int], int] = {}
         """(node, start, context) of a read -> the first round that may confirm it."""
 
@@ -53,6 +55,8 @@ class Heard:
     def note(self, m: Message) -> None:
         """Something arrived that is said to this start."""
         self.follow()
+        if m.kind is Kind.HELLO_REPLY:
+            self.hellos[m.sender] = m
         if m.term != self.term or m.reject:
             return
         for life in lives(m):
@@ -78,6 +82,10 @@ class Heard:
         elif m.kind is Kind.TIMEOUT_NOW:
             self.lease_lost = True
 
+    def forget_rounds(self) -> None:
+        """The clock went back, or everybody slept: silence is owed to later rounds only."""
+        self.rounds.clear()
+
     def asks(self, context: int) -> None:
         """A read of this node begins."""
         self.asked[self.raft.node, self.raft.boot, context] = self.round + 1
@@ -92,6 +100,14 @@ class Heard:
         mine = self.raft.node in voters and self.raft.log.durable >= index
         have = sum(self.acks.get(each, 0) >= index for each in self._others(voters))
         return self._most(voters, have + mine)
+
+    def proven(self) -> bool:
+        """Whether all other voters have answered, of the newest configuration that was told."""
+        log = self.raft.log
+        answers = [(m.log_term, m.index, m.config) for m in self.hellos.values() if m.config]
+        mine = (log.last_term, log.last, log.config)
+        best = max([mine, *answers], key=lambda each: each[:2])[2]
+        return best.voters.keys() - {self.raft.node} <= self.hellos.keys()
 
     def confirmed(self, voters: Mapping[int, int], number: int) -> bool:
         """Whether a majority answered the round `number`, or one behind it."""

@@ -54,6 +54,8 @@ class SimNode:
         self.begun: set[int] = set()
         self.durable = self.before = Durable()
         self.tick_us = 10_000
+        self.dozing: set[int] = set()
+        """Groups that sleep."""
         self.host: Host
         self.journal: Journal
 
@@ -173,6 +175,7 @@ class SimNode:
             for raft in self.host.groups.values():
                 self.check_quorum(raft)
                 self.promises[raft.group].handing_over()
+            self.disturb()
             self.retire()
             if self.up:
                 self.pump()
@@ -181,10 +184,20 @@ class SimNode:
                 self.crash()
                 self.start()
 
+    def disturb(self) -> None:
+        """Some who lead groups that have just fallen asleep are asked for something soon."""
+        asleep = {raft.group for raft in self.host.groups.values() if raft.sleep.asleep}
+        if asleep - self.dozing and not self.cluster.chance.below(4):
+            self.cluster.after(self.cluster.chance.below(60_000), self.cluster.ask, self)
+        self.dozing = asleep
+
     def read_clock(self) -> None:
         """The clock jumped: whoever reads it notices."""
+        now_ns = self.clock.monotonic_ns()
         for raft in self.host.groups.values() if self.up else ():
-            reads.clock(raft, self.clock.monotonic_ns())
+            if now_ns < raft.now_ns:
+                self.promises[raft.group].told.forget_rounds()
+            reads.clock(raft, now_ns)
 
     def receive(self, packet: Packet) -> None:
         if not self.up:
@@ -234,7 +247,6 @@ class SimNode:
             self.fail()
 
     def _pump(self) -> None:
-        checker = self.cluster.checker
         while self.up and self.host.has_ready() and self.host.can_batch():
             batch = self.host.ready()
             for raft, _ in batch.groups:
@@ -242,7 +254,7 @@ class SimNode:
             self.send(batch.packets)
             self.journal.write([(raft.group, ready) for raft, ready in batch.groups])
             for raft, ready in batch.groups:
-                checker.written(raft, ready.entries)
+                self.cluster.written(self, raft, ready)
                 if ready.snapshot is not None:
                     self.restore(raft.group, ready.snapshot)
                 self.apply(raft, ready)

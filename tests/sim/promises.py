@@ -4,7 +4,7 @@ The rules are written down here a second time, from the paper and `docs/RAFT.md`
 said on the wire; the product's own books are asked for as little as possible.
 """
 
-from headwater.hub.raft.config import decode_config
+from headwater.hub.raft.config import Config, decode_config
 from headwater.hub.raft.entry import EntryKind, bytes_of
 from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
 from headwater.hub.raft.raft import Raft
@@ -56,12 +56,15 @@ class Promises:
         if not late and not over:
             self.told.note(m)
         place = self.place(m)
+        doubt = raft.recovering
         try:
             Raft.step(raft, m)
         finally:
             self.heard = NONE
         if m.reject and self.place(m) != place:
             self.steps_back(m)
+        if doubt and not raft.recovering and raft.incarnation < raft.boot:
+            self.require(self.told.proven(), "is the member of before, and not all have answered")
         self.require(not late or self.books() == before, "what an earlier start said is heard")
         self.require(
             not stale or self.books() == before, "what was said in an earlier term is heard"
@@ -148,7 +151,11 @@ class Promises:
     def state(self) -> None:
         """After every batch: the log is what its entries say, and what it calls durable is."""
         log, group = self.raft.log, self.raft.group
+        options = self.raft.options
+        for each in self.raft.progress.values():
+            self.require(len(each.inflight) <= options.inflight_max, "too much is under way")
         if self.raft.sleep.asleep:
+            self.told.forget_rounds()
             self.asleep()
         seen = (log.base_index, log.last, log.last_term, log.durable, log.committed)
         if seen == self.log_seen:
@@ -161,6 +168,12 @@ class Promises:
         changes = [e for e in log.entries if e.kind == EntryKind.CONFIG]
         configs = [(e.index, decode_config(e.data)) for e in changes]
         self.require(log.configs[1:] == configs, "other configurations than those in the log")
+        newest = (log.configs + configs)[-1]
+        self.require(
+            (log.config_index, log.config) == newest, "another configuration than the newest counts"
+        )
+        if self.raft.is_leader and len(log.configs) > 1:
+            self.promoted(log.configs[-2][1], *newest)
         if log.base_index > 1:
             known = self.checker.members.at(group, log.base_index)
             self.require(log.configs[0] == (log.base_index, known), "a snapshot of other members")
@@ -171,6 +184,20 @@ class Promises:
             or self.disk.holds(group, log.durable, log.term(log.durable)),
             f"{log.durable} is taken for durable",
         )
+
+    def promoted(self, before: Config, index: int, config: Config) -> None:
+        """Who becomes a voter knows that it is a learner, and lacks little (thesis §4.2.1)."""
+        raft = self.raft
+        if raft.log.term(index) != raft.term:
+            return
+        places = [place for place, _ in self.checker.members.known[raft.group] if place < index]
+        for member in config.voters.items() - before.voters.items():
+            has = self.told.acks.get(member, 0)
+            self.require(has >= max(places), f"{member[0]} is promoted and does not know it")
+            lag = index - 1 - has
+            self.require(
+                lag <= raft.options.promote_lag_max, f"{member[0]} is promoted and lacks {lag}"
+            )
 
     def asleep(self) -> None:
         """Nobody sleeps while there is something to do, and a leader only when all have all."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from tests.sim import bugs, more_bugs, rule_bugs  # noqa: F401  # they fill BUGS
+from tests.sim import bugs, more_bugs, other_bugs, rule_bugs, store_bugs  # noqa: F401  # fill BUGS
 from tests.sim.bug import BUGS, planted
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster, Outcome

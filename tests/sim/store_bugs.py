@@ -6,7 +6,7 @@ from headwater.hub.stored import group_store, start
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.runs import Book
-from tests.sim.bug import Bug
+from tests.sim.bug import BUGS, Bug
 
 
 def _told_at_once(original):
@@ -103,3 +103,5 @@ STORE_BUGS = (
     Bug("last-entry-lost", "a start leaves the last entry out", ((Book, "behind", _last_lost),)),
 )
 """Each is found within `Bug.seeds` seeds of `STEPS` steps."""
+for _each in STORE_BUGS:
+    BUGS[_each.name] = replace(_each, store="file")

@@ -377,7 +377,6 @@ class StoreNode(SimNode):
             self.fail()
 
     def _pump_store(self) -> None:
-        checker = self.cluster.checker
         self.store.pump()
         self.take_numbers()
         for raft in self.host.groups.values():
@@ -386,7 +385,7 @@ class StoreNode(SimNode):
             batch = self.host.ready()
             self.send(batch.packets)
             for raft, ready in batch.groups:
-                checker.written(raft, ready.entries)
+                self.cluster.written(self, raft, ready)
             if batch.groups:
                 self.written.append((batch.number, batch))
             self.store.write(batch)

@@ -156,6 +156,22 @@ def test_entries_of_another_log_are_not_put_behind_a_snapshot() -> None:
     assert Journal(disk, 0).start.groups[1].entries == []
 
 
+def test_what_follows_a_snapshot_is_kept_though_the_log_never_heard_of_it() -> None:
+    """The power goes when the snapshot has its name, and before the log says so."""
+    disk = TwinDisk()
+    journal = begin(disk)
+    append(journal, entries(2, 20))
+    journal.save_snapshot(1, Snapshot(10, 7, CONFIG, b"of another leader"))
+    disk.power_cut(SeededRandom(1))
+    journal = Journal(disk, 0)
+    journal.write([(1, Ready(1, entries=entries(11, 13, term=7), before_term=7))])
+    journal.sync()
+    disk.power_cut(SeededRandom(2))
+    start = Journal(disk, 0).start
+    assert start.problems == []
+    assert start.groups[1].entries == entries(11, 13, term=7)
+
+
 def test_a_group_can_be_erased() -> None:
     disk = TwinDisk()
     journal = begin(disk)

@@ -1,6 +1,12 @@
 """Raft groups in a node's store: what a start finds after stops, power cuts and damage."""
 
+from dataclasses import replace
+
+import pytest
+
 from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.host import Batch
+from headwater.hub.raft.ready import Ready
 from headwater.hub.stored.runs import Book, encode_run
 from tests.hub.stored.stored_harness import StoredNode
 
@@ -103,6 +109,37 @@ def test_a_replica_with_lost_messages_asks_the_group() -> None:
     assert node.raft().recovering
     assert node.raft().log.last == 0
     assert node.store.replicas[1].store is None
+
+
+def write_batch(node: StoredNode, ready: Ready) -> None:
+    node.store.on_synced = lambda number: None
+    node.store.write(Batch(1, [(node.raft(), ready)]))
+
+
+@pytest.mark.parametrize(("index", "term"), [(100, 9), (5, 9)])
+def test_what_follows_a_snapshot_is_kept_though_the_log_never_heard_of_it(
+    index: int, term: int
+) -> None:
+    """The power goes when a snapshot counts, and before the log says so: its place may be behind
+    the end of the log that is there, or that of another entry."""
+    node = StoredNode().open(first=True)
+    node.lead()
+    node.propose(20)
+    node.settle()
+    snapshot = replace(node.store.replicas[1].snapshot(), index=index, term=term)
+    write_batch(node, Ready(1, snapshot=snapshot))
+    node.store.pump = lambda: None  # type: ignore[method-assign]
+    node.loop.run_until(lambda: node.store._installing is None)
+    node.cut(0, "everything")
+    node.open()
+    assert node.raft().log.base_index == node.raft().log.last == index
+    after = entries(index + 1, index + 3, term)
+    write_batch(node, Ready(1, entries=after, before_term=term))
+    node.settle()
+    node.cut(0, "everything")
+    node.open()
+    assert node.store.start.problems == []
+    assert node.raft().log.entries == after
 
 
 def test_a_run_that_does_not_fit_is_left_out() -> None:
