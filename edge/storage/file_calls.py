@@ -1,6 +1,7 @@
 """System calls on descriptors for compiled code; those of a disk in memory go to the port.
 
-See `headwater.edge.files`. Without the GIL; it is taken for a twin only.
+See `headwater.edge.files`. Without the GIL; it is taken for a twin only, in functions of their own:
+one that takes it anywhere takes it at its end, too.
 """
 
 import cython
@@ -14,6 +15,45 @@ FIRST_TWIN = cython.declare(cython.int, files.FIRST_TWIN)
 
 
 @cython.cfunc
+@cython.with_gil
+@cython.exceptval(check=False)
+def read_twin(
+    fd: cython.int, into: cython.p_uchar, length: cython.Py_ssize_t, offset: cython.longlong
+) -> cython.Py_ssize_t:
+    n: cython.Py_ssize_t
+    try:
+        data: bytes = files.read_at(fd, length, offset)
+    except OSError as error:
+        return -(error.errno or EIO)
+    n = min(len(data), length)
+    memcpy(into, cython.cast(cython.p_char, data), n)
+    return n
+
+
+@cython.cfunc
+@cython.with_gil
+@cython.exceptval(check=False)
+def write_twin(
+    fd: cython.int, data: cython.p_const_uchar, length: cython.Py_ssize_t, offset: cython.longlong
+) -> cython.Py_ssize_t:
+    try:
+        return files.write_at(fd, cython.cast(cython.p_char, data)[:length], offset)
+    except OSError as error:
+        return -(error.errno or EIO)
+
+
+@cython.cfunc
+@cython.with_gil
+@cython.exceptval(check=False)
+def sync_twin(fd: cython.int) -> cython.int:
+    try:
+        files.sync_data(fd)
+        return 0
+    except OSError as error:
+        return error.errno or EIO
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def read_some(
@@ -24,17 +64,10 @@ def read_some(
 ) -> cython.Py_ssize_t:
     """`pread`: how much was read, or minus the errno."""
     n: cython.Py_ssize_t
-    if fd < FIRST_TWIN:
-        n = pread(fd, into, length, offset)
-        return n if n >= 0 else -(errno or EIO)
-    with cython.gil:
-        try:
-            data: bytes = files.read_at(fd, length, offset)
-        except OSError as error:
-            return -(error.errno or EIO)
-        n = min(len(data), length)
-        memcpy(into, cython.cast(cython.p_char, data), n)
-        return n
+    if fd >= FIRST_TWIN:
+        return read_twin(fd, into, length, offset)
+    n = pread(fd, into, length, offset)
+    return n if n >= 0 else -(errno or EIO)
 
 
 @cython.cfunc
@@ -48,14 +81,10 @@ def write_some(
 ) -> cython.Py_ssize_t:
     """`pwrite`: how much was written, or minus the errno."""
     n: cython.Py_ssize_t
-    if fd < FIRST_TWIN:
-        n = pwrite(fd, data, length, offset)
-        return n if n >= 0 else -(errno or EIO)
-    with cython.gil:
-        try:
-            return files.write_at(fd, cython.cast(cython.p_char, data)[:length], offset)
-        except OSError as error:
-            return -(error.errno or EIO)
+    if fd >= FIRST_TWIN:
+        return write_twin(fd, data, length, offset)
+    n = pwrite(fd, data, length, offset)
+    return n if n >= 0 else -(errno or EIO)
 
 
 @cython.cfunc
@@ -63,14 +92,9 @@ def write_some(
 @cython.exceptval(check=False)
 def sync_file(fd: cython.int) -> cython.int:
     """`fdatasync`: 0, or the errno."""
-    if fd < FIRST_TWIN:
-        return 0 if fdatasync(fd) == 0 else errno or EIO
-    with cython.gil:
-        try:
-            files.sync_data(fd)
-            return 0
-        except OSError as error:
-            return error.errno or EIO
+    if fd >= FIRST_TWIN:
+        return sync_twin(fd)
+    return 0 if fdatasync(fd) == 0 else errno or EIO
 
 
 @cython.cfunc
