@@ -6,6 +6,8 @@ from headwater.edge.storage.log_segment cimport LogSegment
 from headwater.edge.storage.log_waiters cimport Waiters
 from headwater.edge.storage.logged_store cimport LoggedStore
 from headwater.edge.storage.record cimport RecordHeader
+from headwater.edge.storage.second_copies cimport SecondCopies
+from headwater.edge.storage.tidemarks cimport Tidemarks
 
 cdef class CommitLog
 
@@ -16,6 +18,7 @@ cdef class CommitLog:
     cdef public Kernel kernel
     cdef public object directory        # pathlib.Path
     cdef public object files            # log_files.LogFiles
+    cdef public Tidemarks tidemarks     # what was acknowledged, for the next start
     cdef public object table            # states.StateTable
     cdef public dict stores             # stream id -> LoggedStore
     cdef public LogSegment active
@@ -36,6 +39,8 @@ cdef class CommitLog:
     cdef Py_ssize_t batch_start
     cdef Py_ssize_t batch_records
     cdef BatchRuns runs                 # messages in this batch
+    cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1
+    cdef SecondCopies again             # what follows this batch once more
     cdef unsigned int chain
     cdef list touched                   # LoggedStores with appends in this batch
     cdef list turn_stores               # LoggedStores whose flush_turn is due
@@ -71,7 +76,9 @@ cdef class CommitLog:
     cdef int roll(self, Py_ssize_t need, bint message) except -1
     cdef int begin_segment(self, object slot, unsigned int number, unsigned int previous, Py_ssize_t previous_end, unsigned int previous_chain) except -1
     cdef int close_batch(self, bint part) except -1
-    cdef int write_footer(self, int flags) except -1
+    cdef int hold_batch(self, Py_ssize_t align) except -1
+    cdef int lazy_flag(self) noexcept
+    cdef int next_batch(self) except -1
     cdef int end_turn(self) except -1
     cdef int reach(self, unsigned long long batch) except -1
     cdef int let_go_on(self) except -1
@@ -80,5 +87,5 @@ cdef class CommitLog:
     cpdef when_durable(self, unsigned long long lsn, object waiter)
     cpdef when_written(self, unsigned long long lsn, object waiter)
     cpdef hurry(self, unsigned long long lsn)
-    cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*) except 0
+    cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bint near=*) except 0
     cpdef unsigned long long add_delta(self, bytes owner, bytes key, bytes value, long long delay_ns=*) except 0

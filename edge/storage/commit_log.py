@@ -14,7 +14,6 @@ import asyncio
 import errno as errors_by_name
 import logging
 import os
-import struct
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,11 +29,9 @@ from cython.cimports.headwater.edge.storage.log_waiters import Waiters
 from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.record import (
     FILE_HEADER_BYTES,
-    FLAG_COPY,
     FLAG_LAZY,
     FLAG_PART,
     HEADER_BYTES,
-    KIND_FOOTER,
     KIND_MESSAGE,
     KIND_STATE_DELETE,
     KIND_STATE_DELTA,
@@ -43,14 +40,17 @@ from cython.cimports.headwater.edge.storage.record import (
     record_size,
     seal_header,
 )
+from cython.cimports.headwater.edge.storage.second_copies import SecondCopies
+from cython.cimports.headwater.edge.storage.tidemarks import Tidemarks
 from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.files import FIRST_TWIN
+from headwater.edge.storage.batch_end import write_copies, write_footers
 from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.dead_ends import is_dead_end
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log_files import LogFiles, LogHeader
-from headwater.edge.storage.log_rewrite import write_again
+from headwater.edge.storage.log_rewrite import RETRY_FIRST, begin_again
 from headwater.edge.storage.states import Snapshot, StateTable
 
 # Full segments' worth of records that may wait to be retired before appends are refused. What
@@ -66,11 +66,8 @@ UNSYNCED_MAX = 32 << 20
 UNSYNCED_BATCHES_MAX = cython.declare(cython.Py_ssize_t, 16384)
 # Values of states up to this size are written twice: what is damaged is one copy.
 TWICE_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
-# Begin of a footer's body: batch number, offset of the batch's first record, records.
-FOOTER = struct.Struct("<QII")
 FOOTER_BYTES = cython.declare(cython.Py_ssize_t, 16)
 RUN_BYTES = cython.declare(cython.Py_ssize_t, 24)
-RETRY_FIRST = 0.5
 RETRY_MAX = 30.0
 
 log = logging.getLogger("headwater.storage")
@@ -120,6 +117,9 @@ class CommitLog:
         self.gate = Endpoint()
         self.batch = 1
         self.runs = BatchRuns()
+        self.again = SecondCopies()
+        self.tidemarks = Tidemarks()
+        self.held = -1
         self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
         self.retry_delay = RETRY_FIRST
 
@@ -386,6 +386,12 @@ class CommitLog:
             self.batch_delay_ns = delay_ns
         return self.batch
 
+    def write_twice(self, kind: int, stream: int, body: bytes) -> int:
+        """Append a record that is no message in two pages; returns its lsn."""
+        lsn: int = self.write_record(kind, stream, 0, body, b"", b"")
+        self.again.add(kind, stream, body, b"", b"", self.active.end)
+        return lsn
+
     @cython.cfunc
     @cython.exceptval(0, check=False)
     def write_own(
@@ -437,32 +443,25 @@ class CommitLog:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def write_footer(self, flags: cython.int) -> cython.int:
-        """End the batch with its account, and a copy of it with zeros that fill the block; room
-        for it was reserved."""
-        at: cython.p_uchar = self.active.image + self.active.end
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
-        runs: cython.Py_ssize_t = self.runs.count * RUN_BYTES
-        length: cython.Py_ssize_t = FOOTER_BYTES + runs
-        filling: cython.Py_ssize_t = 0
-        begin: bytes = FOOTER.pack(
-            self.batch, max(self.batch_start, FILE_HEADER_BYTES), self.batch_records
-        )
-        header.kind = KIND_FOOTER
-        header.flags = cython.cast(cython.ushort, flags)
-        header.subject_len = cython.cast(cython.uint, length)
-        header.header_len = 0
-        header.sequence = self.batch
-        header.timestamp = self.kernel.now_ns
-        header.stream = self.thread.newest_synced()
-        memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(begin), FOOTER_BYTES)
-        if runs:
-            memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs.rows, runs)
-        if flags & FLAG_COPY:
-            filling = -(self.active.end + record_size(length)) & (BLOCK_BYTES - 1)
-            memset(at + HEADER_BYTES + length, 0, filling)
-        self.finish(at, length + filling)
-        self.batch_records -= 1
+    def hold_batch(self, align: cython.Py_ssize_t) -> cython.int:
+        """End the batch, up to a multiple of `align`; it is handed over with the next one."""
+        write_footers(self, self.lazy_flag(), align)
+        self.held = self.batch_start
+        return self.next_batch()
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def lazy_flag(self) -> cython.int:
+        """Whether this batch may be told of before its sync."""
+        return FLAG_LAZY if self.batch_delay_ns > 0 and not self.batch_strict else 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def next_batch(self) -> cython.int:
+        self.batch += 1
+        self.batch_start = self.active.end
+        self.batch_records = 0
+        self.runs.count = 0
         return 0
 
     @cython.cfunc
@@ -474,16 +473,22 @@ class CommitLog:
         length: cython.Py_ssize_t
         delay_ns: cython.longlong = NO_SYNC if part else self.batch_delay_ns
         tell: cython.bint = self.batch_tell and not part
-        flags: cython.int = FLAG_PART if part else 0
+        start: cython.Py_ssize_t
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
+        if self.again.rows and not part:
+            write_copies(self)
+            segment = self.active
+            if self.batch_records == 0 and self.held < 0:
+                return 0
+            delay_ns = self.batch_delay_ns
+            tell = self.batch_tell
         if len(self.pending) >= UNSYNCED_BATCHES_MAX:
-            delay_ns = 0
-        if not part and delay_ns > 0 and not self.batch_strict:
-            flags |= FLAG_LAZY
-        self.write_footer(flags)
-        self.write_footer(flags | FLAG_COPY)
-        length = segment.end - self.batch_start
+            delay_ns = self.batch_delay_ns = 0
+        write_footers(self, FLAG_PART if part else self.lazy_flag(), BLOCK_BYTES)
+        start = self.held if self.held >= 0 else self.batch_start
+        self.held = -1
+        length = segment.end - start
         if not part:
             stores = [(store, cython.cast(LoggedStore, store).last_seq) for store in self.touched]
             self.pending.append(
@@ -491,16 +496,18 @@ class CommitLog:
             )
             if tell:
                 self.told = self.batch
-                self.unwritten.append((self.batch, stores, self.written))
+                self.unwritten.append(
+                    (self.batch, stores, self.written, segment.number, segment.end)
+                )
             self.touched = []
             self.batch_delay_ns = NO_SYNC
             self.batch_tell = self.batch_strict = False
         if self.thread.submit(
             segment.fd,
             segment.direct_fd,
-            segment.image + self.batch_start,
+            segment.image + start,
             length,
-            self.batch_start,
+            start,
             self.batch,
             delay_ns,
             tell,
@@ -508,11 +515,7 @@ class CommitLog:
             raise StoreFull("the commit thread's queue is full")
         if self.stepper is not None:
             self.stepper.ask()
-        self.batch += 1
-        self.batch_start = segment.end
-        self.batch_records = 0
-        self.runs.count = 0
-        return 0
+        return self.next_batch()
 
     def on_done(self) -> None:
         """The commit thread completed or failed something."""
@@ -530,6 +533,7 @@ class CommitLog:
         error = self.thread.results(cython.address(written), cython.address(synced))
         self.reach(written)
         self.complete(synced)
+        self.tidemarks.flush()
         if error and not isinstance(self.failure, StoreFailed):
             self.on_failure(error)
         self.kernel.turn()
@@ -543,10 +547,13 @@ class CommitLog:
             return 0
         self.reached = batch
         while self.unwritten and self.unwritten[0][0] <= batch:
-            _, stores, self.flushed = self.unwritten.popleft()
+            number, stores, self.flushed, place, end = self.unwritten.popleft()
+            self.tidemarks.reach(place, end, number, False)
             for item, last in stores:
                 store = item
                 store.reached = last
+                if store.acks_written:
+                    self.tidemarks.note(store, last, False)
                 store.rise()
         self.early_waiters.release(batch)
         return self.let_go_on()
@@ -579,9 +586,11 @@ class CommitLog:
             self.settled = written
             for item, last in stores:
                 store = item
+                self.tidemarks.note(store, last, True)
                 if last > store.committed:
                     store.committed = last
                     store.scheduled_listener()
+        self.tidemarks.reach(self.durable_segment, self.durable_end, self.durable, True)
         if self.flushed < self.settled:
             self.flushed = self.settled
         self.waiters.release(self.durable)
@@ -665,13 +674,22 @@ class CommitLog:
     @cython.ccall
     @cython.exceptval(0, check=False)
     def put_state(
-        self, owner: bytes, key: bytes, value: bytes, delay_ns: cython.longlong = 0
+        self,
+        owner: bytes,
+        key: bytes,
+        value: bytes,
+        delay_ns: cython.longlong = 0,
+        near: cython.bint = False,
     ) -> cython.ulonglong:
-        """Store the whole value of a state, twice when it is small; returns its lsn."""
+        """Store the whole value of a state, when it is small in two pages or, with `near`, twice in
+        a row; returns its lsn."""
         value = self.table.sealed(owner, key, value)
         lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
-        if len(value) <= TWICE_MAX:
+        self.again.drop(owner, key)
+        if near:
             lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
+        elif len(value) <= TWICE_MAX:
+            self.again.add(KIND_STATE_PUT, 0, owner, key, value, self.active.end)
         self.table.put(owner, key, value, self.active.number)
         return lsn
 
@@ -683,12 +701,14 @@ class CommitLog:
         """Store an addition to a state; returns its lsn."""
         value = self.table.sealed(owner, key, value)
         lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value, delay_ns)
+        self.again.follow(KIND_STATE_DELTA, owner, key, value)
         self.table.delta(owner, key, value, self.active.number)
         return lsn
 
     def delete_state(self, owner: bytes, key: bytes, delay_ns: int = 0) -> int:
         """Forget a state; returns the lsn. A sync for it may wait `delay_ns`."""
         lsn = self.write_record(KIND_STATE_DELETE, 0, 0, owner, key, b"", delay_ns)
+        self.again.follow(KIND_STATE_DELETE, owner, key, b"")
         self.table.delete(owner, key)
         return lsn
 
@@ -716,33 +736,8 @@ class CommitLog:
         reason = os.strerror(error)
         log.error("the commit log cannot be written (%s): nothing is acknowledged", reason)
         self.fail(StoreFailed(f"the commit log cannot be written: {reason}"))
-        self.kernel.loop.call_later(self.retry_delay, self.begin_again)
+        self.kernel.loop.call_later(self.retry_delay, begin_again, self)
         self.retry_delay = min(self.retry_delay * 2, RETRY_MAX)
-
-    def begin_again(self) -> None:
-        """After a failure: write everything that is not durable to a fresh file and sync that."""
-        if self.closed or not isinstance(self.failure, StoreFailed):
-            return
-        try:
-            slot = self.files.create(self.segment_bytes)
-        except OSError as error:
-            log.error("still no file to go on with: %s", error)
-            self.kernel.loop.call_later(self.retry_delay, self.begin_again)
-            return
-        self.thread.clear_error()
-        self.failure = None
-        write_again(self, slot)
-        self.close_batch(False)
-        self.when_durable(self.batch - 1, self.recovered)
-        self.kernel.kick()
-
-    def recovered(self) -> None:
-        """Everything that was pending is durable in the fresh file."""
-        log.warning("the commit log is written again: publishes are accepted")
-        self.retry_delay = RETRY_FIRST
-        self.fail(None)
-        if self.on_retire is not None:
-            self.on_retire()
 
     def begin_next(self) -> None:
         """End the active segment, so that all others can be retired."""
@@ -768,6 +763,7 @@ class CommitLog:
             self.thread.stop()
             self.reach(self.thread.written)
             self.complete(self.thread.synced)
+            self.tidemarks.flush()
         self.closed = True
         if self.ender in self.kernel.enders:
             self.kernel.enders.remove(self.ender)

@@ -26,7 +26,7 @@ from headwater.edge.storage.store_lock import process_of
 FORMAT = 1
 OWN_NAMES = {
     "HEADWATER", "ballast", "lock", "clean", "slots", "log", "streams", "quarantine", "trash",
-    "raft",
+    "raft", "tidemarks",
 }  # fmt: skip
 UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp"}
 

@@ -26,11 +26,7 @@ class Leaving:
 
     def write(self, stream_id: int, incarnation: str) -> int:
         """Write the tombstone, twice; returns its lsn. Raises StoreError."""
-        for _ in range(2):
-            lsn = self._log.write_record(
-                STREAM_DELETE, stream_id, 0, incarnation.encode(), b"", b""
-            )
-        return int(lsn)
+        return int(self._log.write_twice(STREAM_DELETE, stream_id, incarnation.encode()))
 
     def put_again(self) -> None:
         """The segment that has tombstones is to be retired: write them at the log's tail."""

@@ -331,7 +331,10 @@ class LogFiles:
             log.warning("%s is left behind: %s", slot.path, error)
             slot.close()
             return
-        self._remove(slot)
+        try:
+            self._remove(slot)
+        except OSError as error:
+            log.warning("%s is left behind: %s", slot.path, error)
 
     def _remove(self, slot: Slot) -> None:
         self.listed.pop(slot.path.name, None)

@@ -1,5 +1,7 @@
 """A new beginning of the commit log: what was not synced is written again to a fresh segment."""
 
+import logging
+
 import cython
 from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log_segment import LogSegment
@@ -15,7 +17,40 @@ from cython.cimports.headwater.edge.storage.record import (
 )
 from cython.cimports.libc.string import memcpy
 
+from headwater.edge.storage.errors import StoreFailed
 from headwater.edge.storage.log_files import Slot
+
+# Seconds until the first new attempt after a failure.
+RETRY_FIRST = 0.5
+
+logger = logging.getLogger("headwater.storage")
+
+
+def begin_again(log: CommitLog) -> None:
+    """After a failure: write everything that is not durable to a fresh file and sync that."""
+    if log.closed or not isinstance(log.failure, StoreFailed):
+        return
+    try:
+        slot = log.files.create(log.segment_bytes)
+    except OSError as error:
+        logger.error("still no file to go on with: %s", error)
+        log.kernel.loop.call_later(log.retry_delay, begin_again, log)
+        return
+    log.thread.clear_error()
+    log.failure = None
+    write_again(log, slot)
+    log.close_batch(False)
+    log.when_durable(log.batch - 1, lambda: recovered(log))
+    log.kernel.kick()
+
+
+def recovered(log: CommitLog) -> None:
+    """Everything that was pending is durable in the fresh file."""
+    logger.warning("the commit log is written again: publishes are accepted")
+    log.retry_delay = RETRY_FIRST
+    log.fail(None)
+    if log.on_retire is not None:
+        log.on_retire()
 
 
 def write_again(log: CommitLog, slot: Slot) -> None:

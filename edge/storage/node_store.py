@@ -52,7 +52,7 @@ from headwater.edge.storage.recovery import (
     seed_of,
 )
 from headwater.edge.storage.repack import Repacker
-from headwater.edge.storage.replay import LOST_BEFORE, index_of
+from headwater.edge.storage.replay import LOST_BEFORE, LOST_MAX, index_of
 from headwater.edge.storage.retire import Retirer
 from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
@@ -172,6 +172,11 @@ class NodeStore:
         self.repacker = Repacker(self, self._identities)
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_retire = self.retirer.wake
+        try:
+            self.log.tidemarks.open(self.directory.root, self.log.seed)
+        except OSError as error:
+            log.warning("nothing tells how far the log had come: %s", error)
+            self.log.tidemarks.close()
         recovery = LogRecovery(self.log, self.directory)
         recovery.find(clean, not fresh)
         self._notes = recovery.notes
@@ -193,7 +198,7 @@ class NodeStore:
         self.metas.start(self.background)
         self._tell_vanished()
         self._drop_unfinished(found)
-        self._go_on(found, recovery.skip)
+        self._go_on(found, recovery.skip, recovery.exact)
         try:
             files.top_up()
         except OSError as error:
@@ -207,16 +212,17 @@ class NodeStore:
         self.repacker.resume()
         return [stream for stream in found if not stream.store.closed]
 
-    def _go_on(self, found: list[RecoveredStream], skip: int) -> None:
+    def _go_on(self, found: list[RecoveredStream], skip: int, exact: bool) -> None:
         """Leave out `skip` sequences in every stream that gives them out: they may have been
-        acknowledged for messages that are gone. What is missing is expected no more once that is
-        durable."""
+        acknowledged for messages that are gone, unless it is known `exact`ly what was. What is
+        missing is expected no more once that is durable."""
         for stream in found:
             store = stream.store
             if store.closed:
                 continue
             if not self.options.numbered_elsewhere(stream.meta):
-                self._leave_out(stream, store.last_seq + skip)
+                known = exact and self.log.tidemarks.sure(store.stream_id, True) > 0
+                self._leave_out(stream, store.last_seq + (0 if known else skip))
             self.set_durability(store)
         if self.problems:
             lsn = self.log.hand_over()
@@ -340,6 +346,7 @@ class NodeStore:
                 stream.recovery.finish(first)
                 stream.recovery = None
             store.settle_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
+            self._name_acknowledged(stream, recovery.exact)
             self.problems += stream.problems
             told = [at for at, reason in store.lost.items() if reason != LOST_BEFORE]
             if told:
@@ -347,6 +354,17 @@ class NodeStore:
                     f"stream '{stream.account} > {stream.name}': {len(told)} messages are lost: "
                     f"{runs_text(told)} ({store.lost[told[0]]})"
                 )
+
+    def _name_acknowledged(self, stream: RecoveredStream, exact: bool) -> None:
+        """Name messages at a stream's end that were acknowledged and are gone."""
+        store = stream.store
+        last = self.log.tidemarks.sure(store.stream_id, exact)
+        self.log.tidemarks.add(store)
+        if last <= store.last_seq or self.options.numbered_elsewhere(stream.meta):
+            return
+        for sequence in range(store.last_seq + 1, min(last, store.last_seq + LOST_MAX) + 1):
+            store.note_lost(sequence, "its part of the log is missing")
+        store.settle_recovered(0, last, 0)
 
     def _note_segments(self, stores: list[FileStore]) -> None:
         """A log segment was retired: note in the log how far the segments of these streams are."""
@@ -493,6 +511,7 @@ class NodeStore:
         self.eraser.stopped = self.repacker.stopped = True
         self.retirer.stopped = self.compactor.stopped = True
         self.log.finish_now()
+        self.log.tidemarks.close(clean)
         self.background.close()
         self.eraser.release()
         if clean:
@@ -568,6 +587,7 @@ class NodeStore:
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
         self._metas[incarnation] = meta
+        self.log.tidemarks.add(store)
         self.set_durability(store)
         if first_seq > 1:
             store.purge(None, first_seq)
@@ -682,6 +702,7 @@ class NodeStore:
         store.close()
         self.log.stores.pop(store.stream_id, None)
         self.ceilings.forget(store)
+        self.log.tidemarks.drop(store)
         self.log.table.packers.pop(store.incarnation.encode(), None)
         self.file_usage.bytes -= store.bytes
         self._stores.pop(store.incarnation, None)
@@ -716,6 +737,7 @@ class NodeStore:
         store.settle_recovered(0, store.last_seq, 0)
         store.born = self.log.active.number
         self.set_durability(store)
+        self.log.tidemarks.add(store)
         put_back_tail(store, self.quarantine)
         store.log_lost()
         self.problems += stream.problems

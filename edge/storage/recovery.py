@@ -68,6 +68,9 @@ MESSAGE_BYTES_MIN = 72
 # A power cut may leave records of one further segment whose header it lost: the number after the
 # newest one is not used again, or they would verify.
 NUMBER_STEP = 2
+# A slot that begins with so many zeros was never used; a damaged page is smaller.
+BLANK_BYTES = 64 << 10
+PAGE_BYTES = 4096
 # Segments that the log has at most (see CommitLog), for when nothing of it is left.
 LOG_SEGMENTS_MAX = 12
 
@@ -400,6 +403,10 @@ class LogRecovery:
         self.notes: dict[bytes, bytes] = {}
         self.metas: dict[bytes, bytes] = {}
         self.skip = 0
+        self.exact = False
+        """Whether tidemarks tell exactly what was acknowledged."""
+        self.place = (0, 0, 0)
+        """Segment, end and number of the last batch that is known to have been acknowledged."""
         self.erases: list[tuple[int, int, bytes]] = []
         self.erase_done = 0
         self._slots: dict[int, tuple[LogHeader, Slot]] = {}
@@ -409,17 +416,19 @@ class LogRecovery:
     def find(self, clean: dict[str, int] | None, expected: bool) -> None:
         """Look at all slots; leaves the position the log goes on from (see `batch`, `chain`,
         `number`, `end`) and notes about streams. `expected`: a log must have been there."""
+        self.exact = clean is not None or self.directory.same_boot
+        self.place = self.log.tidemarks.place(self.exact)
         wrong = self.log.files.load_list(expected)
         if wrong and not self.log.files.listed:
             self._miss(LOG_SEGMENTS_MAX * self.log.segment_bytes)
         self.problems += wrong
         self._find_slots()
         path, surveys = self._follow()
-        self.batch, self.chain, self.number, self.end, self.next_number = 1, 0, 0, 0, 1
+        self.chain, self.number, self.end, self.next_number = 0, 0, 0, 1
+        self.batch = max([self.place[2], *[item.batch for item in surveys]]) + 1
         if path:
-            self.batch = max(item.batch for item in surveys) + 1
             self.next_number = path[-1].number + NUMBER_STEP + self._missing_slots
-            if not self.skip:
+            if not self.skip and not self._is_behind(path[-1].number, surveys[-1].end):
                 self._cut_part(path, surveys)
             if self.log.files.scarce and not self.problems:
                 self._drop_empty(path, surveys)
@@ -437,9 +446,19 @@ class LogRecovery:
             )
         elif clean is not None:
             self.skip = 0
+        elif self._is_behind(self.number, self.end):
+            self.problems.append(
+                f"the log ends at {self.number}:{self.end}, but what was acknowledged went up to "
+                f"{self.place[0]}:{self.place[1]}"
+            )
+            self.next_number = max(self.next_number, self.place[0] + NUMBER_STEP)
         self._path, self._surveys = path, surveys
         if path and self.end:
             self._write_again(path[-1])
+
+    def _is_behind(self, number: int, end: int) -> bool:
+        """Whether something acknowledged stood behind this place of the log."""
+        return (number, end) < self.place[:2]
 
     def _note_own(self, item: Survey) -> None:
         for at, owner, key, value in item.own:
@@ -522,6 +541,9 @@ class LogRecovery:
         if number in self._slots:
             self._put_aside(slot, what, slot.capacity)
             return
+        if any(number < known for known in self._slots):
+            # The damaged part may be the beginning of a newer segment.
+            self._miss(PAGE_BYTES)
         self.problems.append(f"{slot.path} {what}; its records are of log segment {number}")
         # A newer segment of which no record was written may have begun in it.
         self._missing_slots += 1
@@ -533,18 +555,19 @@ class LogRecovery:
         """A slot that was never used, or of which the beginning is gone. A crash during the very
         first write leaves a part of the first copy and nothing behind it."""
         expected = self.log.files.listed.get(slot.path.name, slot.capacity)
-        if slot.capacity >= expected and (not any(head[256:]) or self._is_torn(slot, head)):
+        whole = slot.capacity >= expected
+        if whole and self._is_blank(slot, head):
             self._unnumbered.append(slot)
             return
         what = (
-            f"has {slot.capacity} of {expected} bytes and no header"
-            if slot.capacity < expected
-            else "has a damaged header, in both copies"
+            "has a damaged header, in both copies"
+            if whole
+            else f"has {slot.capacity} of {expected} bytes and no header"
         )
         segment = LogSegment(0, slot)
         unreadable = segment.read_file()
         number = newest_number(segment, self.log.seed)
-        if number and slot.capacity >= expected:
+        if number and whole:
             headless.append((number, slot))
             return
         # No record can be read: what cannot be read is all that there may have been.
@@ -559,10 +582,14 @@ class LogRecovery:
         self._missing_slots += 1
         self._miss(bytes_)
 
-    def _is_torn(self, slot: Slot, head: bytes) -> bool:
-        """Whether a power cut lost the header of a fresh slot and kept some of what is behind."""
-        if any(head[:DATA_START]):
+    def _is_blank(self, slot: Slot, head: bytes) -> bool:
+        """Whether a slot was never used: nothing that was durable stands in it."""
+        if any(head[256:DATA_START]):
             return False
+        begin, _ = ports.read_parts(slot.fd, BLANK_BYTES, 0)
+        if begin.count(0, 256) == max(len(begin) - 256, 0):
+            return True
+        # A power cut may lose the header of a fresh slot and keep some of what is behind.
         segment = LogSegment(0, slot)
         segment.read_file()
         return not was_synced(segment, self.log.seed)
@@ -592,7 +619,8 @@ class LogRecovery:
             item = survey(segment, self.log.seed, 0, True)
         elif not limit and not short and not unreadable:
             same_boot = self.directory.same_boot
-            end = torn_at(segment, self.log.seed, item.end, same_boot) or item.end
+            end = torn_at(segment, self.log.seed, item.end, same_boot, self.place[2])
+            end = end or item.end
             item = survey(segment, self.log.seed, end)
         sure = item
         if newest and item.part_start:

@@ -186,11 +186,16 @@ def newest_durable(
 
 
 def torn_at(
-    segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t, same_boot: cython.bint
+    segment: LogSegment,
+    seed: cython.uint,
+    end: cython.Py_ssize_t,
+    same_boot: cython.bint,
+    known: cython.ulonglong,
 ) -> int:
     """Where the first torn batch of the newest log segment begins; 0 when none is. `end`: of the
-    last footer that verifies. `same_boot`: the system has run ever since."""
-    durable: cython.ulonglong = newest_durable(segment, seed, end)
+    last footer that verifies. `same_boot`: the system has run ever since. `known`: the newest batch
+    that was acknowledged, as far as tidemarks tell."""
+    durable: cython.ulonglong = max(known, newest_durable(segment, seed, end))
     at: cython.Py_ssize_t = FILE_HEADER_BYTES
     begin: cython.Py_ssize_t = at
     following: cython.Py_ssize_t

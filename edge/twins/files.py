@@ -260,6 +260,13 @@ class TwinFiles:
             if offset < len(image):
                 image[offset] ^= 1 << bit
 
+    def spoil(self, parts: tuple[str, ...], offset: int, data: bytes) -> None:
+        """Rot: other bytes stand in a file that keeps its size, on the platter and for all."""
+        node = self.file(parts)
+        for image in (node.content, node.durable):
+            end = min(offset + len(data), len(image))
+            image[offset:end] = data[: max(end - offset, 0)]
+
     def copy(self) -> "TwinFiles":
         """Another disk with the same content and the same unsynced changes; nothing is open."""
         made = TwinFiles()

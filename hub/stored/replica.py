@@ -96,7 +96,8 @@ class Replica:
             return
         store = self._stored()
         self.mark = self.full_mark(store)
-        self.log.put_state(store.incarnation.encode(), KEY, self.mark.encode())
+        # Without its newest mark the replica asks the group, so a page is not worth it here.
+        self.log.put_state(store.incarnation.encode(), KEY, self.mark.encode(), near=True)
         self.marked = self.mark.index
 
     def full_mark(self, store: FileStore) -> Mark:

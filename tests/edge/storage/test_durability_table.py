@@ -105,7 +105,7 @@ def test_lying_disk(setting: str) -> None:
     machine.publish(AFTER)
     acked = machine.acked()
     assert len(acked) == BEFORE + AFTER
-    machine.harness.power_cut(0, "everything")
+    machine.harness.power_cut(3, "everything")
     found = machine.restart()
     if setting == "memory":
         return

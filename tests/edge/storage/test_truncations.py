@@ -60,7 +60,7 @@ def check(truth: Truth, parts: tuple[str, ...], size: int) -> bool:
 @pytest.mark.parametrize("clean", [False, True])
 def test_every_length(clean: bool, packed: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    truth = stopped(clean, packed)
+    truth = stopped("clean" if clean else "power", packed)
     checked = told = 0
     for parts, file in truth.disk.walk():
         for size in range(0, len(file.content), STRIDE):

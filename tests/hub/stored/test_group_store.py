@@ -70,6 +70,7 @@ def test_the_log_is_compacted_and_retired() -> None:
     node.loop.run_until(lambda: node.node.retirer.step == "idle")
     assert node.node.retirer.retired > 3
     assert not raft.log.entries
+    node.settle()
     rows, last = node.rows(), raft.log.last
     node.cut(3)
     node.open()
