@@ -6,6 +6,12 @@ about one byte per cycle. A checksum goes on from another: `crc32c(crc32c(0, a),
 """
 
 import cython
+from cython.cimports.cpython.buffer import (
+    Py_buffer,
+    PyBUF_SIMPLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.headwater.edge.storage.crc_hardware import (
     headwater_crc,
@@ -89,12 +95,12 @@ def checksum(data: bytes, crc: int = 0, cut: int = 0) -> int:
 
 def checksum_parts(parts: list, crc: int = 0) -> int:
     """`checksum` of what lies in several buffers, of which there are few."""
-    view: cython.const[cython.uchar][::1]
+    view: Py_buffer
     so_far: cython.uint = crc
     for part in parts:
-        view = part
-        if view.shape[0]:
-            so_far = crc32c(so_far, cython.address(view[0]), view.shape[0])
+        PyObject_GetBuffer(part, cython.address(view), PyBUF_SIMPLE)
+        so_far = crc32c(so_far, cython.cast(cython.p_const_uchar, view.buf), view.len)
+        PyBuffer_Release(cython.address(view))
     return so_far
 
 
