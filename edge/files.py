@@ -38,6 +38,9 @@ UNREADABLE = b"\xee"
 class OpenTwin(Protocol):
     """What a twin's descriptor stands for."""
 
+    written: tuple[Allocation, Path] | None
+    """The book that hears of changes, and the name that it knows."""
+
     def read(self, length: int, offset: int) -> bytes:
         """At most `length` bytes; none at the end."""
 
@@ -65,12 +68,13 @@ class OpenTwin(Protocol):
 
 _books: WeakValueDictionary[tuple[int, str], Allocation] = WeakValueDictionary()
 _written: dict[int, tuple[Allocation, Path]] = {}
-_twins: dict[int, OpenTwin] = {}
+# Of disks that nobody has any more, nothing is kept here.
+_twins: WeakValueDictionary[int, OpenTwin] = WeakValueDictionary()
 _numbers = count(FIRST_TWIN)
 
 
 def register(twin: OpenTwin) -> int:
-    """A descriptor for an open file of a twin."""
+    """A descriptor for an open file of a twin, which keeps `twin` as long as it is open."""
     fd = FIRST_TWIN + (next(_numbers) - FIRST_TWIN) % FIRST_TWIN
     _twins[fd] = twin
     return fd
@@ -79,12 +83,6 @@ def register(twin: OpenTwin) -> int:
 def forget(fd: int) -> None:
     """The twin closed a descriptor by itself, as a power cut does."""
     _twins.pop(fd, None)
-    _written.pop(fd, None)
-
-
-def opened(fd: int) -> OpenTwin | None:
-    """What a twin's descriptor stands for; None when it is closed."""
-    return _twins.get(fd)
 
 
 def _twin(fd: int) -> OpenTwin:
@@ -126,14 +124,21 @@ def _measure(path: Path) -> None:
         book.measure(path)
 
 
+def _known(fd: int) -> tuple[Allocation, Path] | None:
+    if fd < FIRST_TWIN:
+        return _written.get(fd)
+    twin = _twins.get(fd)
+    return None if twin is None else twin.written
+
+
 def _measure_open(fd: int) -> None:
-    known = _written.get(fd)
+    known = _known(fd)
     if known is not None:
         known[0].measure(known[1])
 
 
 def _claim(fd: int, size: int) -> None:
-    known = _written.get(fd)
+    known = _known(fd)
     if known is not None:
         known[0].claim(known[1], size)
 
@@ -162,7 +167,10 @@ def open_file(path: Path, flags: int) -> int:
         fd = int(path.open_descriptor(flags))
     book = _book_of(path) if flags != READ_ONLY else None
     if book is not None:
-        _written[fd] = (book, path)
+        if fd < FIRST_TWIN:
+            _written[fd] = (book, path)
+        else:
+            _twin(fd).written = (book, path)
         if flags & os.O_TRUNC:
             book.measure(path)
     return fd
@@ -183,8 +191,9 @@ def open_direct(path: Path) -> int:
 
 def close(fd: int) -> None:
     """Give a descriptor back."""
-    known = _written.pop(fd, None)
+    known = _known(fd)
     if fd < FIRST_TWIN:
+        _written.pop(fd, None)
         os.close(fd)
     else:
         _twin(fd).close()
@@ -382,6 +391,9 @@ def rename(old: Path, new: Path) -> None:
     for fd, (_, path) in list(_written.items()):
         if path == old:
             _written[fd] = (book, new)
+    for twin in list(_twins.values()):
+        if twin.written is not None and twin.written[1] == old:
+            twin.written = (book, new)
     book.renamed(old, new)
 
 

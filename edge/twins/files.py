@@ -58,7 +58,7 @@ class TwinFiles:
         self.boot = b"first"
         """Another one after every power cut."""
         self.watch: Watch | None = None
-        self._descriptors: set[int] = set()
+        self._descriptors: dict[int, OpenNode] = {}
 
     @property
     def root(self) -> TwinPath:
@@ -178,17 +178,17 @@ class TwinFiles:
             node.opened += 1
         fd = files.register(opened)
         opened.fd = fd
-        self._descriptors.add(fd)
+        self._descriptors[fd] = opened
         return fd
 
     def closed(self, fd: int) -> None:
-        self._descriptors.discard(fd)
+        self._descriptors.pop(fd, None)
 
     @property
     def used(self) -> int:
         """Bytes of all blocks; of files that are open too, although nothing names them."""
-        opened = [files_opened(fd) for fd in self._descriptors]
-        nodes: dict[int, TwinFile] = {id(node): node for node in opened if node is not None}
+        opened = [one.node for one in self._descriptors.values()]
+        nodes = {id(node): node for node in opened if isinstance(node, TwinFile)}
         nodes.update({id(node): node for _, node in self.walk()})
         return sum(node.blocks() for node in nodes.values())
 
@@ -224,7 +224,7 @@ class TwinFiles:
         self.name_changes = []
         for fd in self._descriptors:
             files.forget(fd)
-        self._descriptors = set()
+        self._descriptors = {}
         reached: dict[int, TwinFile] = {}
         left = [self.tree]
         while left:
@@ -308,6 +308,7 @@ class OpenNode:
         self.node = node
         self.path = path
         self.fd = -1
+        self.written: Any = None
 
     @property
     def file(self) -> TwinFile:
@@ -364,13 +365,6 @@ class OpenNode:
             self.node.opened -= 1
             self.node.locked = self.node.locked and self.node.opened > 0
         self.disk.closed(self.fd)
-
-
-def files_opened(fd: int) -> TwinFile | None:
-    """The file behind a descriptor of a twin."""
-    opened = files.opened(fd)
-    node = opened.node if isinstance(opened, OpenNode) else None
-    return node if isinstance(node, TwinFile) else None
 
 
 def read_range(file: TwinFile, length: int, offset: int, path: str) -> bytes:

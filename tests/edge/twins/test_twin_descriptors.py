@@ -1,0 +1,39 @@
+"""Open files of disks in memory."""
+
+import gc
+import weakref
+
+import pytest
+
+from headwater.edge import files
+from headwater.edge.allocation import Allocation
+from headwater.edge.twins.files import TwinFiles
+
+
+def test_a_disk_that_nobody_has_is_gone_with_its_open_files() -> None:
+    disk = TwinFiles()
+    book = Allocation(disk.root)
+    files.keep_book(book)
+    fd = files.open_file(disk.root / "file", files.REPLACE)
+    files.write_all(fd, b"content", 0)
+    assert files.read_at(fd, 7, 0) == b"content"
+    gone = weakref.ref(disk)
+    del disk, book
+    gc.collect()
+    assert gone() is None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        files.read_at(fd, 7, 0)
+
+
+def test_an_open_file_is_known_by_its_new_name() -> None:
+    disk = TwinFiles()
+    book = Allocation(disk.root)
+    files.keep_book(book)
+    fd = files.open_file(disk.root / "old", files.REPLACE)
+    files.rename(disk.root / "old", disk.root / "new")
+    before = book.bytes_of(disk.root / "new")
+    files.write_all(fd, bytes(10_000), 0)
+    assert book.bytes_of(disk.root / "new") > before
+    files.close(fd)
+    files.remove(disk.root / "new")
+    assert book.bytes_of(disk.root / "new") == 0
