@@ -26,14 +26,16 @@ def test_a_disk_that_nobody_has_is_gone_with_its_open_files() -> None:
 
 
 def test_an_open_file_is_known_by_its_new_name() -> None:
-    disk = TwinFiles()
-    book = Allocation(disk.root)
+    folder = TwinFiles().root / "data"
+    files.new_directory(folder)
+    book = Allocation(folder)
     files.keep_book(book)
-    fd = files.open_file(disk.root / "old", files.REPLACE)
-    files.rename(disk.root / "old", disk.root / "new")
-    before = book.bytes_of(disk.root / "new")
+    old, new = folder / "old", folder / "new"
+    fd = files.open_file(old, files.REPLACE)
+    files.rename(old, new)
     files.write_all(fd, bytes(10_000), 0)
-    assert book.bytes_of(disk.root / "new") > before
+    assert book.bytes_of(new) == 3 * files.BLOCK
+    assert book.bytes_of(old) == 0
     files.close(fd)
-    files.remove(disk.root / "new")
-    assert book.bytes_of(disk.root / "new") == 0
+    files.remove(new)
+    assert book.bytes_of(new) == 0
