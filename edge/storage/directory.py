@@ -174,6 +174,10 @@ class StoreDirectory:
         self._explain(base, reason)
         return base
 
+    def put_foreign_aside(self, path: Path) -> None:
+        """The same for a segment that stands in the directory of another stream."""
+        self.put_aside(path, f"{path} is a segment of another stream")
+
     def keep_copy(self, path: Path, name: str, reason: str) -> None:
         """Copy something that will be used again to quarantine, once."""
         target = self.quarantine / name

@@ -40,7 +40,7 @@ from headwater.edge.storage.notes import (
     number_runs,
     runs_text,
 )
-from headwater.edge.storage.packers import META_PURPOSE, Packers, sealed_meta
+from headwater.edge.storage.packers import META_PURPOSE, Packers, list_dictionary, sealed_meta
 from headwater.edge.storage.packing import Packer
 from headwater.edge.storage.put_back import put_back_tail
 from headwater.edge.storage.quarantine import Quarantine
@@ -304,6 +304,7 @@ class NodeStore:
             remove_gone(store, known)
         stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
         stream.recovery.on_segment = self._segment_read
+        stream.recovery.on_foreign = self.directory.put_foreign_aside
         try:
             stream.recovery.run(self.log.files.scarce)
         except BaseException:
@@ -673,9 +674,9 @@ class NodeStore:
         known = self._identities[store.incarnation].get("dictionaries", [])
         number, last = max(known, default=0) + 1, store.last_seq + 1
 
-        def note() -> None:
+        def note(content: bytes) -> None:
             identity = self._identities[store.incarnation]
-            identity["dictionaries"] = [*identity.get("dictionaries", []), number]
+            list_dictionary(identity, number, content)
             identity["sampled"], identity["erased"] = last, 0
             self.update_meta(store, self._metas[store.incarnation])
 

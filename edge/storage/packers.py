@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.storage.background import Background
+from headwater.edge.storage.crc import checksum
 from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import KeyMissing, StoreError
@@ -106,6 +107,8 @@ class Packers:
                 stored = file.read()
                 damaged = bool(file.damaged)
                 content = packer.open_blob(stored, PURPOSE) if stored is not None else None
+                if content is not None and is_another(identity, number, content):
+                    content = None
                 if content is not None:
                     packer.use_dictionary(number, content)
             except (OSError, StoreError) as error:
@@ -124,7 +127,7 @@ class Packers:
         samples: list[bytes],
         background: Background,
         number: int,
-        note: Callable[[], None],
+        note: Callable[[bytes], None],
     ) -> None:
         """Make a dictionary from messages, store it durably, `note` it in the stream's meta, and
         compress with it from then on. In the background; without one when that fails."""
@@ -141,12 +144,24 @@ class Packers:
             try:
                 if error is not None:
                     raise error
-                note()
+                note(content)
                 store.packer.use_dictionary(number, content)
             except (OSError, StoreError) as failure:
                 log.warning("%s compresses without a dictionary: %s", store.directory, failure)
 
         background.submit(lambda: make_dictionary(samples), made)
+
+
+def list_dictionary(identity: dict[str, Any], number: int, content: bytes) -> None:
+    """Note a new dictionary in a stream's identity, and what it is known by."""
+    identity["dictionaries"] = [*identity.get("dictionaries", []), number]
+    identity.setdefault("dictionary_sums", {})[str(number)] = int(checksum(content))
+
+
+def is_another(identity: dict[str, Any], number: int, content: bytes) -> bool:
+    """Whether this is the dictionary of another stream, or an earlier one."""
+    known = identity.get("dictionary_sums", {}).get(str(number))
+    return known is not None and known != int(checksum(content))
 
 
 def context(identity: dict[str, Any]) -> bytes:

@@ -127,6 +127,8 @@ class StreamRecovery:
         self.heads = Heads()
         self.on_segment: Callable[[int], None] = lambda scanned: None
         """Called after each segment with how many bytes of it no index covered."""
+        self.on_foreign: Callable[[Path], None] = lambda path: None
+        """Called with a file that is a segment of another stream: it has to go away."""
         self.scanned = 0
         # Segments of which an index lists more than their file holds, and what there is of it.
         self._short: list[tuple[StreamSegment, int]] = []
@@ -281,6 +283,11 @@ class StreamRecovery:
             head, _ = ports.read_parts(fd, SEGMENT_START, 0)
             header = decode_segment_header(head, seed)
             number = segment_number(path) or 0
+            if header is not None and header.stream != self.store.stream_id:
+                self.problems.append(f"{path} is a segment of another stream")
+                self.on_foreign(path)
+                self._load_missing(path)
+                return
             self._make_durable(path, header)
             size = path.stat().st_size
             if header is None or header.number != number:

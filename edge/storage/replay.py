@@ -511,7 +511,11 @@ class SegmentScan:
         before: cython.ulonglong
         ended: cython.Py_ssize_t = -1
         while at < end:
-            if not header_ok(data + at, end - at, seed, number, cython.cast(cython.uint, at)):
+            header = cython.cast(cython.pointer(RecordHeader), data + at)
+            if (
+                not header_ok(data + at, end - at, seed, number, cython.cast(cython.uint, at))
+                or header.stream != self.store.stream_id
+            ):
                 torn = at
                 at = find_record(data, at + 8, end, seed, number)
                 if at < end or not is_last:
@@ -519,7 +523,6 @@ class SegmentScan:
                     torn_first = min(torn_first, torn)
                     self.problems.append(f"{self.segment.path}: bytes {torn} to {at} are damaged")
                 continue
-            header = cython.cast(cython.pointer(RecordHeader), data + at)
             if header.kind == KIND_HEAD and body_ok(data + at):
                 begin = SEGMENT_FOOTER.unpack_from(body_of(data + at))[3]
                 if begin != ended:
