@@ -8,6 +8,8 @@ from typing import Any
 import nats
 import pytest
 
+from .conftest import BUSY
+
 Steps = list[tuple[Any, ...]]
 STORAGES = ("memory", "file")
 
@@ -64,7 +66,11 @@ async def gather(url: str, storage: str, requests: list[dict[str, Any]]) -> list
     for subject, body, *headers in setup("DB", storage):
         subject = subject[1:] if subject.startswith("=") else f"$JS.API.{subject}"
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        await nc.request(subject, body, timeout=10, headers=headers[0] if headers else None)
+        head = headers[0] if headers else None
+        answer = await nc.request(subject, body, timeout=10, headers=head)
+        while BUSY in answer.data.decode():
+            answer = await nc.request(subject, body, timeout=10, headers=head)
+        assert "error" not in json.loads(answer.data), answer.data
     answers = []
     for request in requests:
         inbox = nc.new_inbox()
