@@ -80,7 +80,6 @@ class Progress:
     def forget(self) -> None:
         """The node started again: nothing about it is certain."""
         self.match = 0
-        self.next = max(1, self.next)
         self.snapshot_index = 0
         self.state = State.PROBE
         self.round = 0

@@ -44,11 +44,11 @@ def test_batches_of_thousand() -> None:
         pump(nodes, applied)
     leader = next(raft for raft in nodes.values() if raft.is_leader)
     records = [b"%0128d" % i for i in range(1000)]
-    begin = time.perf_counter()
+    begin = time.process_time()
     for _ in range(BATCHES):
         leader.propose(records)
         pump(nodes, applied)
-    rate = BATCHES * 1000 / (time.perf_counter() - begin)
+    rate = BATCHES * 1000 / (time.process_time() - begin)
     print(f"{rate:,.0f} entries/s")
     for entries in applied.values():
         assert len(entries) == BATCHES * 1000 + 1
