@@ -72,14 +72,12 @@ bug(
     "vote-not-kept",
     "the vote is not part of the hard state",
     (Raft, "hard_state", _forget_vote),
-    seeds=200,
 )
 bug("term-not-kept", "the term is not part of the hard state", (Raft, "hard_state", _forget_term))
 bug(
     "any-sync-covers-all",
     "a sync is taken to cover what was written after it",
     (RaftLog, "synced_to", _handed_is_durable),
-    seeds=200,
 )
 bug(
     "leader-counts-unsynced",
@@ -109,7 +107,6 @@ bug(
         "sync",
         lambda original: lambda self: (self.dirty.discard(slots.NAME), original(self))[1],
     ),
-    seeds=200,
 )
 
 # -- elections -----------------------------------------------------------------
@@ -154,7 +151,6 @@ bug(
     "length-only",
     "logs are compared by length, not by term first",
     (RaftLog, "newer_than", lambda original: lambda self, term, index: self.last > index),
-    seeds=200,
 )
 bug(
     "minority-wins",
@@ -210,7 +206,6 @@ bug(
     "commit-older-term",
     "entries of earlier terms are committed by counting (figure 8)",
     (replication, "maybe_commit", _commit_any_term),
-    seeds=200,
 )
 bug(
     "no-consistency-check",
@@ -251,7 +246,6 @@ bug(
             )
         ),
     ),
-    seeds=200,
 )
 bug(
     "quorum-off-by-one",
@@ -314,19 +308,16 @@ bug(
     "snapshot-boundary",
     "a compacted log forgets the term of its boundary",
     (RaftLog, "compact", _lost_boundary),
-    seeds=200,
 )
 bug(
     "snapshot-misses-one",
     "a snapshot lacks its newest message",
     (StreamMachine, "restore", _skip_one),
-    seeds=200,
 )
 bug(
     "sequence-reused",
     "a restored stream gives its last sequence out again",
     (StreamMachine, "restore", _reuse),
-    seeds=200,
 )
 bug(
     "snapshot-parts-unordered",
@@ -343,13 +334,11 @@ bug(
             lambda self: raft.Snapshot(self.index, self.term, self.config, bytes(self.data))
         ),
     ),
-    seeds=200,
 )
 bug(
     "snapshot-over-newer",
     "an old snapshot replaces a log that is further",
     (replication, "on_snapshot", lambda original: lambda r, m: _any_snapshot(original, r, m)),
-    seeds=200,
 )
 bug(
     "snapshot-config-lost",
@@ -359,7 +348,6 @@ bug(
         "snapshot_installed",
         lambda original: lambda self, snapshot: original(self, replace(snapshot, config=Config())),
     ),
-    seeds=200,
 )
 
 
@@ -401,7 +389,6 @@ bug(
             )
         ),
     ),
-    seeds=200,
 )
 bug(
     "truncate-on-damage",
@@ -419,7 +406,6 @@ bug(
             lambda self, found: journal.CLEAN in self.disk.names() or original(self, found)
         ),
     ),
-    seeds=200,
 )
 bug(
     "one-slot-is-enough",
@@ -434,7 +420,6 @@ bug(
             )
         ),
     ),
-    seeds=200,
 )
 
 # -- recovery and membership ---------------------------------------------------
@@ -464,19 +449,16 @@ bug(
     "recovered-at-once",
     "an unclean start votes without proof",
     (recovery, "start", _trust),
-    seeds=200,
 )
 bug(
     "no-barrier",
     "what may have been forgotten is not fenced",
     (recovery, "prove", _no_floor),
-    seeds=200,
 )
 bug(
     "two-changes-at-once",
     "a change is made while another is under way",
     (membership, "ready_for_change", lambda original: lambda r: True),
-    seeds=200,
 )
 bug(
     "change-two-voters",
@@ -494,7 +476,6 @@ bug(
             )
         ),
     ),
-    seeds=200,
 )
 bug(
     "removed-campaigns",
@@ -503,14 +484,12 @@ bug(
     (election, "leader_is_alive", lambda original: lambda r: False),
     (election, "eligible", lambda original: lambda r: not r.removed),
     (membership, "on_gone", lambda original: lambda r, m: None),
-    seeds=200,
 )
 bug(
     "learner-votes-count",
     "a learner is promoted without being caught up, and counted for all",
     (membership, "caught_up", lambda original: lambda r, node: True),
     (replication, "durable_at", lambda original: lambda r, node: original(r, node) or r.log.last),
-    seeds=200,
 )
 
 # -- reads ---------------------------------------------------------------------
@@ -519,7 +498,6 @@ bug(
     "read-without-quorum",
     "the leader answers reads without asking anybody",
     (reads, "lease_holds", lambda original: lambda r, now_ns: True),
-    seeds=200,
 )
 bug(
     "read-before-own-term",
@@ -535,7 +513,6 @@ bug(
             )
         ),
     ),
-    seeds=200,
 )
 bug(
     "lease-too-long",
@@ -550,13 +527,11 @@ bug(
             )
         ),
     ),
-    seeds=200,
 )
 bug(
     "old-round-counts",
     "an answer to any round confirms all",
     (reads, "quorum_round", lambda original: lambda r: r.reading.number),
-    seeds=200,
 )
 bug(
     "read-at-applied",
@@ -568,7 +543,6 @@ bug(
             lambda self, context, index: original(self, context, None if index is None else 0)
         ),
     ),
-    seeds=200,
 )
 
 # -- liveness ------------------------------------------------------------------
@@ -581,7 +555,6 @@ bug(
         "on_heartbeat_reply",
         lambda original: lambda r, m: _paused_reply(original, r, m),
     ),
-    seeds=200,
 )
 bug(
     "same-timeout",
@@ -591,13 +564,11 @@ bug(
         "reset_timeout",
         lambda original: lambda r: (setattr(r, "elapsed", 0), setattr(r, "timeout", 10**6)),
     ),
-    seeds=200,
 )
 bug(
     "returning-stays",
     "a learner that is caught up is never made a voter",
     (membership, "tick", lambda original: lambda r: None),
-    seeds=200,
 )
 
 

@@ -274,7 +274,6 @@ bug(
     "the end of a log is told before it is on disk",
     (raft, "AFTER_SYNC", lambda kinds: kinds - {Kind.HELLO_REPLY}),
     (recovery, "leaderless", lambda original: lambda r: None),
-    seeds=200,
 )
 bug(
     "leader-silent-to-hello",
@@ -351,7 +350,6 @@ bug(
     "lease-outlives-handover",
     "a lease holds after a handover",
     (reads, "lease_holds", _spent_no_matter),
-    seeds=200,
 )
 
 # -- the disk --------------------------------------------------------------------
@@ -443,7 +441,6 @@ bug(
     "eager-reclaim",
     "segments are removed before a snapshot covers them",
     (Journal, "reclaim", _eager_reclaim),
-    seeds=200,
 )
 bug("failed-sync-ignored", "a failed sync is taken for a good one", (TwinDisk, "sync", _shrug))
 bug("wrong-part-offset", "parts of a snapshot overlap", (replication, "send_part", _wrong_part))
@@ -451,5 +448,4 @@ bug(
     "tail-not-rewritten",
     "what a failed sync left in memory is taken for durable",
     (Journal, "_rewrite", lambda original: lambda self, name: None),
-    seeds=600,
 )

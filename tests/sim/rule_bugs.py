@@ -79,7 +79,6 @@ bug(
     "sync-of-a-replaced-tail",
     "the sync of a tail counts for what took its place",
     (RaftLog, "synced_to", _any_tail),
-    seeds=300,
 )
 bug(
     "no-step-back", "a refusal does not lead further back", (RaftLog, "agree_before", _no_step_back)
@@ -264,7 +263,6 @@ bug(
     "greater-term-unheard",
     "a leader does not step down for the greater term of an answer",
     (Raft, "_settle_term", _term_unheard),
-    seeds=200,
 )
 
 # -- handover, sleep, members ------------------------------------------------------
@@ -278,7 +276,6 @@ bug(
     "death-unnoticed",
     "sleeping groups do not notice that their leader's node is gone",
     (Host, "_watch", lambda original: lambda self: None),
-    seeds=200,
 )
 bug(
     "change-while-open",
