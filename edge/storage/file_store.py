@@ -49,6 +49,8 @@ from headwater.edge.storage.segment_files import (
     segment_path,
 )
 
+# Removals up to this size are written twice.
+BOTH_MAX = cython.declare(cython.Py_ssize_t, 1024)
 # One read from a segment; sequential readers find their next messages in it.
 WINDOW_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 # Removals collected in a turn before they are written out.
@@ -201,8 +203,14 @@ class FileStore(LoggedStore):
             runs = cython.cast(cython.p_char, self.gone)[
                 : self.gone_count * cython.sizeof(Removed)
             ]
-            self.log.write_own(self, KIND_DELETE, 0, runs)
+            self.write_both(KIND_DELETE, 0, runs)
             self.gone_count = 0
+
+    def write_both(self, kind: int, at: int, body: bytes) -> int:
+        """Append what nothing else tells: twice when it is small; returns its lsn."""
+        if len(body) <= BOTH_MAX:
+            self.log.write_own(self, kind, at, body)
+        return self.log.write_own(self, kind, at, body)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -214,7 +222,7 @@ class FileStore(LoggedStore):
         self.write_gone()
         if self.lost_now:
             runs = b"".join([RUNS.pack(sequence, sequence) for sequence in self.lost_now])
-            self.log.write_own(self, KIND_LOST, 0, runs)
+            self.write_both(KIND_LOST, 0, runs)
             self.lost_now = []
         if self.skipped:
             self.log.write_own(self, KIND_SKIP, self.last_seq, b"")
@@ -222,7 +230,7 @@ class FileStore(LoggedStore):
             self.skipped = False
         if self.head_moved:
             head = HEAD.pack(self.last_seq, self.last_ts)
-            lsn = self.log.write_own(self, KIND_HEAD, self.first_seq, head)
+            lsn = self.write_both(KIND_HEAD, self.first_seq, head)
             self.head_moved = False
             self.log.touch(self)
             if self.lost:
@@ -486,6 +494,8 @@ class FileStore(LoggedStore):
         body = b"".join([RUNS.pack(*run) for run in runs])
         self.stage_begin()
         self.stage.add_own(header, body)
+        if len(body) <= BOTH_MAX:
+            self.stage.add_own(header, body)
         if kind == KIND_DELETE:
             self.stage.segment.deletes.extend(body)
         else:

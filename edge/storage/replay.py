@@ -492,6 +492,7 @@ class SegmentScan:
         self.problems = []
         self.gaps = []
         self.erased = set()
+        self.taken = None
 
     def run(self, content: bytes, start: cython.Py_ssize_t, is_last: bool) -> None:
         """Enter the records of `content` (the whole file) from `start`; sets the segment's end.
@@ -605,6 +606,17 @@ class SegmentScan:
             packed_bits(record),
         )
 
+    def take_runs(self, kind: int, body: bytes) -> None:
+        """Sequences that are gone; a record that comes twice counts once."""
+        again = (kind, body) == self.taken
+        self.taken = None if again else (kind, body)
+        if again:
+            return
+        if kind == KIND_DELETE:
+            self.segment.deletes.extend(body)
+        else:
+            self.segment.lost.extend(RUN.iter_unpack(body))
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def apply(self, data: cython.p_const_uchar, offsets: list) -> cython.int:
@@ -624,8 +636,6 @@ class SegmentScan:
                 self.erased.add(header.sequence)
             elif header.kind == KIND_MESSAGE:
                 self.apply_message(record, at)
-            elif header.kind == KIND_DELETE:
-                self.segment.deletes.extend(body_of(record))
-            elif header.kind == KIND_LOST:
-                self.segment.lost.extend(RUN.iter_unpack(body_of(record)))
+            elif header.kind == KIND_DELETE or header.kind == KIND_LOST:
+                self.take_runs(header.kind, body_of(record))
         return 0

@@ -20,5 +20,10 @@ cdef class Retirer(Task):
     cdef public unsigned int before       # retire all segments below this number, and no others; 0: as usual
     cdef public double retry_delay
     cdef public unsigned long long retired
+    cdef Py_ssize_t copied_end          # where the record ended that was staged last, and what it was
+    cdef int copied_kind
+    cdef unsigned long long copied_stream
+    cdef unsigned int copied_crc
+    cdef bint is_again(self, const unsigned char* record) except -1
     cdef int copy_slice(self, Py_ssize_t limit) except -1
     cdef int note_store(self, FileStore store) except -1

@@ -24,6 +24,7 @@ from cython.cimports.headwater.edge.storage.record import (
     KIND_RETIRED,
     KIND_SKIP,
     RecordHeader,
+    body_ok,
     find_record,
     header_ok,
     record_size,
@@ -152,6 +153,8 @@ class Retirer(Task):
                 self.note_store(store)
             if kind == KIND_MESSAGE:
                 store.stage_message(record, self.segment.number)
+            elif not body_ok(record) or self.is_again(record):
+                continue
             elif kind == KIND_SKIP:
                 store.note_position(header.sequence, 0)
             elif kind == KIND_HEAD:
@@ -163,6 +166,24 @@ class Retirer(Task):
             else:
                 store.stage_deletes(kind, record)
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def is_again(self, record: cython.p_const_uchar) -> cython.bint:
+        """Whether a record is the second copy of the one before it that was staged."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        end: cython.Py_ssize_t = header.offset + record_size(header.length)
+        again: cython.bint = (
+            self.copied_end == header.offset
+            and self.copied_kind == header.kind
+            and self.copied_stream == header.stream
+            and self.copied_crc == header.body_crc
+        )
+        self.copied_end = 0 if again else end
+        self.copied_kind = header.kind
+        self.copied_stream = header.stream
+        self.copied_crc = header.body_crc
+        return again
 
     def write_stages(self) -> None:
         """Everything is staged: write it."""

@@ -73,6 +73,7 @@ def test_every_bit(clean: bool, packed: bool, caplog: pytest.LogCaptureFixture) 
         disk.flip(parts, at, bit)
         harms.append(examine(truth, disk, ("/".join(parts), at, bit)))
     told = sum(harm.told for harm in harms)
+    assert not any(harm.back for harm in harms), "removed messages are there again"
     missing = sum(harm.missing for harm in harms)
     print(f"{len(harms)} bits, {told} told, {missing} of them cost a message")
     assert told > len(harms) // 20
