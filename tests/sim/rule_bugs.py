@@ -115,16 +115,6 @@ bug(
     (recovery, "take_back", lambda original: lambda r, m: None),
 )
 bug(
-    "made-again-as-before",
-    "a replica that is made again within a start is the member that was removed",
-    (
-        recovery,
-        "may_live",
-        lambda original: lambda r, listed: listed in (r.boot, r.incarnation),
-    ),
-    seeds=400,
-)
-bug(
     "half-of-four",
     "half of an even number of voters wins",
     (quorum, "quorum_size", _even_half),

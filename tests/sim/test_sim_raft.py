@@ -36,6 +36,7 @@ KNOWN_SEEDS = (
     710302,
     720035,
     730154,
+    10000026,
 )
 """These found bugs when the product was young."""
 SAMPLE = (

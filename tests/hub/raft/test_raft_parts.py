@@ -243,3 +243,22 @@ def test_a_node_that_was_being_taken_back_asks_again_when_the_leader_is_gone() -
             )
         )
     assert not raft.recovering and raft.incarnation == 1
+
+
+@pytest.mark.parametrize(("life", "is_member"), [(0, True), (10, False)])
+def test_a_replica_made_again_in_the_same_start_is_not_the_member_that_was_removed(
+    life: int, is_member: bool
+) -> None:
+    """It hears the group's log from the beginning, and there it was taken in as life 9, the number
+    of its start."""
+    restored = Restored(Snapshot(0, 0, Config()), seeds=(1, 2), life=life)
+    raft = Raft(1, 3, 9, restored, Random(1).randrange)
+    first = Config({1: 1, 2: 1})
+    entries = [
+        Entry(1, 1, EntryKind.CONFIG, first.encode()),
+        Entry(2, 2, EntryKind.CONFIG, first.with_learner(3, 9, returning=True).encode()),
+    ]
+    append = Message(Kind.APPEND, 1, 3, 1, term=2, boot=1, incarnation=1, entries=entries)
+    raft.step(append)
+    assert raft.log.last == 2
+    assert (raft.incarnation, raft.recovering) == ((9, False) if is_member else (10, True))
