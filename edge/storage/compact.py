@@ -5,7 +5,6 @@ points the index at the new offsets in the same step, so no read ever sees one w
 A record that does not verify is not copied but listed as lost.
 """
 
-import errno
 import logging
 import struct
 from pathlib import Path
@@ -337,11 +336,6 @@ class Compactor:
     ) -> None:
         """Swap the files, or leave everything as it was."""
         new = temporary(segment.path)
-        if self.given_up_room(error):
-            self.background.submit(lambda: remove(new, True))
-            self.queue.insert(0, (store, segment, before))
-            self.begin()
-            return
         release(segment, before)
         if error is None and not store.closed and not self.stopped:
             error = self.put_in_place(segment, before)
@@ -365,15 +359,7 @@ class Compactor:
             segment.deletes = bytearray(job.deletes)
             self.settle(store, segment, before)
         if not self.stopped:
-            if self.log.failure is not None:
-                self.log.files.ballast.hold()
             self.begin()
-
-    def given_up_room(self, error: BaseException | None) -> bool:
-        """Whether there was no room for the new file, and the ballast was given back for it: it
-        comes back with what the old one leaves."""
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return full and not self.stopped and self.log.files.ballast.release()
 
     def trim(self, store: FileStore) -> None:
         """Let go of segments at the front once that all of them is gone is durable."""

@@ -100,6 +100,7 @@ def test_lying_disk(setting: str) -> None:
     machine = Machine(setting)
     machine.publish(BEFORE)
     machine.synced()
+    machine.harness.loop.run_until(lambda: machine.harness.node.metas.idle)
     machine.harness.disk.sync_all()
     machine.harness.disk.lying = True
     machine.publish(AFTER)

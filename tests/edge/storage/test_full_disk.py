@@ -149,7 +149,8 @@ def test_removals_from_many_small_streams_give_room_back(how: str) -> None:
                 harness.loop.run_until(lambda: not log.congested or log.failure is not None)
     harness.loop.run_until(harness.resting)
     harness.commit()
-    harness.disk.capacity = harness.disk.used
+    # A rewritten file is there beside the old one for a moment.
+    harness.disk.capacity = harness.disk.used + (0 if how == "purge" else SEGMENT // 2)
     assert stored // 40 * 700 < SEGMENT, "each stream has one segment"
     for store in stores[::2]:
         remove(store, how)
