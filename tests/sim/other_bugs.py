@@ -2,9 +2,9 @@
 
 Not here, because they do no harm: an earlier term's HEARTBEAT (its commit is old, and `verified`
 bounds it), READ and READ_REPLY (a read is confirmed whenever the answer comes), SNAPSHOT_REPLY (the
-receiver asks again for what it lacks); TIMEOUT_NOW from another than the leader (nobody else says
-it); a promise that leaves in a later term (who hears it drops it, or may count it); a window of
-appends that starts anew.
+receiver asks again for what it lacks), SNAPSHOT (what is in it is committed); TIMEOUT_NOW from
+another than the leader (nobody else says it); a promise that leaves in a later term (who hears it
+drops it, or may count it).
 """
 
 from dataclasses import replace
@@ -43,7 +43,6 @@ for _kind in (
     Kind.APPEND_REPLY,
     Kind.HEARTBEAT_REPLY,
     Kind.TIMEOUT_NOW,
-    Kind.SNAPSHOT,
     Kind.VOTE_REPLY,
 ):
     bug(
@@ -134,6 +133,7 @@ bug(
     "hint-below-match",
     "a refusal leads back below what is known",
     (Progress, "refused", _hint_below_match),
+    seeds=120,
 )
 
 
