@@ -22,6 +22,9 @@ PER_WRITE = 256
 
 JS_PER_WRITE = 64
 WINDOW = 1000
+FRESH_TRIES = 50
+"""nats-server answers that a stream is deleted before its files are gone; on a slow device a new
+stream of that name finds them."""
 """Unacknowledged messages of an asynchronous JetStream publisher."""
 
 FETCH = 500
@@ -177,14 +180,20 @@ def fresh_stream(server: Server, load: Load, storage: str) -> Iterator[Link]:
     with Link(server.port, load.timeout) as control:
         with contextlib.suppress(WireError):
             control.api(f"STREAM.DELETE.{STREAM}")
-        create_stream(control, storage)
+        for _ in range(FRESH_TRIES):
+            if create_stream(control, storage) == 0:
+                break
+            control.api(f"STREAM.DELETE.{STREAM}")
+        else:
+            raise Mismatch(f"a new stream has old messages, {FRESH_TRIES} times")
         yield control
         control.api(f"STREAM.DELETE.{STREAM}")
 
 
-def create_stream(control: Link, storage: str) -> None:
-    """One replica, no limits, all subjects that `js_frame` uses."""
-    control.api(
+def create_stream(control: Link, storage: str) -> int:
+    """One replica, no limits, all subjects that `js_frame` uses; returns the last sequence, which
+    should be 0."""
+    made = control.api(
         f"STREAM.CREATE.{STREAM}",
         name=STREAM,
         subjects=["bench.js.>"],
@@ -196,6 +205,7 @@ def create_stream(control: Link, storage: str) -> None:
         max_msgs=-1,
         max_bytes=-1,
     )
+    return int(made["state"]["last_seq"])
 
 
 def js_frame(number: int, size: int) -> bytes:

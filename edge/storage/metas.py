@@ -29,7 +29,7 @@ GENERATION = struct.Struct("<Q")
 FILE = "meta"
 UNFINISHED = "meta.new"
 # How long the files of new streams may wait for company.
-SETTLE_SECONDS = 2.0
+SETTLE_SECONDS = 1.0
 RETRY_SECONDS = 1.0
 # What files say already need not be forgotten soon: nothing is synced for that alone.
 FORGET_NS = 60_000_000_000
