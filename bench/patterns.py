@@ -22,10 +22,11 @@ PER_WRITE = 256
 
 JS_PER_WRITE = 64
 WINDOW = 1000
+"""Unacknowledged messages of an asynchronous JetStream publisher."""
+
 FRESH_TRIES = 50
 """nats-server answers that a stream is deleted before its files are gone; on a slow device a new
 stream of that name finds them."""
-"""Unacknowledged messages of an asynchronous JetStream publisher."""
 
 FETCH = 500
 """Messages per pull request; below the default of 1,000 outstanding acknowledgements."""
