@@ -343,6 +343,8 @@ class LogFiles:
 
     def close(self) -> None:
         for slot in self.spares + self._parting:
+            # Jobs may end later than the node: nothing is given back any more.
+            slot.parting = None
             slot.close()
         self.spares = []
         self._parting = []
