@@ -191,8 +191,10 @@ class StoreNode(SimNode):
             clock=self.loop.clock,
             chance=self.chance,
         )
-        self.errors: list[dict[str, Any]] = []
-        self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
+        # What a crash left of an earlier life is thrown away at some time, and reported then.
+        errors: list[dict[str, Any]] = []
+        self.errors = errors
+        self.loop.set_exception_handler(lambda loop, context: errors.append(context))
         self.node = NodeStore(Kernel(self.loop, self.loop.clock), options)
         self.node.open()
         floor = max(self.clock.wall_ns(), self.boot_floor)
