@@ -23,6 +23,9 @@ START_TIMEOUT = 20.0
 STOP_TIMEOUT = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 
+COMPLAINTS = ("[WRN]", "[ERR]", "[FTL]")
+"""Levels in a log that tell of damage."""
+
 POLL_MS = 2
 """Milliseconds between two tries to connect; the resolution of the start-up time."""
 
@@ -37,17 +40,20 @@ class Recipe:
 
     `{port}` and `{dir}` in the command are replaced; a command without `{port}` gets
     nats-server's flags `-a 127.0.0.1 -p PORT -js -sd DIR` appended. `config` is the text of a
-    configuration file, given with `-c`.
+    configuration file, given with `-c`; `{dir}` is replaced there, too. `environment` is added to
+    this process's.
     """
 
     name: str
     command: tuple[str, ...]
     config: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
     def argv(self, port: int, work: Path, directory: Path) -> list[str]:
         """The command line for this port and store directory; writes the configuration to work."""
         if self.config:
-            (work / "server.conf").write_text(self.config)
+            text = self.config.replace("{dir}", str(directory))
+            (work / "server.conf").write_text(text)
             return [*self.command, "-c", str(work / "server.conf"), "-a", HOST, "-p", str(port)]
         if not any("{port}" in word for word in self.command):
             return [*self.command, "-a", HOST, "-p", str(port), "-js", "-sd", str(directory)]
@@ -80,7 +86,7 @@ def anchor(command: str | None = None) -> Recipe:
 
 def anchor_synced() -> Recipe:
     """The real nats-server that syncs before it acknowledges, as Headwater does by default."""
-    config = "jetstream { store_dir: store, sync_interval: always }\n"
+    config = "jetstream { store_dir: \"{dir}\", sync_interval: always }\n"
     return Recipe("nats-server, sync always", (program("nats-server"),), config)
 
 
@@ -127,6 +133,7 @@ class Server:
         self._work = Path(tempfile.mkdtemp(prefix="headwater-bench-", dir=parent))
         self.store = store or self._work / "store"
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged = 0
 
     def __enter__(self) -> Self:
         try:
@@ -155,15 +162,34 @@ class Server:
         path = self._work / "log"
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
+    @property
+    def complaints(self) -> list[str]:
+        """Warnings and errors in the log since the latest start."""
+        path = self._work / "log"
+        data = path.read_bytes()[self._logged :] if path.exists() else b""
+        return [
+            line
+            for line in data.decode(errors="replace").splitlines()
+            if any(level in line for level in COMPLAINTS)
+        ]
+
     def start(self, timeout: float = START_TIMEOUT) -> float:
         """Launch and wait for the first INFO, `timeout` seconds at most; returns and keeps the
-        seconds it took."""
+        seconds it took. One process at a time."""
+        if self.alive():
+            raise ServerFailed(f"{self.recipe.name} runs already")
         self.store.mkdir(parents=True, exist_ok=True)
         argv = self.recipe.argv(self.port, self._work, self.store)
         begin = time.monotonic()
         with open(self._work / "log", "ab") as log:
+            self._logged = log.tell()
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._work
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._work,
+                env={**os.environ, **dict(self.recipe.environment)},
             )
         self._await_info(begin, timeout)
         self.startup = time.monotonic() - begin

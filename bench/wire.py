@@ -109,18 +109,46 @@ class Link:
 
     def request(self, subject: str, payload: bytes = b"") -> Frame:
         """Ask and wait for the answer; a "no responders" status raises `WireError`."""
-        if not self._inbox:
-            self._inbox = f"_INBOX.{id(self):x}"
-            self.send(f"SUB {self._inbox}.* {INBOX_SID}\r\n".encode())
-        self._requests += 1
-        inbox = f"{self._inbox}.{self._requests}"
-        self.send(f"PUB {subject} {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n")
+        return next(self.answers(subject, payload))
+
+    def answers(self, subject: str, payload: bytes = b"") -> Iterator[Frame]:
+        """Ask, and every answer as it comes; whoever has enough stops reading. A "no responders"
+        status raises `WireError`."""
+        data, inbox = self._question(subject, payload)
+        self.send(data)
         for frame in self.frames():
-            if frame.subject == inbox:
+            # What a consumer delivers keeps its own subject.
+            delivered = frame.sid == INBOX_SID and frame.reply.startswith("$JS.ACK.")
+            if frame.subject == inbox or delivered:
                 if frame.head.startswith(b"NATS/1.0 503"):
                     raise WireError(f"{subject}: no responders")
-                return frame
-        raise WireError("unreachable")
+                yield frame
+
+    def requests(self, questions: list[tuple[str, bytes]]) -> Iterator[tuple[int, Frame]]:
+        """Ask all at once; the answers, with the number of their question, as they come."""
+        numbers: dict[str, int] = {}
+        data = []
+        for number, (subject, payload) in enumerate(questions):
+            question, inbox = self._question(subject, payload)
+            numbers[inbox] = number
+            data.append(question)
+        self.send(b"".join(data))
+        frames = self.frames()
+        while numbers:
+            frame = next(frames)
+            if frame.subject in numbers:
+                yield numbers.pop(frame.subject), frame
+
+    def _question(self, subject: str, payload: bytes) -> tuple[bytes, str]:
+        """The bytes of a request, and where its answer will come."""
+        first = b""
+        if not self._inbox:
+            self._inbox = f"_INBOX.{id(self):x}"
+            first = f"SUB {self._inbox}.* {INBOX_SID}\r\n".encode()
+        self._requests += 1
+        inbox = f"{self._inbox}.{self._requests}"
+        head = f"PUB {subject} {inbox} {len(payload)}\r\n".encode()
+        return first + head + payload + b"\r\n", inbox
 
     def api(self, subject: str, **fields: object) -> dict[str, Any]:
         """A JetStream API call below `$JS.API.`; raises `WireError` with its error."""

@@ -1,0 +1,215 @@
+"""Streams of every retention with durable consumers, and what their server promised about them."""
+
+import copy
+import json
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bench.promise_book import PromiseBook, make_payload
+from bench.stream_reader import read_stream
+from bench.tally import Tally
+from bench.wire import Frame, Link, WireError
+
+LIMITS, QUEUE, VALUES = "FLIMITS", "FQUEUE", "KV_FVALUES"
+KEYS = 12
+CONFIGS: tuple[dict[str, Any], ...] = (
+    {"name": LIMITS, "subjects": ["fl.>"]},
+    {"name": QUEUE, "subjects": ["fq.>"], "retention": "workqueue"},
+    {
+        "name": VALUES,
+        "subjects": ["$KV.FVALUES.>"],
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+    },
+)
+DURABLES = {LIMITS: "reader", QUEUE: "worker"}
+ACK_WAIT_NS = 3600 * 10**9
+
+
+def durable_of(stream: str) -> str:
+    """API subject part of a stream's durable consumer."""
+    return f"{stream}.{DURABLES[stream]}"
+
+
+@dataclass
+class Progress:
+    """What a durable consumer was told and told."""
+
+    confirmed: set[int] = field(default_factory=set)
+    """Stream sequences whose acknowledgement was answered."""
+    maybe: set[int] = field(default_factory=set)
+    """Those whose acknowledgement was not."""
+
+
+class Workload:
+    """Drives one server through `Link`s and keeps the book of what it promised.
+
+    Calls raise WireError or OSError when the connection breaks; the book is right even so.
+    """
+
+    def __init__(self, tally: Tally, chance: random.Random, size: int = 100) -> None:
+        self.tally = tally
+        self.chance = chance
+        self.size = size
+        self.books = {
+            str(config["name"]): PromiseBook(
+                str(config["name"]), tally, "max_msgs_per_subject" in config
+            )
+            for config in CONFIGS
+        }
+        self.progress = {name: Progress() for name in DURABLES}
+        self.refused: list[str] = []
+        """Errors that publishes were answered with."""
+        self._count = 0
+
+    def fork(self, tally: Tally) -> "Workload":
+        """The same promises for a copy of the store; what they come to is counted in `tally`."""
+        other = Workload(tally, self.chance, self.size)
+        other._count = self._count
+        other.progress = copy.deepcopy(self.progress)
+        for name, book in self.books.items():
+            other.books[name] = replace(
+                book,
+                tally=tally,
+                acked=dict(book.acked),
+                maybe_removed=set(book.maybe_removed),
+                removed=set(book.removed),
+                counted=set(book.counted),
+            )
+        return other
+
+    def create(self, link: Link) -> None:
+        """Make the streams and consumers."""
+        for config in CONFIGS:
+            fields = {"storage": "file", "num_replicas": 1, "allow_direct": True, **config}
+            link.api(f"STREAM.CREATE.{config['name']}", **fields)
+        for stream, durable in DURABLES.items():
+            config = {
+                "durable_name": durable,
+                "ack_policy": "explicit",
+                "ack_wait": ACK_WAIT_NS,
+                "max_ack_pending": 100_000,
+            }
+            link.api(
+                f"CONSUMER.DURABLE.CREATE.{durable_of(stream)}", stream_name=stream, config=config
+            )
+
+    def work(self, link: Link, count: int) -> None:
+        """Publish `count` messages to every stream, consume, acknowledge and delete."""
+        self.publish(link, LIMITS, [f"fl.{self.chance.randrange(5)}" for _ in range(count)])
+        self.publish(link, QUEUE, [f"fq.{self.chance.randrange(3)}" for _ in range(count)])
+        keys = [f"$KV.FVALUES.k{self.chance.randrange(KEYS)}" for _ in range(count)]
+        for start in range(0, count, 4):
+            self.publish(link, VALUES, keys[start : start + 4])
+        self.consume(link, LIMITS, count // 2)
+        self.consume(link, QUEUE, count // 2)
+        for sequence in self.some_of(LIMITS, count // 10):
+            self.delete(link, sequence)
+
+    def some_of(self, stream: str, count: int) -> list[int]:
+        """A few of the messages that are due."""
+        due = sorted(self.books[stream].due())
+        return self.chance.sample(due, min(count, len(due)))
+
+    def publish(self, link: Link, stream: str, subjects: list[str]) -> int:
+        """Publish to these subjects at once; returns how many were acknowledged."""
+        questions, idents = [], []
+        for subject in subjects:
+            self._count += 1
+            idents.append(f"{stream}-{self._count}")
+            questions.append((subject, make_payload(subject, idents[-1], self.size)))
+        done = 0
+        for number, frame in link.requests(questions):
+            answer: dict[str, Any] = json.loads(frame.body or b'{"error": "no responders"}')
+            if "error" in answer:
+                self.refused.append(str(answer["error"]))
+            else:
+                book = self.books[stream]
+                book.ack(subjects[number], idents[number], int(answer["seq"]))
+                done += 1
+        return done
+
+    def fetch(self, link: Link, stream: str, count: int) -> list[Frame]:
+        """What the durable consumer of a stream delivers now, `count` messages at most."""
+        body = json.dumps({"batch": count, "no_wait": True}).encode()
+        got: list[Frame] = []
+        if count < 1:
+            return got
+        for frame in link.answers(f"$JS.API.CONSUMER.MSG.NEXT.{durable_of(stream)}", body):
+            if frame.head.startswith((b"NATS/1.0 4", b"NATS/1.0 5")):
+                break
+            got.append(frame)
+            if len(got) == count:
+                break
+        return got
+
+    def consume(self, link: Link, stream: str, count: int) -> int:
+        """Fetch, and acknowledge with an answer; returns how many were acknowledged."""
+        progress = self.progress[stream]
+        frames = self.fetch(link, stream, count)
+        sequences = [int(frame.reply.split(".")[-4]) for frame in frames]
+        for sequence in sequences:
+            if sequence in progress.confirmed:
+                self.tally.come_back(f"{stream} {sequence} was delivered after its ack")
+                progress.confirmed.discard(sequence)
+        progress.maybe.update(sequences)
+        book = self.books[stream]
+        if stream == QUEUE:
+            book.maybe_removed.update(sequences)
+        for number, _ in link.requests([(frame.reply, b"+ACK") for frame in frames]):
+            progress.maybe.discard(sequences[number])
+            progress.confirmed.add(sequences[number])
+            if stream == QUEUE:
+                book.remove({sequences[number]})
+        return len(frames)
+
+    def delete(self, link: Link, sequence: int) -> None:
+        """Delete one message of the stream with limits."""
+        book = self.books[LIMITS]
+        book.maybe_removed.add(sequence)
+        link.api(f"STREAM.MSG.DELETE.{LIMITS}", seq=sequence)
+        book.remove({sequence})
+
+    def purge(self, link: Link, stream: str, keep: int = 0) -> None:
+        """Purge a stream but for its newest messages."""
+        book = self.books[stream]
+        known = sorted(book.acked.keys() - book.removed)
+        gone = set(known[: len(known) - keep])
+        book.maybe_removed |= gone
+        link.api(f"STREAM.PURGE.{stream}", **({"keep": keep} if keep else {}))
+        book.remove(gone)
+
+    def check(self, link: Link, complaints: list[str]) -> None:
+        """Compare everything with what was promised."""
+        for stream, book in self.books.items():
+            named = any(stream in line for line in complaints)
+            try:
+                reading = read_stream(link, stream)
+            except WireError as error:
+                if "10059" not in str(error):
+                    raise
+                book.check({}, set(), named)
+                continue
+            book.check(reading.found, reading.told, named)
+            if stream in self.progress:
+                self._check_consumer(link, stream, set(reading.found), named)
+
+    def _check_consumer(self, link: Link, stream: str, found: set[int], named: bool) -> None:
+        """A consumer must still have to deliver whatever it did not acknowledge."""
+        try:
+            info = link.api(f"CONSUMER.INFO.{durable_of(stream)}")
+        except WireError as error:
+            if "10014" not in str(error):
+                raise
+            if not named:
+                self.tally.lose(f"consumer of {stream} is gone")
+            self.progress[stream] = Progress()
+            return
+        progress = self.progress[stream]
+        due = len(found - progress.confirmed - progress.maybe)
+        left = info["num_pending"] + info["num_ack_pending"]
+        if left < due and not named:
+            self.tally.lose(f"consumer of {stream} has {left} left of {due}")
