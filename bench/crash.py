@@ -1,262 +1,112 @@
 """`python -m bench.crash`: SIGKILL storms against promise one, an acknowledged message is there.
 
 Every round: start the server on the same store, check everything promised so far, publish from
-several connections, kill the server at a random moment. What must hold after every restart:
+several connections while another one consumes, deletes and puts, and kill the server at a random
+moment. What must hold after every restart:
 
-- every acknowledged message is in the stream, under its sequence, with its payload;
-- no sequence was acknowledged for two messages, and no message was stored twice;
-- what a reader saw after one restart is still there, unchanged, after the next.
+- every acknowledged message is in its stream, under its sequence, with its payload;
+- no sequence was acknowledged for two messages, and no message is stored twice;
+- what a reader saw after one restart is still there, unchanged, after the next;
+- what was removed, or acknowledged by a consumer, stays so when that was answered.
 
 SIGKILL leaves the page cache intact: this finds acks sent before the write and broken recovery;
 it does not find missing fdatasync.
 """
 
-import json
 import random
 import sys
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from bench.servers import Recipe, Server, ServerFailed, anchor, end_on_sigterm, headwater
+from bench.publisher import Publisher
+from bench.servers import Recipe, ServerFailed, anchor, end_on_sigterm, headwater
+from bench.tally import Tally
+from bench.trial import Script, Trial
 from bench.wire import Link, WireError
+from bench.workload import LIMITS, Workload
 
-STREAM = "CRASH"
-WINDOW = 500
-"""Unacknowledged messages per connection."""
-
-PER_WRITE = 50
-SAMPLES = 50
-"""Direct gets per check, beside the replay of the whole stream."""
-
-READY_SECONDS = 20.0
-"""How long JetStream may answer with errors after a restart."""
-
-
-@dataclass
-class Ledger:
-    """What the server promised, and what was seen of it.
-
-    `acked` maps payload to sequence, `by_seq` the other way round; `seen` is what the latest
-    replays showed, sequence to payload.
-    """
-
-    acked: dict[str, int] = field(default_factory=dict)
-    by_seq: dict[int, str] = field(default_factory=dict)
-    seen: dict[int, str] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-
-    def ack(self, payload: str, seq: int) -> None:
-        """Note an acknowledgement; two messages for one sequence are a fault."""
-        other = self.by_seq.get(seq) or self.seen.get(seq)
-        if other is not None and other != payload:
-            self.faults.append(f"seq {seq} acknowledged for {payload}, was {other}")
-        self.acked[payload] = seq
-        self.by_seq[seq] = payload
-
-    def check(self, found: dict[int, str]) -> None:
-        """Compare a replay of the whole stream with every promise."""
-        for seq, payload in self.by_seq.items():
-            if found.get(seq) != payload:
-                self.faults.append(f"lost: seq {seq} {payload}, found {found.get(seq)}")
-        for seq, payload in self.seen.items():
-            if found.get(seq) != payload:
-                self.faults.append(f"changed: seq {seq} was {payload}, is {found.get(seq)}")
-        if len(set(found.values())) != len(found):
-            self.faults.append("duplicated: a message is stored under two sequences")
-        self.seen.update(found)
-
-
-class Publisher(threading.Thread):
-    """One connection that publishes unique payloads until its server dies.
-
-    `acks` are (payload, sequence) in the order of arrival; `refused` are error answers.
-    """
-
-    def __init__(self, port: int, name: str, size: int) -> None:
-        super().__init__(name=name, daemon=True)
-        self.acks: list[tuple[str, int]] = []
-        self.refused: list[str] = []
-        self.begun = threading.Event()
-        """Set when the first publish was answered, or none will be."""
-        self._size = size
-        self._sent: list[str] = []
-        self._done = 0
-        self._link = Link(port, 5.0)
-        self._link.subscribe(f"_INBOX.{name}.*", "3")
-
-    def run(self) -> None:
-        """Publish within the window until the connection breaks."""
-        try:
-            self._publish()
-        except (WireError, OSError):
-            pass
-        finally:
-            self.begun.set()
-            self._link.close()
-
-    def _publish(self) -> None:
-        frames = self._link.frames()
-        while True:
-            while len(self._sent) - self._done <= WINDOW - PER_WRITE:
-                self._link.send(b"".join(self._message() for _ in range(PER_WRITE)))
-            frame = next(frames)
-            answer: dict[str, Any] = json.loads(frame.body or b'{"error":"no body"}')
-            self._done += 1
-            if "error" in answer:
-                self.refused.append(str(answer["error"]))
-            else:
-                index = int(frame.subject.rpartition(".")[2])
-                self.acks.append((self._sent[index], int(answer["seq"])))
-            self.begun.set()
-
-    def _message(self) -> bytes:
-        index = len(self._sent)
-        payload = f"{self.name}-{index}".ljust(self._size, ".")
-        self._sent.append(payload)
-        subject = f"crash.{index % 7}"
-        reply = f"_INBOX.{self.name}.{index}"
-        return f"PUB {subject} {reply} {len(payload)}\r\n{payload}\r\n".encode()
-
-
-def patiently(action: Callable[[], None]) -> None:
-    """Run `action` again while it fails, for `READY_SECONDS`: recovery may answer errors."""
-    deadline = time.monotonic() + READY_SECONDS
-    waiter = threading.Event()
-    while True:
-        try:
-            action()
-            return
-        except WireError:
-            if time.monotonic() > deadline:
-                raise
-            waiter.wait(0.05)
-
-
-def create(link: Link) -> None:
-    """Create the stream under test."""
-    link.api(
-        f"STREAM.CREATE.{STREAM}",
-        name=STREAM,
-        subjects=["crash.>"],
-        storage="file",
-        num_replicas=1,
-        allow_direct=True,
-    )
-
-
-def replay(link: Link) -> dict[int, str]:
-    """The whole stream, sequence to payload, through a consumer without acks."""
-    state = link.api(f"STREAM.INFO.{STREAM}")["state"]
-    found: dict[int, str] = {}
-    if not state["messages"]:
-        return found
-    link.subscribe("crash-replay", "4")
-    config = {
-        "deliver_subject": "crash-replay",
-        "deliver_policy": "all",
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-    }
-    payload = json.dumps({"stream_name": STREAM, "config": config})
-    create = f"PUB $JS.API.CONSUMER.CREATE.{STREAM} crash-replay {len(payload)}\r\n{payload}\r\n"
-    link.send(create.encode())
-    for frame in link.frames():
-        if frame.sid == "4" and frame.reply.startswith("$JS.ACK."):
-            found[int(frame.reply.split(".")[-4])] = frame.body.decode()
-            if len(found) == state["messages"]:
-                break
-        elif frame.sid == "4" and b'"error"' in frame.body:
-            raise WireError(frame.body.decode())
-    if max(found) != state["last_seq"]:
-        raise WireError(f"last sequence {state['last_seq']}, replay ended at {max(found)}")
-    return found
-
-
-def sample(link: Link, ledger: Ledger, chance: random.Random) -> None:
-    """Direct gets of a few acknowledged sequences."""
-    known = list(ledger.by_seq.items())
-    for seq, payload in chance.sample(known, min(SAMPLES, len(known))):
-        body = json.dumps({"seq": seq}).encode()
-        frame = link.request(f"$JS.API.DIRECT.GET.{STREAM}", body)
-        if frame.body.decode() != payload:
-            ledger.faults.append(f"direct get of seq {seq}: {frame.head!r} {frame.body!r}")
-
-
-def verify(port: int, ledger: Ledger, chance: random.Random) -> int:
-    """Check every promise against the running server; the number of messages in the stream."""
-    found: dict[int, str] = {}
-
-    def attempt() -> None:
-        with Link(port) as link:
-            link.api(f"STREAM.INFO.{STREAM}")
-            found.update(replay(link))
-            sample(link, ledger, chance)
-
-    patiently(attempt)
-    ledger.check(found)
-    return len(found)
+SUBJECTS = 7
+WORK = 20
+"""Messages per stream and turn of the connection that consumes."""
 
 
 @dataclass(frozen=True)
 class Storm:
-    """Rounds of a storm: how many, how wide, how long until the kill (seconds), message bytes."""
+    """How wide a storm is, how long until the kill (seconds), message bytes."""
 
-    rounds: int = 5
     connections: int = 4
     longest: float = 0.5
     size: int = 64
-    seed: int = 1
 
 
-def blow(server: Server, storm: Storm, number: int, ledger: Ledger, delay: float) -> None:
+class Worker(threading.Thread):
+    """Works on every stream until the connection breaks."""
+
+    def __init__(self, link: Link, workload: Workload) -> None:
+        super().__init__(daemon=True)
+        self._link = link
+        self._workload = workload
+
+    def run(self) -> None:
+        """Publish, consume, delete and put."""
+        try:
+            while True:
+                self._workload.work(self._link, WORK)
+        except (WireError, OSError):
+            self._link.close()
+
+
+def subject_of(index: int) -> str:
+    """Where the message of a number goes."""
+    return f"fl.storm.{index % SUBJECTS}"
+
+
+def blow(trial: Trial, storm: Storm, number: int, delay: float) -> None:
     """Publish from all connections, and kill the server `delay` seconds after its first answer."""
+    server, workload = trial.server, trial.workload
     publishers = [
-        Publisher(server.port, f"r{number}c{index}", storm.size)
+        Publisher(server.port, f"r{number}c{index}", subject_of, storm.size)
         for index in range(storm.connections)
     ]
-    for publisher in publishers:
-        publisher.start()
+    worker = Worker(trial.link(), workload)
+    for thread in (*publishers, worker):
+        thread.start()
     publishers[0].begun.wait()
     threading.Event().wait(delay)
     server.kill()
+    worker.join()
     for publisher in publishers:
         publisher.join()
-        for payload, seq in publisher.acks:
-            ledger.ack(payload, seq)
+        for subject, ident, sequence in publisher.acks:
+            workload.books[LIMITS].ack(subject, ident, sequence)
         if publisher.refused:
-            ledger.faults.append(f"refused: {publisher.refused[0]} (x{len(publisher.refused)})")
+            trial.tally.stick(f"{len(publisher.refused)} refused: {publisher.refused[0]}")
 
 
-def run(
-    recipe: Recipe,
-    storm: Storm,
-    store: Path | None = None,
-    tell: Callable[[str], None] = lambda line: None,
-) -> Ledger:
-    """The whole storm on one store directory; the ledger's `faults` are empty when it held."""
-    chance = random.Random(storm.seed)
-    ledger = Ledger()
-    with Server(recipe, store) as server:
-        with Link(server.port) as link:
-            patiently(lambda: create(link))
-        for number in range(storm.rounds):
+def run(script: Script, storm: Storm | None = None, store: Path | None = None) -> Tally:
+    """The whole storm on one store directory."""
+    storm = storm or Storm()
+    chance = random.Random(script.seed)
+    tally = Tally("kills", script.recipe.name)
+    workload = Workload(tally, chance, storm.size)
+    with Trial(script, workload, store) as trial:
+        trial.start("at first")
+        trial.try_to("create", workload.create)
+        for number in range(script.rounds):
             delay = chance.uniform(0.02, storm.longest)
-            blow(server, storm, number, ledger, delay)
-            startup = server.start()
-            stored = verify(server.port, ledger, chance)
-            tell(
-                f"round {number + 1}/{storm.rounds}: killed after {delay * 1000:.0f} ms, "
-                f"{len(ledger.acked)} acknowledged, {stored} stored, "
-                f"restart {startup * 1000:.0f} ms, {len(ledger.faults)} faults"
+            tally.occasion = f"round {number + 1}, killed after {delay * 1000:.0f} ms"
+            blow(trial, storm, number, delay)
+            tally.rounds += 1
+            if not (trial.start(tally.occasion) and trial.check(tally.occasion)):
+                break
+            script.tell(
+                f"{tally.occasion}: {tally.acknowledged} acknowledged, "
+                f"restart {tally.ready[-1] * 1000:.0f} ms, {tally.broken} faults"
             )
-    return ledger
+    return tally
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -286,22 +136,19 @@ def main(
     """
     end_on_sigterm()
     recipe = anchor(command) if server == "real" else headwater(command)
-    storm = Storm(rounds, connections, longest, size, seed)
+    script = Script(recipe, rounds, seed, tell=lambda line: click.echo(line, err=True))
     try:
-        ledger = run(recipe, storm, store, lambda line: click.echo(line, err=True))
+        tally = run(script, Storm(connections, longest, size), store)
     except (ServerFailed, WireError, OSError) as error:
         click.echo(f"not driven: {error}", err=True)
         sys.exit(2)
     if as_json:
-        made = {"seed": seed, "acknowledged": len(ledger.acked), "faults": ledger.faults[:100]}
-        click.echo(json.dumps(made))
-    for fault in ledger.faults[:20]:
-        click.echo(fault, err=True)
-    verdict = "held" if not ledger.faults else f"{len(ledger.faults)} faults"
-    click.echo(
-        f"{len(ledger.acked)} acknowledged, {rounds} kills, seed {seed}: {verdict}", err=True
-    )
-    sys.exit(1 if ledger.faults else 0)
+        click.echo(tally.as_json())
+    for line in tally.told_notes():
+        click.echo(line, err=True)
+    verdict = "held" if not tally.broken else f"{tally.broken} faults"
+    click.echo(f"{tally.acknowledged} acknowledged, {rounds} kills, seed {seed}: {verdict}", err=True)
+    sys.exit(1 if tally.broken else 0)
 
 
 if __name__ == "__main__":

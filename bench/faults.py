@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from bench import flips
+from bench import crash, filling, flips
 from bench.servers import Recipe, ServerFailed, anchor, anchor_synced, end_on_sigterm, headwater
 from bench.tally import Tally, table
 from bench.trial import Script
 from bench.wire import WireError
 
-SCRIPTS: dict[str, Callable[[Script], Tally]] = {"flips": flips.run}
+SCRIPTS: dict[str, Callable[[Script], Tally]] = {"kills": crash.run, "flips": flips.run, "filling": filling.run}
 SERVERS: dict[str, Callable[[], Recipe]] = {
     "headwater": headwater,
     "real": anchor,
     "real-synced": anchor_synced,
 }
-ROUNDS = {"flips": 60}
+ROUNDS = {"kills": 20, "flips": 60, "filling": 9}
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,8 +67,8 @@ def main(
         click.echo(f"not driven: {error}", err=True)
         sys.exit(2)
     for tally in tallies:
-        for key, (count, first) in tally.notes.items():
-            tell(f"{tally.script}, {tally.server}: {key} x{count}: {first}")
+        for line in tally.told_notes():
+            tell(line)
     click.echo("\n".join(tally.as_json() for tally in tallies) if as_json else table(tallies))
     ours = headwater().name
     sys.exit(any(tally.broken for tally in tallies if tally.server == ours))

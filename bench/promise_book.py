@@ -49,6 +49,8 @@ class PromiseBook:
     """Sequences whose removal was asked for, and not answered."""
     removed: set[int] = field(default_factory=set)
     """Sequences whose removal was answered."""
+    refused: set[str] = field(default_factory=set)
+    """Messages whose publish was answered with an error."""
     counted: set[int] = field(default_factory=set)
     """Sequences whose loss was counted already."""
 
@@ -105,6 +107,9 @@ class PromiseBook:
                 )
             places[ident] = sequence
             self._know(stored.subject, ident, sequence)
+            if ident in self.refused:
+                self.tally.come_back(f"{self.stream} {sequence} {ident} was refused")
+                self.refused.discard(ident)
             if sequence in self.removed:
                 self.tally.come_back(f"{self.stream} {sequence} was removed")
                 self.removed.discard(sequence)

@@ -175,12 +175,19 @@ class Server:
 
     def start(self, timeout: float = START_TIMEOUT) -> float:
         """Launch and wait for the first INFO, `timeout` seconds at most; returns and keeps the
-        seconds it took. One process at a time."""
+        seconds it took."""
+        begin = time.monotonic()
+        self.launch()
+        self._await_info(begin, timeout)
+        self.startup = time.monotonic() - begin
+        return self.startup
+
+    def launch(self) -> None:
+        """Start without waiting. One process at a time."""
         if self.alive():
             raise ServerFailed(f"{self.recipe.name} runs already")
         self.store.mkdir(parents=True, exist_ok=True)
         argv = self.recipe.argv(self.port, self._work, self.store)
-        begin = time.monotonic()
         with open(self._work / "log", "ab") as log:
             self._logged = log.tell()
             self._process = subprocess.Popen(
@@ -191,9 +198,6 @@ class Server:
                 cwd=self._work,
                 env={**os.environ, **dict(self.recipe.environment)},
             )
-        self._await_info(begin, timeout)
-        self.startup = time.monotonic() - begin
-        return self.startup
 
     def _await_info(self, begin: float, timeout: float) -> None:
         process = self._running()

@@ -8,6 +8,8 @@ from typing import Any
 NOTES_MAX = 200
 """Kinds of faults on one occasion that are kept."""
 
+LINE_MAX = 400
+
 
 @dataclass
 class Tally:
@@ -26,7 +28,7 @@ class Tally:
     reused: int = 0
     """Sequences that were given out for two messages."""
     back: int = 0
-    """Messages that were removed or acknowledged by a consumer, and came back."""
+    """Messages that were removed, refused, or acknowledged by a consumer, and came back."""
     refused: int = 0
     """Starts after which the server did not serve."""
     stuck: int = 0
@@ -50,6 +52,13 @@ class Tally:
             self.notes[key][0] += 1
         elif len(self.notes) < NOTES_MAX:
             self.notes[key] = [1, what]
+
+    def told_notes(self) -> list[str]:
+        """A line for every kind of fault on every occasion."""
+        return [
+            f"{self.script}, {self.server}: {key} x{count}: {first}"[:LINE_MAX]
+            for key, (count, first) in self.notes.items()
+        ]
 
     def add(self, other: "Tally") -> None:
         """Count what another run found, too."""
@@ -125,7 +134,7 @@ TITLES = (
     "missing in silence",
     "wrong bytes",
     "reused sequences",
-    "removed and back",
+    "gone and back",
     "refused starts",
     "did not work",
     "ready in s, median / worst",

@@ -61,7 +61,7 @@ class Workload:
             for config in CONFIGS
         }
         self.progress = {name: Progress() for name in DURABLES}
-        self.refused: list[str] = []
+        self.errors: list[str] = []
         """Errors that publishes were answered with."""
         self._count = 0
 
@@ -77,6 +77,7 @@ class Workload:
                 acked=dict(book.acked),
                 maybe_removed=set(book.maybe_removed),
                 removed=set(book.removed),
+                refused=set(book.refused),
                 counted=set(book.counted),
             )
         return other
@@ -124,10 +125,11 @@ class Workload:
         done = 0
         for number, frame in link.requests(questions):
             answer: dict[str, Any] = json.loads(frame.body or b'{"error": "no responders"}')
+            book = self.books[stream]
             if "error" in answer:
-                self.refused.append(str(answer["error"]))
+                self.errors.append(str(answer["error"]))
+                book.refused.add(idents[number])
             else:
-                book = self.books[stream]
                 book.ack(subjects[number], idents[number], int(answer["seq"]))
                 done += 1
         return done
@@ -174,12 +176,15 @@ class Workload:
         book.remove({sequence})
 
     def purge(self, link: Link, stream: str, keep: int = 0) -> None:
-        """Purge a stream but for its newest messages."""
+        """Purge a stream but for its newest messages, as far as the book knows them."""
         book = self.books[stream]
-        known = sorted(book.acked.keys() - book.removed)
-        gone = set(known[: len(known) - keep])
+        due = sorted(book.due())
+        if len(due) <= keep:
+            return
+        first = due[-keep] if keep else due[-1] + 1
+        gone = {sequence for sequence in book.acked if sequence < first} - book.removed
         book.maybe_removed |= gone
-        link.api(f"STREAM.PURGE.{stream}", **({"keep": keep} if keep else {}))
+        link.api(f"STREAM.PURGE.{stream}", seq=first)
         book.remove(gone)
 
     def check(self, link: Link, complaints: list[str]) -> None:
