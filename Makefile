@@ -6,7 +6,7 @@ EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: damage help install ext demo test lint bench bench-storage sim sim-bugs sim-mutants clean
+.PHONY: damage faults help install ext demo test lint bench bench-storage sim sim-bugs sim-mutants clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ bench: $(STAMP) ext  ## Side by side with nats-server
 
 bench-storage: $(STAMP) ext  ## Storage beside nats-server, and what is required of it
 	@$(BIN)/python -m bench.storage $(ARGS)
+
+faults: $(STAMP) ext  ## Kills, damage, a full device, clock steps, beside nats-server (half an hour)
+	@$(BIN)/python -m bench.faults $(ARGS)
 
 clean:  ## Remove everything that was built
 	@rm -rf build $(VENV) *.egg-info

@@ -22,7 +22,7 @@ from pathlib import Path
 import click
 
 from bench.publisher import Publisher
-from bench.servers import Recipe, ServerFailed, anchor, end_on_sigterm, headwater
+from bench.servers import ServerFailed, anchor, end_on_sigterm, headwater
 from bench.tally import Tally
 from bench.trial import Script, Trial
 from bench.wire import Link, WireError
@@ -91,7 +91,7 @@ def run(script: Script, storm: Storm | None = None, store: Path | None = None) -
     storm = storm or Storm()
     chance = random.Random(script.seed)
     tally = Tally("kills", script.recipe.name)
-    workload = Workload(tally, chance, storm.size)
+    workload = Workload(tally, random.Random(script.seed), storm.size)
     with Trial(script, workload, store) as trial:
         trial.start("at first")
         trial.try_to("create", workload.create)
@@ -147,7 +147,8 @@ def main(
     for line in tally.told_notes():
         click.echo(line, err=True)
     verdict = "held" if not tally.broken else f"{tally.broken} faults"
-    click.echo(f"{tally.acknowledged} acknowledged, {rounds} kills, seed {seed}: {verdict}", err=True)
+    summary = f"{tally.acknowledged} acknowledged, {rounds} kills, seed {seed}: {verdict}"
+    click.echo(summary, err=True)
     sys.exit(1 if tally.broken else 0)
 
 

@@ -1,4 +1,4 @@
-"""A small file system of its own for a store: ext4 on a loop device, tmpfs where that is refused."""
+"""A small file system for a store: ext4 on a loop device, or tmpfs where that is refused."""
 
 import os
 import shlex

@@ -12,7 +12,11 @@ from bench.tally import Tally, table
 from bench.trial import Script
 from bench.wire import WireError
 
-SCRIPTS: dict[str, Callable[[Script], Tally]] = {"kills": crash.run, "flips": flips.run, "filling": filling.run}
+SCRIPTS: dict[str, Callable[[Script], Tally]] = {
+    "kills": crash.run,
+    "flips": flips.run,
+    "filling": filling.run,
+}
 SERVERS: dict[str, Callable[[], Recipe]] = {
     "headwater": headwater,
     "real": anchor,

@@ -25,10 +25,10 @@ MEBIBYTES = 64
 FOREIGN_BYTES = 16 << 20
 """Of somebody else's file on the device, before it takes what the server leaves."""
 
-PAYLOADS = (200, 4 << 10, 32 << 10)
+PAYLOADS = (32 << 10, 4 << 10, 1000)
 """Message sizes; a round has one."""
 
-PER_TURN = 20
+PER_TURN = 50
 FEW = 5
 KILLS = 3
 EARLY_SECONDS = 0.3

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import crash
 from bench.patterns import PATTERNS
-from bench.servers import Recipe, Server, ServerFailed, anchor, headwater
+from bench.servers import Recipe, Server, ServerFailed, anchor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,27 +54,3 @@ def test_a_server_that_ends_is_reported():
     with pytest.raises(ServerFailed, match="ended with 3") as caught:
         Server(recipe).__enter__()
     assert "no such thing" in str(caught.value)
-
-
-@pytest.mark.parametrize("choose", [headwater, real], ids=["headwater", "real"])
-def test_kill_storm(choose):
-    storm = crash.Storm(rounds=2, connections=2, longest=0.15, seed=3)
-    ledger = crash.run(choose(), storm)
-    assert ledger.faults == []
-    assert len(ledger.acked) > 0
-
-
-def test_ledger_finds_loss_change_and_reuse():
-    ledger = crash.Ledger()
-    ledger.ack("a", 1)
-    ledger.ack("b", 2)
-    ledger.check({1: "a", 2: "b", 3: "c"})
-    assert ledger.faults == []
-    ledger.check({1: "a", 2: "x"})
-    assert [fault.split(":")[0] for fault in ledger.faults] == ["lost", "changed", "changed"]
-    ledger.faults.clear()
-    ledger.ack("d", 3)
-    assert ledger.faults == ["seq 3 acknowledged for d, was c"]
-    ledger.faults.clear()
-    ledger.check({1: "a", 2: "a"})
-    assert any("duplicated" in fault for fault in ledger.faults)
