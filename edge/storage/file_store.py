@@ -751,5 +751,6 @@ class FileStore(LoggedStore):
 
     def log_lost(self) -> None:
         """Have what recovery found lost written to the log, once that is open."""
+        self.lost_now = [sequence for sequence in self.lost_now if sequence in self.lost]
         if self.lost_now:
             self.log.note_turn(self)

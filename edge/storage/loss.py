@@ -16,6 +16,8 @@ KEPT_MAX = 4096
 # A record's header, and what a message counts beside its subject, headers and payload.
 RECORD_EXTRA = 64
 COUNTED_EXTRA = 30
+# Why a message is lost that an earlier start found damaged.
+LOST_BEFORE = "it was found damaged before the start"
 log = logging.getLogger("headwater.storage")
 _ROW = struct.Struct("<QI")
 
@@ -41,6 +43,17 @@ def set_size(store: Any, sequence: int, bytes_: int) -> None:
     """It became known what a lost message counted."""
     if bytes_ > 0 and sequence in store.lost:
         store.lost[sequence] = Loss(store.lost[sequence], bytes_)
+
+
+def removed_before(store: Any, first: int, last: int) -> None:
+    """During a start: a run of sequences was taken out, as the log or a segment says. What this
+    start found damaged of them is no loss; what an earlier one found was there until then."""
+    lost = store.lost
+    if lost:
+        run = range(first, last + 1)
+        for sequence in run if len(run) < len(lost) else [at for at in lost if at in run]:
+            if lost.get(sequence, LOST_BEFORE) != LOST_BEFORE:
+                del lost[sequence]
 
 
 def share_of(damaged: int, count: int) -> int:

@@ -30,7 +30,7 @@ from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes
 from headwater.edge.storage.leaving import Leaving
 from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
-from headwater.edge.storage.loss import keep_sizes, restore_sizes
+from headwater.edge.storage.loss import LOST_BEFORE, keep_sizes, removed_before, restore_sizes
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.metas import Metas, encode_meta
 from headwater.edge.storage.notes import (
@@ -52,7 +52,7 @@ from headwater.edge.storage.recovery import (
     seed_of,
 )
 from headwater.edge.storage.repack import Repacker
-from headwater.edge.storage.replay import LOST_BEFORE, LOST_MAX, index_of
+from headwater.edge.storage.replay import LOST_MAX, index_of
 from headwater.edge.storage.retire import Retirer
 from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
@@ -185,6 +185,8 @@ class NodeStore:
         self.packers.check_metas([partial(bytes, content) for content in self.metas.contents()])
         self._erases_left = recovery.erases_left()
         found = self._find_streams()
+        watched = [item for item in found if item.recovery is not None and item.recovery.has_gaps]
+        recovery.watched = {item.store.stream_id: [] for item in watched}
         recovery.replay()
         self.problems += self.directory.problems + recovery.problems
         self._settle(found, recovery)
@@ -344,8 +346,9 @@ class NodeStore:
                 continue
             first = recovery.firsts.get(number, 0)
             if stream.recovery is not None:
-                stream.recovery.finish(first)
+                first = stream.recovery.finish(first, recovery.watched.get(number, ()))
                 stream.recovery = None
+            removed_before(store, 1, first - 1)
             store.settle_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
             self._name_acknowledged(stream, recovery.exact)
             self.problems += stream.problems

@@ -7,7 +7,7 @@ what was found wrong is told in `problems`.
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +21,9 @@ from headwater.edge.storage.index_bytes import read_index
 from headwater.edge.storage.index_load import load_index
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
-from headwater.edge.storage.loss import set_size
+from headwater.edge.storage.loss import LOST_BEFORE, removed_before, set_size
 from headwater.edge.storage.notes import NOTES_OWNER, SegmentNote
 from headwater.edge.storage.replay import (
-    LOST_BEFORE,
     LOST_MAX,
     LogReplay,
     SegmentScan,
@@ -161,6 +160,7 @@ class StreamRecovery:
         for segment in self.store.segments:
             for first, last in RUN.iter_unpack(segment.deletes):
                 self.store.drop_recovered(first, last)
+                removed_before(self.store, first, last)
             for first, last in segment.lost:
                 self.store.drop_recovered(first, last)
                 for sequence in range(first, last + 1):
@@ -171,9 +171,18 @@ class StreamRecovery:
         self.store.settle_position()
         return heads
 
-    def finish(self, first: int) -> None:
+    @property
+    def has_gaps(self) -> bool:
+        """Whether parts are missing of which nothing tells what stood there."""
+        return bool(self._gaps) or self.note.oldest < self._oldest()
+
+    def _oldest(self) -> int:
+        return min((segment.number for segment in self.store.segments), default=0)
+
+    def finish(self, first: int, removed: Iterable[tuple[int, int]] = ()) -> int:
         """After the log was read: name what stood in missing bytes. `first` is the first sequence
-        that the stream still had."""
+        that the stream still had, as far as the log knows, and `removed` are the runs that it says
+        were taken out; returns the first sequence as far as anything knows."""
         store, note = self.store, self.note
         first = max(first, self.heads.first_seq)
         for segment, size in self._short:
@@ -181,7 +190,7 @@ class StreamRecovery:
                 store.drop_recovered(sequence, sequence)
                 store.note_lost(sequence, f"{segment.path.name} has only {size} bytes")
                 set_size(store, sequence, counted)
-        oldest = min((segment.number for segment in store.segments), default=0)
+        oldest = self._oldest()
         if note.oldest < oldest and first <= note.oldest_last:
             self.problems.append(
                 f"{segment_path(store.directory, note.oldest)} is missing, with messages up to "
@@ -190,10 +199,13 @@ class StreamRecovery:
             self._gaps.append([first - 1, note.oldest_last + 1])
         for before, following in self._gaps:
             self._name_lost(max(before + 1, first), following - 1 if following else note.last)
+        for begin, end in removed:
+            removed_before(store, begin, end)
         if note.last > store.settled_last:
             store.note_position(note.last, 0)
             store.settle_position()
         store.settle_recovered(0, note.last, 0)
+        return first
 
     def _name_lost(self, first: int, last: int) -> None:
         """What is not there of a run of sequences, and was not removed as far as is known."""
@@ -206,8 +218,8 @@ class StreamRecovery:
             if store.subject_at(sequence) is None and len(store.lost) < LOST_MAX:
                 store.note_lost(sequence, "its part of the stream's segments is missing")
 
-    def _load_missing(self, path: Path) -> None:
-        """A segment whose file is not there: its index may tell what stood in it."""
+    def _load_missing(self, path: Path, state: str = "is missing") -> None:
+        """A segment whose file is not there, or empty: its index may tell what stood in it."""
         segment = StreamSegment(segment_number(path) or 0, 0, path)
         segment.end = SEGMENT_START
         segment.sealed = segment.indexed = segment.avoided = True
@@ -217,7 +229,7 @@ class StreamRecovery:
             segment.number,
             self.store.stream_id,
         )
-        what = f"{path} is missing"
+        what = f"{path} {state}"
         self.store.adopt(segment)
         if index is not None and fits:
             segment.generation, segment.created = index.generation, index.created
@@ -290,6 +302,9 @@ class StreamRecovery:
                 return
             self._make_durable(path, header)
             size = path.stat().st_size
+            if header is None and self._is_emptied(path, size, is_last):
+                self._load_missing(path, f"has only {size} bytes")
+                return
             if header is None or header.number != number:
                 torn = is_last and (len(head) < SEGMENT_START or self._is_unnoted(number))
                 if not torn and size:
@@ -322,6 +337,12 @@ class StreamRecovery:
             self._tell_short(segment, size, max(start, self.note.end if short else 0))
         elif is_last and segment.end <= SEGMENT_START:
             self._unfinished(segment, size)
+
+    def _is_emptied(self, path: Path, size: int, is_last: bool) -> bool:
+        """Whether nothing is left of a segment that had messages, and it has an index."""
+        segment = StreamSegment(segment_number(path) or 0, 0, path)
+        there = not is_last or self._is_short(segment, size)
+        return there and size <= SEGMENT_START and index_path(path).exists()
 
     def _is_unnoted(self, number: int) -> bool:
         """Whether the log has everything that a segment with this number holds."""
@@ -407,6 +428,8 @@ class LogRecovery:
         self.problems: list[str] = []
         self.firsts: dict[int, int] = {}
         self.last_times: dict[int, int] = {}
+        self.watched: dict[int, list[tuple[int, int]]] = {}
+        """By stream id: runs that the log takes out, of streams that ask for it."""
         self.notes: dict[bytes, bytes] = {}
         self.metas: dict[bytes, bytes] = {}
         self.skip = 0
@@ -490,6 +513,7 @@ class LogRecovery:
         """Apply the log to the stores."""
         path, surveys = self._path, self._surveys
         replay = LogReplay(self.log)
+        replay.watched = self.watched
         for item in surveys:
             replay.deleted.update(row[1] for row in item.deleted if row[0] <= item.end)
         self.deleted = replay.deleted

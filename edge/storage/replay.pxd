@@ -29,6 +29,7 @@ cdef class Survey:
 cdef class LogReplay:
     cdef CommitLog log
     cdef public list problems
+    cdef public dict watched            # stream id -> [(first, last)]: runs it takes out of that
     cdef public dict firsts             # stream id -> first_seq
     cdef public dict last_times         # stream id -> last_ts
     cdef public dict orphans            # id of an unknown stream -> records

@@ -43,7 +43,13 @@ from cython.cimports.headwater.edge.storage.record import (
 )
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 
-from headwater.edge.storage.loss import COUNTED_EXTRA, set_size, share_of
+from headwater.edge.storage.loss import (
+    COUNTED_EXTRA,
+    LOST_BEFORE,
+    removed_before,
+    set_size,
+    share_of,
+)
 from headwater.edge.storage.metas import METAS_OWNER
 from headwater.edge.storage.notes import NOTES_OWNER
 from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
@@ -57,8 +63,6 @@ HEAD = struct.Struct("<Qq")
 LOST_MAX = 100_000
 # The longest owner of states that a survey looks at.
 OWN_MAX = cython.declare(cython.Py_ssize_t, max(len(NOTES_OWNER), len(METAS_OWNER)))
-# Why a message is lost that an earlier start found damaged.
-LOST_BEFORE = "it was found damaged before the start"
 
 
 @cython.cfunc
@@ -169,6 +173,7 @@ class LogReplay:
 
     def __init__(self, log: CommitLog):
         self.log = log
+        self.watched = {}
         self.problems = []
         self.firsts = {}
         self.last_times = {}
@@ -338,9 +343,13 @@ class LogReplay:
             for first, last in RUN.iter_unpack(body_of(record)):
                 store.drop_recovered(first, last)
                 self.dropped.append((header.stream, first, last))
-                if kind == KIND_LOST:
-                    for sequence in range(first, last + 1):
-                        store.lost[sequence] = LOST_BEFORE
+                if kind == KIND_DELETE:
+                    removed_before(store, first, last)
+                    if header.stream in self.watched:
+                        self.watched[header.stream].append((first, last))
+                    continue
+                for sequence in range(first, last + 1):
+                    store.lost[sequence] = LOST_BEFORE
         return 0
 
     @cython.cfunc
