@@ -247,6 +247,12 @@ def write_at(fd: int, data: bytes | bytearray | memoryview, offset: int) -> int:
     return _twin(fd).write(bytes(data), offset)
 
 
+def claim(fd: int, size: int) -> None:
+    """A file is about to be written up to `size` bytes by other means than these functions. Raises
+    OSError (ENOSPC) when the directory's budget (`keep_book`) has no room for that."""
+    _claim(fd, size)
+
+
 def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
     """Write until everything is written."""
     view = memoryview(data)

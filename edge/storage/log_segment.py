@@ -9,20 +9,28 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringA
 from cython.cimports.headwater.edge.storage.record import FILE_HEADER_BYTES
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.posix.mman import MADV_HUGEPAGE, madvise
 from cython.cimports.posix.stdlib import posix_memalign
 
 from headwater.edge import files
 
 # What writes past the page cache ask of memory.
 ALIGNMENT = cython.declare(cython.size_t, 4096)
+# Images of this size and more lie in pages of this size, if the system has them: the first use of
+# memory costs a fault per page.
+HUGE_BYTES = cython.declare(cython.Py_ssize_t, 2 << 20)
 
 
 @cython.cfunc
 def aligned_image(capacity: cython.Py_ssize_t) -> cython.p_uchar:
     """Memory for an image; what it holds counts only once it was written."""
     image: cython.p_void = cython.NULL
-    if posix_memalign(cython.address(image), ALIGNMENT, capacity):
+    huge: cython.bint = capacity >= HUGE_BYTES
+    if posix_memalign(cython.address(image), HUGE_BYTES if huge else ALIGNMENT, capacity):
         raise MemoryError
+    if huge:
+        # A wish; without it pages are small.
+        madvise(image, capacity, MADV_HUGEPAGE)
     return cython.cast(cython.p_uchar, image)
 
 

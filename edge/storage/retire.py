@@ -52,12 +52,12 @@ log = logging.getLogger("headwater.storage")
 
 
 def write_jobs(jobs: list, source: LogSegment) -> None:
-    """Build, write and sync every stage (in the background): a stream's in order, as a segment may
+    """Write and sync every stage (in the background): a stream's in order, as a segment may
     only be there when the one before it is whole, and different streams' together. `source` is in
     whose memory their records are; it must live as long."""
     for turn in range(max((len(stages) for _, stages in jobs), default=0)):
         together = [stages[turn] for _, stages in jobs if turn < len(stages)]
-        write_segments([(one.segment.path, one.offset, one.build()) for one in together])
+        write_segments([(one.segment.path, one.offset, one.save) for one in together])
 
 
 @cython.cclass

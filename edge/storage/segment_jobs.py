@@ -1,5 +1,6 @@
 """File work on stream segments, for the background thread: write, index, remove."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from headwater.edge import files
@@ -12,20 +13,21 @@ OPEN_MAX = 64
 COPY_BYTES = 1 << 20
 
 
-def write_segments(parts: list[tuple[Path, int, bytes | bytearray]]) -> None:
+def write_segments(parts: list[tuple[Path, int, Callable[[int], None]]]) -> None:
     """Put data at the ends of different segments, durably, a number of them at a time: the device
     has them all before the first is waited for, and one commit of the file system serves many.
-    What was behind an offset is cut off first, so that nothing of an earlier attempt can be taken
-    for data. Raises OSError."""
+    A function writes what comes from an offset on to the descriptor that it gets. What was behind
+    the offset is cut off first, so that nothing of an earlier attempt can be taken for data. Raises
+    OSError, and what the functions raise."""
     for begin in range(0, len(parts), OPEN_MAX):
         some = parts[begin : begin + OPEN_MAX]
         opened: list[int] = []
         try:
-            for path, offset, data in some:
+            for path, offset, save in some:
                 opened.append(files.open_file(path, files.WRITE))
                 if files.size_of(opened[-1]) != offset:
                     files.truncate(opened[-1], offset)
-                files.write_all(opened[-1], data, offset)
+                save(opened[-1])
                 start_writing(opened[-1])
             for fd in opened:
                 files.sync_data(fd)

@@ -13,9 +13,15 @@ cdef class Stage:
     cdef const unsigned char** records  # in the log's images, or in `own`
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
+    cdef Py_ssize_t largest             # bytes of the largest record
+    cdef Py_ssize_t filled              # bytes that are gathered and not yet written
     cdef list own                       # records that are not copies: bytes
     cdef BatchRuns runs
     cdef Py_ssize_t end(self) noexcept
     cdef int add(self, const unsigned char* record) except -1
     cdef int add_own(self, RecordHeader* header, bytes body) except -1
-    cdef bint write(self, unsigned char* out, Py_ssize_t place, Py_ssize_t room) noexcept nogil
+    cdef int write(self, int fd, unsigned char* piece, Py_ssize_t room) noexcept nogil
+    cdef unsigned int seal(
+        self, RecordHeader* record, unsigned char* out, Py_ssize_t place, unsigned int chain
+    ) noexcept nogil
+    cdef int put(self, int fd, unsigned char* piece, Py_ssize_t end) noexcept nogil

@@ -5,11 +5,13 @@ copies them, without the GIL: the log segment stays as it is until all of it is 
 Nobody may overwrite a noted record before that (see `is_staged` of the eraser).
 """
 
+import os
+
 import cython
-from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.batch_runs import BatchRuns
 from cython.cimports.headwater.edge.storage.crc import crc32c
+from cython.cimports.headwater.edge.storage.file_calls import write_some
 from cython.cimports.headwater.edge.storage.record import (
     HEADER_BYTES,
     RecordHeader,
@@ -17,8 +19,16 @@ from cython.cimports.headwater.edge.storage.record import (
     seal_header,
 )
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
-from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.libc.errno import EINTR, EIO
+from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy, memset
+
+from headwater.edge import files
+
+# Bytes that are gathered before they are written.
+PIECE_BYTES = cython.declare(cython.Py_ssize_t, 256 << 10)
+# Instead of an errno: a record is not what was noted.
+CHANGED = cython.declare(cython.int, -1)
 
 
 @cython.cclass
@@ -59,6 +69,7 @@ class Stage:
         self.records[self.count] = record
         self.count += 1
         self.length += record_size(header.length)
+        self.largest = max(self.largest, record_size(header.length))
         return 0
 
     @cython.cfunc
@@ -78,49 +89,95 @@ class Stage:
         self.own.append(record)
         return self.add(cython.cast(cython.p_const_uchar, own))
 
-    def build(self) -> bytearray:
-        """What is to be written at `offset` (in the background). Raises ValueError when a record
-        is not what was noted."""
-        head: cython.Py_ssize_t = len(self.head)
-        data: bytearray = PyByteArray_FromStringAndSize(cython.NULL, self.length)
-        out: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(data))
-        whole: cython.bint
-        memcpy(out, PyBytes_AS_STRING(self.head), head)
-        with cython.nogil:
-            whole = self.write(out + head, self.offset + head, self.length - head)
-        if not whole:
+    def save(self, fd: int) -> None:
+        """Write all of it to the segment's file (in the background), in pieces that stay in the
+        processor's cache. Raises OSError, and ValueError when a record is not what was noted."""
+        room: cython.Py_ssize_t = max(PIECE_BYTES, len(self.head) + self.largest)
+        piece: cython.p_uchar = cython.cast(cython.p_uchar, malloc(room))
+        file: cython.int = fd
+        error: cython.int
+        if piece == cython.NULL:
+            raise MemoryError
+        try:
+            files.claim(fd, self.offset + self.length)
+            memcpy(piece, PyBytes_AS_STRING(self.head), len(self.head))
+            self.filled = len(self.head)
+            with cython.nogil:
+                error = self.write(file, piece, room)
+        finally:
+            free(piece)
+        if error == CHANGED:
             raise ValueError("records changed on their way to a segment")
-        return data
+        if error:
+            raise OSError(error, os.strerror(error), str(self.segment.path))
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def write(
-        self, out: cython.p_uchar, place: cython.Py_ssize_t, room: cython.Py_ssize_t
-    ) -> cython.bint:
-        """Put the records at `out`, each sealed for its place from `place` on; whether they take
-        all of `room`."""
+        self, fd: cython.int, piece: cython.p_uchar, room: cython.Py_ssize_t
+    ) -> cython.int:
+        """Write what `piece` begins with and the records, each sealed for its place; 0, an errno,
+        or CHANGED."""
         header: cython.pointer(RecordHeader)
         i: cython.Py_ssize_t
-        used: cython.Py_ssize_t
         size: cython.Py_ssize_t
+        error: cython.int
+        place: cython.Py_ssize_t = self.offset + self.filled
+        end: cython.Py_ssize_t = self.offset + self.length
         chain: cython.uint = self.segment.chain
         for i in range(self.count):
             header = cython.cast(cython.pointer(RecordHeader), self.records[i])
-            used = HEADER_BYTES + header.length
             size = record_size(header.length)
-            if size > room:
-                return False
-            memcpy(out, header, used)
-            memset(out + used, 0, size - used)
-            header = cython.cast(cython.pointer(RecordHeader), out)
-            header.segment = self.segment.number
-            header.offset = cython.cast(cython.uint, place)
-            header.chain = chain
-            seal_header(header, self.seed)
-            chain = header.header_crc
-            out += size
+            if size > self.largest or place + size > end:
+                return CHANGED
+            if self.filled + size > room:
+                error = self.put(fd, piece, place)
+                if error:
+                    return error
+            chain = self.seal(header, piece + self.filled, place, chain)
+            self.filled += size
             place += size
-            room -= size
         self.chain = chain
-        return room == 0
+        return self.put(fd, piece, place) if place == end else CHANGED
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def seal(
+        self,
+        record: cython.pointer(RecordHeader),
+        out: cython.p_uchar,
+        place: cython.Py_ssize_t,
+        chain: cython.uint,
+    ) -> cython.uint:
+        """Put a record at `out`, made for its place; returns its checksum."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), out)
+        used: cython.Py_ssize_t = HEADER_BYTES + record.length
+        memcpy(out, record, used)
+        memset(out + used, 0, record_size(record.length) - used)
+        header.segment = self.segment.number
+        header.offset = cython.cast(cython.uint, place)
+        header.chain = chain
+        seal_header(header, self.seed)
+        return header.header_crc
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def put(
+        self, fd: cython.int, piece: cython.p_uchar, end: cython.Py_ssize_t
+    ) -> cython.int:
+        """Write what was gathered, which ends at a place in the file; 0, or an errno."""
+        done: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t
+        while done < self.filled:
+            n = write_some(fd, piece + done, self.filled - done, end - self.filled + done)
+            if n == 0:
+                return EIO
+            if n > 0:
+                done += n
+            elif n != -EINTR:
+                return cython.cast(cython.int, -n)
+        self.filled = 0
+        return 0
