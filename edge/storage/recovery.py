@@ -501,7 +501,7 @@ class LogRecovery:
     def _write_again(self, segment: LogSegment) -> None:
         """Write what no footer calls durable once more, and sync it: after a failed sync it can be
         read until the power is cut, but is not on the device. Raises OSError."""
-        start = unconfirmed(segment, self.log.seed, self.end)
+        start = unconfirmed(segment, self.log.seed, self.end, not self.exact)
         if start <= DATA_START:
             start = 0
         end = min(self.end, int(segment.capacity))

@@ -9,7 +9,7 @@ were acknowledged before their sync, so that their loss is told otherwise (see `
 """
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_AS_STRING
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.crc import crc32c, table
 from cython.cimports.headwater.edge.storage.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.record import (
@@ -28,6 +28,7 @@ from cython.cimports.headwater.edge.storage.record import (
     header_ok,
     record_size,
 )
+from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
 
@@ -61,6 +62,21 @@ def zero_sector(
         if stop - start >= ZERO_PART_MIN and all_zero(image + start, stop - start):
             return True
         start = stop
+    return False
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def zero_end(
+    image: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether a sector ends in zeros, as the last one of an earlier batch does."""
+    stop: cython.Py_ssize_t = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
+    while stop <= end:
+        if stop - start >= ZERO_PART_MIN and all_zero(image + stop - ZERO_PART_MIN, ZERO_PART_MIN):
+            return True
+        start = stop
+        stop += SECTOR_BYTES
     return False
 
 
@@ -142,6 +158,7 @@ def is_old(
     return (
         (end - start >= ZEROS_MIN and all_zero(segment.image + start, ZEROS_MIN))
         or zero_sector(segment.image, start, end)
+        or zero_end(segment.image, start, end)
         or old_record(segment.image, start, end, seed, segment.number)
         or other_content(segment, start, end)
     )
@@ -306,8 +323,11 @@ def whole_until(
     return end
 
 
-def unconfirmed(segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t) -> int:
-    """Where the batches begin that no footer calls durable, up to `end`."""
+def unconfirmed(
+    segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t, torn: cython.bint
+) -> int:
+    """Where the batches begin that no footer calls durable, up to `end`. `torn`: a power cut may
+    have kept sectors of them only, and what they say twice is made whole."""
     durable: cython.ulonglong = newest_durable(segment, seed, end)
     header: cython.pointer(RecordHeader)
     begin: cython.Py_ssize_t = FILE_HEADER_BYTES
@@ -320,4 +340,51 @@ def unconfirmed(segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t) 
         if header.kind == KIND_FOOTER and header.sequence <= durable:
             begin = at
         at = find_record(segment.image, at, end, seed, segment.number)
+    if torn:
+        mend_copies(segment, seed, begin, end)
     return begin
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def mend_copies(
+    segment: LogSegment, seed: cython.uint, begin: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.int:
+    """Complete the second footers of the batches between `begin` and `end` that a power cut tore:
+    each says what the first one, which is there, says. Anything else stays as it is."""
+    header: cython.pointer(RecordHeader)
+    first: cython.pointer(RecordHeader) = cython.NULL
+    at: cython.Py_ssize_t = find_record(segment.image, begin, end, seed, segment.number)
+    while at < end:
+        header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
+        if header.kind == KIND_FOOTER and body_ok(segment.image + at):
+            first = header
+        elif (
+            header.kind == KIND_FOOTER
+            and header.flags & FLAG_COPY
+            and first != cython.NULL
+            and first.sequence == header.sequence
+            and first.length <= header.length
+            and is_old_body(segment, seed, at)
+        ):
+            copy_body(header, first)
+        at = find_record(
+            segment.image, at + record_size(header.length), end, seed, segment.number
+        )
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def copy_body(
+    header: cython.pointer(RecordHeader), first: cython.pointer(RecordHeader)
+) -> cython.int:
+    """Give a footer the body of another one, and zeros behind, if that is what it had."""
+    body: cython.p_uchar = cython.cast(cython.p_uchar, header) + HEADER_BYTES
+    size: cython.Py_ssize_t = record_size(header.length) - HEADER_BYTES
+    before: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), size)
+    memcpy(body, cython.cast(cython.p_const_uchar, first) + HEADER_BYTES, first.length)
+    memset(body + first.length, 0, size - first.length)
+    if not body_ok(cython.cast(cython.p_const_uchar, header)):
+        memcpy(body, PyBytes_AS_STRING(before), size)
+    return 0
