@@ -115,8 +115,9 @@ def backup(
         for row in rows:
             if row["lost"]:
                 show.warn(f"{row['stream']}: {row['lost']} messages are lost; all others are kept")
-        result = {"ok": True, "file": output, "streams": rows}
-        show.finish(True, result, output, ("messages", "lost"))
+        ok = not any(row["lost"] for row in rows)
+        result = {"ok": ok, "file": output, "streams": rows}
+        show.finish(ok, result, output, ("messages", "lost"))
 
 
 @store.command()

@@ -92,6 +92,7 @@ class NodeStore:
         self.memory_usage.limit = options.max_memory
         self.disk = DiskBudget(self.directory.root, options.disk_budget, options.segment_bytes)
         self.problems: list[str] = []
+        self.unserved = 0
         self.clean_start = True
         self.recovery: dict[str, float] = {}
         """How long the start took, and what it read (see `numbers`)."""
@@ -412,6 +413,7 @@ class NodeStore:
                 continue
             value = self.log.states(NOTES_OWNER)[key][0]
             note = decode_note(value or SegmentNote("", "").encode())
+            self.unserved += 1
             self.problems.append(
                 f"stream '{note.account} > {note.name}' is not served: its directory "
                 f"{self.directory.streams / key.decode()} is missing or was put aside"

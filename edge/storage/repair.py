@@ -53,11 +53,13 @@ class RepairReport:
     """Streams that lost messages."""
     problems: list[str] = field(default_factory=list)
     """What the start told."""
+    unserved: int = 0
+    """Streams that had to be put aside, or whose files are gone."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is lost any more."""
-        return not any(row.lost for row in self.streams)
+        """Whether nothing is lost any more, and every stream is served."""
+        return not self.unserved and not any(row.lost for row in self.streams)
 
 
 async def repair(options: StoreOptions, source: Source, progress: Progress) -> RepairReport:
@@ -68,6 +70,7 @@ async def repair(options: StoreOptions, source: Source, progress: Progress) -> R
     storage = NodeStore(Kernel(loop), replace(options, scrub_rate=0))
     found = storage.open()
     report.problems = list(storage.problems)
+    report.unserved = storage.unserved
     try:
         _keep_damaged(storage, before, report)
         await _scrub(storage, report, before.bytes, progress)
@@ -96,8 +99,9 @@ async def _scrub(
     storage: NodeStore, report: RepairReport, total: int, progress: Progress
 ) -> None:
     scrubber = Scrubber(storage, RATE, NEVER)
+    scrubber.thorough = True
     scrubber.begin_pass()
-    while not scrubber.passes:
+    while not (scrubber.passes and storage.compactor.idle):
         await asyncio.sleep(0.01)
         storage.kernel.turn()
         progress("repair", min(scrubber.bytes, total), total)

@@ -61,6 +61,8 @@ class Scrubber:
         """Files that were written again."""
         self.last_pass = 0.0
         """When the last pass ended, seconds since the epoch; 0 when none did."""
+        self.thorough = False
+        """Whether segments are written again for a damaged message alone, too."""
         self._storage = storage
         self._loop = storage.kernel.loop
         self._rate = rate
@@ -270,7 +272,7 @@ class Scrubber:
         self, store: FileStore, segment: Any, generation: int, task: Task
     ) -> None:
         """Read the messages that stand there as everybody does; have the segment written again
-        when other records of it are damaged."""
+        when other records of it are damaged, or a thorough scrubber found it."""
         if store.closed or segment not in store.segments or segment.generation != generation:
             return
         fresh = [found for found in task.findings if found.sequence not in store.lost]
@@ -279,10 +281,12 @@ class Scrubber:
             lost += self._read(store, sequence)
         others = [found for found in fresh if found.kind != MESSAGE]
         self.findings += lost
+        if self.thorough:
+            others, lost = task.findings, 0
         if others and not lost and not store.staging and not segment.busy:
             self._told(
                 len(others),
-                "%s: %d places without messages do not verify; the segment is written again",
+                "%s: %d places do not verify; the segment is written again without them",
                 segment.path,
                 len(others),
             )

@@ -217,6 +217,28 @@ def test_repair_writes_indexes_again(filled: Path, tmp_path: Path) -> None:
     assert command("verify", "-sd", str(path))[0] == 0
 
 
+def test_repair_leaves_nothing_damaged_behind(filled: Path, tmp_path: Path) -> None:
+    """What nobody else has stays lost; the file that had it is sound, and copied only once."""
+    path = copy(filled, tmp_path / "data")
+    spoil(path, b"message 41 ")
+    assert command("backup", "-sd", str(path), "-o", str(tmp_path / "backup"))[0] == 1
+    assert command("verify", "--file", str(tmp_path / "backup"))[0] == 0
+    for copies in (1, 0):
+        status, report = command("repair", "-sd", str(path))
+        assert (status, len(report["kept"])) == (1, copies)
+        (row,) = command("verify", "-sd", str(path))[1]["streams"]
+        assert (row["messages"], row["lost"], row["damaged"]) == (MESSAGES - 1, 1, [])
+
+
+def test_repair_tells_of_a_stream_that_is_not_served(filled: Path, tmp_path: Path) -> None:
+    path = copy(filled, tmp_path / "data")
+    meta = next(path.rglob("meta"))
+    meta.write_bytes(b"?" * 8192)
+    status, report = command("repair", "-sd", str(path))
+    assert (status, report["ok"], report["unserved"]) == (1, False, 1)
+    assert any("ORDERS' is not served" in text for text in report["problems"])
+
+
 def test_quarantine(filled: Path, tmp_path: Path) -> None:
     path = copy(filled, tmp_path / "data")
     meta = next(path.rglob("meta"))
