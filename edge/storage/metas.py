@@ -1,15 +1,15 @@
 """What a stream is: its identity and the stream layer's part, as its `meta` file has them.
 
-The newest ones are states of the commit log, so making or changing a stream costs what a record
-costs. The background writes them to their files, many at a time, and then the log forgets them.
-Each has a generation, that of the two-slot file: the greater one counts, wherever it is.
+Each is there twice: as a state of the commit log, so making or changing a stream costs what a
+record costs, and in a file, which the background writes, many at a time. Then the log notes that
+the file is there, so a start knows damage when it is not. Each has a generation, that of the
+two-slot file: the greater one counts, wherever it is.
 """
 
 import json
 import logging
 import struct
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,9 @@ UNFINISHED = "meta.new"
 # How long the files of new streams may wait for company.
 SETTLE_SECONDS = 1.0
 RETRY_SECONDS = 1.0
-# What files say already need not be forgotten soon: nothing is synced for that alone.
-FORGET_NS = 60_000_000_000
+# Added to a state whose file is written. Nothing is synced for that alone.
+FILED = b"f"
+FILED_NS = 60_000_000_000
 # Files that are written and synced together.
 TOGETHER_MAX = 64
 
@@ -41,12 +42,14 @@ log = logging.getLogger("headwater.storage")
 
 @dataclass(eq=False)
 class Pending:
-    """A meta that the log has, and its file may not."""
+    """A meta that the log has, and its file may not have."""
 
     path: Path
     """The stream's directory; it need not be there."""
     generation: int
     content: bytes
+    filed: bool = False
+    """Its file was written once."""
     dropped: bool = False
     """Something newer took its place, or the stream is gone: it must not get its name."""
 
@@ -82,6 +85,10 @@ class Metas:
         self._unasked: list[Pending] = []
         """Those that the background is not asked to write yet."""
         self._written: list[str] = []
+        self._generations: dict[str, int] = {}
+        """Of the newest meta of each stream, by incarnation."""
+        self._unsaid: dict[str, tuple[int, bytes] | None] = {}
+        """What the log is to be told when it takes records; None: the stream is gone."""
         self._lock = threading.Lock()
         self._timed = self._failed = False
         self.stopped = False
@@ -89,21 +96,28 @@ class Metas:
 
     # At a start.
 
-    def load(self, commit_log: Any, found: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take what the log has, (incarnation, value), and use that log from now on."""
+    def load(self, commit_log: Any, found: dict[bytes, tuple[bytes, bool]], whole: bool) -> None:
+        """Take what the log has, (value, whether its file was written) by incarnation, and use
+        that log from now on. Unless it is `whole`, it may have lost that a stream was removed: one
+        that should have a directory and has none is left out."""
         self._log = commit_log
-        for key, value in found:
+        for key, (value, filed) in found.items():
             (generation,) = GENERATION.unpack_from(value)
             path = self._streams / key.decode()
-            self._add(Pending(path, generation, value[GENERATION.size :]))
+            if whole or not filed or path.exists():
+                self._add(Pending(path, generation, value[GENERATION.size :], filed))
+            else:
+                self._unsaid[path.name] = None
 
     def _add(self, row: Pending) -> None:
         self._pending[row.path.name] = row
         self._unasked.append(row)
+        self._generations[row.path.name] = row.generation
 
     def contents(self) -> list[bytes]:
-        """What is pending."""
-        return [row.content for row in self._pending.values()]
+        """What the log has that is newer than files. Raises OSError."""
+        rows = self._pending.values()
+        return [row.content for row in rows if generation_of(row.path) < row.generation]
 
     def paths(self) -> list[Path]:
         """Directories of all streams, those included that are not made yet."""
@@ -115,28 +129,40 @@ class Metas:
         copy of the file is written again. Raises OSError."""
         file = TwoSlotFile(path / FILE)
         content = file.read()
-        if owner_of(content) not in ("", path.name):
+        foreign = owner_of(content) not in ("", path.name)
+        if foreign:
             self._put_right(problems)
             content = file.read()
-            if owner_of(content) != path.name:
+            foreign = owner_of(content) != path.name
+            if foreign:
                 problems.append(f"{file.path} is that of another stream")
                 content = None
         row = self._pending.get(path.name)
-        if row is not None and content is not None and file.generation >= row.generation:
-            self._mark_dropped(row)
-            self._drop(path.name)
-            row = None
-        if row is not None:
+        if content is not None and (row is None or file.generation >= row.generation):
+            self._take_file(path.name, file, content, problems)
+        elif row is not None:
+            if row.filed and not foreign:
+                problems.append(f"{file.path} {wrong_with(file, content)}; the log has it")
             content = row.content
-        elif content is not None and file.damaged:
-            problems.append(f"{file.path}: a copy was damaged; it was written again")
-            file.write(content)
         try:
             identity, meta = decode_meta(content or b"")
         except ValueError:
             return None
         known = {"id", "incarnation", "account", "name"} <= set(identity)
         return (identity, meta) if known else None
+
+    def _take_file(
+        self, incarnation: str, file: TwoSlotFile, content: bytes, problems: list[str]
+    ) -> None:
+        """A stream's file counts: the log is to have the same. Raises OSError."""
+        row = self._pending.get(incarnation)
+        self._mark_dropped(row)
+        if file.damaged:
+            problems.append(f"{file.path}: a copy was damaged; it was written again")
+            file.write(content)
+        self._drop(incarnation, row is not None and not row.filed)
+        if row is None or file.generation > row.generation:
+            self._say(incarnation, file.generation, content)
 
     def _put_right(self, problems: list[str]) -> None:
         """Files were moved about: give streams back the metas that lie in other directories.
@@ -157,17 +183,27 @@ class Metas:
                 problems.append(f"{file.path} was that of another stream; its own was elsewhere")
 
     def start(self, background: Background) -> None:
-        """The log takes records: write files, and forget what is in them."""
+        """The log takes records: tell it what it does not have, and write files."""
         self._background = background
-        self._forget_written()
+        unsaid, self._unsaid = self._unsaid, {}
+        for name, said in unsaid.items():
+            if said is not None:
+                self._say(name, *said)
+                continue
+            try:
+                self.forget(name)
+            except StoreError as error:
+                log.warning("the log still has the meta of %s: %s", name, error)
+        self._note_filed()
         self._later(SETTLE_SECONDS)
 
     def put_in_place(self, path: Path) -> None:
-        """A stream's directory is to be put aside: let it have what the log knows. Raises
-        OSError."""
+        """A stream's directory is to be put aside: let it have what the log knows, which forgets
+        it. Raises OSError."""
         row = self._pending.get(path.name)
         if row is not None:
             self.write(path, row.content)
+        self.forget(path.name)
 
     # Changes.
 
@@ -176,7 +212,7 @@ class Metas:
         Raises StoreError, and then nothing has changed."""
         row = self._pending.get(incarnation)
         path = self._streams / incarnation
-        known = row.generation if row is not None else 0 if new else generation_of(path)
+        known = 0 if new else self._generations.get(incarnation, 0)
         value = GENERATION.pack(known + 1) + content
         lsn = self._log.put_state(METAS_OWNER, incarnation.encode(), value)
         self._mark_dropped(row)
@@ -194,14 +230,25 @@ class Metas:
                 files.new_directory(path, True)
                 sync_directory(self._streams)
             file.read()
-            if row is not None:
-                file.generation = max(file.generation, row.generation)
+            file.generation = max(file.generation, self._generations.get(path.name, 0))
             file.write(content)
             if row is not None:
                 row.dropped = True
-        self._drop(path.name)
-        if self._background is not None:
-            self._forget_written()
+        self._drop(path.name, False)
+        self._say(path.name, file.generation, content)
+
+    def _say(self, incarnation: str, generation: int, content: bytes) -> None:
+        """Have the log say what a file says."""
+        self._generations[incarnation] = generation
+        if self._background is None:
+            self._unsaid[incarnation] = (generation, content)
+            return
+        key = incarnation.encode()
+        try:
+            self._log.put_state(METAS_OWNER, key, GENERATION.pack(generation) + content)
+            self._log.add_delta(METAS_OWNER, key, FILED, FILED_NS)
+        except StoreError as error:
+            log.warning("the log has no newer copy of the meta of %s: %s", incarnation, error)
 
     @property
     def idle(self) -> bool:
@@ -218,19 +265,23 @@ class Metas:
         return self.is_pending(path) or (file.read() is not None and not file.damaged)
 
     def forget(self, incarnation: str) -> None:
-        """A stream is gone."""
+        """A stream is gone. Raises StoreError, and then nothing has changed."""
+        if self._background is None:
+            self._unsaid[incarnation] = None
+        else:
+            self._log.delete_state(METAS_OWNER, incarnation.encode(), FILED_NS)
         self._mark_dropped(self._pending.get(incarnation))
-        self._drop(incarnation)
-        if self._background is not None:
-            self._forget_written()
+        self._drop(incarnation, False)
+        self._generations.pop(incarnation, None)
 
     def _mark_dropped(self, row: Pending | None) -> None:
         if row is not None:
             with self._lock:
                 row.dropped = True
 
-    def _drop(self, incarnation: str) -> None:
-        if self._pending.pop(incarnation, None) is not None:
+    def _drop(self, incarnation: str, filed: bool) -> None:
+        """Nothing of a stream is pending. `filed`: the log is to be told that."""
+        if self._pending.pop(incarnation, None) is not None and filed:
             self._written.append(incarnation)
 
     # Files.
@@ -269,24 +320,24 @@ class Metas:
             self._unasked += [row for row in rows if not row.dropped]
         for row in rows if error is None else []:
             if self._pending.get(row.path.name) is row:
-                self._drop(row.path.name)
-        self._forget_written()
+                self._drop(row.path.name, not row.filed)
+        self._note_filed()
         if error is not None and not self._log.closed:
             log.warning("meta files cannot be written yet, the log has them: %s", error)
             self._later(RETRY_SECONDS)
 
-    def _forget_written(self) -> None:
+    def _note_filed(self) -> None:
         if self._log.closed:
             return
         names, self._written = self._written, []
         for name in names:
-            if name in self._pending:
+            if name in self._pending or name not in self._generations:
                 continue
             try:
-                self._log.delete_state(METAS_OWNER, name.encode(), FORGET_NS)
+                self._log.add_delta(METAS_OWNER, name.encode(), FILED, FILED_NS)
             except StoreError:
-                # It says less than the file, which the next start sees by its generation.
-                log.debug("the log keeps an old meta of %s", name)
+                # Damage of the file is not told then, and does no harm either.
+                log.debug("the log does not know that the meta of %s is in its file", name)
 
     def _write_files(self, rows: list[Pending]) -> None:
         for begin in range(0, len(rows), TOGETHER_MAX):
@@ -338,3 +389,10 @@ def generation_of(path: Path) -> int:
     file = TwoSlotFile(path / FILE)
     file.read()
     return file.generation
+
+
+def wrong_with(file: TwoSlotFile, content: bytes | None) -> str:
+    """For people: why a file that was read does not count."""
+    if content is not None:
+        return "is older than it was"
+    return "is damaged in both copies" if file.damaged else "is missing"

@@ -182,7 +182,7 @@ class NodeStore:
         recovery.find(clean, not fresh)
         self._notes = recovery.notes
         self._log_is_whole = not recovery.problems
-        self.metas.load(self.log, recovery.metas.items())
+        self.metas.load(self.log, recovery.metas, self._log_is_whole)
         self.packers.check_metas([partial(bytes, content) for content in self.metas.contents()])
         self._erases_left = recovery.erases_left()
         found = self._find_streams()
@@ -277,6 +277,7 @@ class NodeStore:
         meta = self.metas.found(path, self.problems)
         note = self._notes.get(path.name.encode())
         if meta is None:
+            self.metas.forget(path.name)
             there = (path / "meta").exists()
             if not any(path.glob("*.seg")) and not there and note is None:
                 remove_tree(path)

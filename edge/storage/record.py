@@ -24,6 +24,8 @@ KIND_NAMES = {
     14: "ERASE_DONE",
 }
 # For interpreted callers of CommitLog.write_record.
+STATE_PUT = 6
+STATE_DELETE = 8
 STREAM_DELETE = 10
 
 

@@ -22,7 +22,8 @@ from headwater.edge.storage.index_load import load_index
 from headwater.edge.storage.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log_segment import LogSegment
 from headwater.edge.storage.loss import LOST_BEFORE, removed_before, set_size
-from headwater.edge.storage.notes import NOTES_OWNER, SegmentNote
+from headwater.edge.storage.notes import SegmentNote
+from headwater.edge.storage.own_states import note_own_states
 from headwater.edge.storage.replay import (
     LOST_MAX,
     LogReplay,
@@ -431,7 +432,8 @@ class LogRecovery:
         self.watched: dict[int, list[tuple[int, int]]] = {}
         """By stream id: runs that the log takes out, of streams that ask for it."""
         self.notes: dict[bytes, bytes] = {}
-        self.metas: dict[bytes, bytes] = {}
+        self.metas: dict[bytes, tuple[bytes, bool]] = {}
+        """Value, and whether something was added to it, by incarnation."""
         self.skip = 0
         self.exact = False
         """Whether tidemarks tell exactly what was acknowledged."""
@@ -463,7 +465,7 @@ class LogRecovery:
             if self.log.files.scarce and not self.problems:
                 self._drop_empty(path, surveys)
         for item in surveys:
-            self._note_own(item)
+            note_own_states(item, self.notes, self.metas)
             self.erase_done = max(self.erase_done, int(item.erase_done))
             self.erases += [row[1:] for row in item.erases if row[0] <= item.end]
         if path:
@@ -489,14 +491,6 @@ class LogRecovery:
     def _is_behind(self, number: int, end: int) -> bool:
         """Whether something acknowledged stood behind this place of the log."""
         return (number, end) < self.place[:2]
-
-    def _note_own(self, item: Survey) -> None:
-        for at, owner, key, value in item.own:
-            found = self.notes if owner == NOTES_OWNER else self.metas
-            if at <= item.end and value is not None:
-                found[key] = value
-            elif at <= item.end:
-                found.pop(key, None)
 
     def _write_again(self, segment: LogSegment) -> None:
         """Write what no footer calls durable once more, and sync it: after a failed sync it can be

@@ -90,8 +90,7 @@ def note_own(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey)
     if body_ok(record):
         body: bytes = body_of(record)
         if body[:a] in (NOTES_OWNER, METAS_OWNER):
-            value = body[b:] if header.kind == KIND_STATE_PUT else None
-            found.own.append((at, body[:a], body[a:b], value))
+            found.own.append((at, body[:a], body[a:b], header.kind, body[b:]))
     return 0
 
 
@@ -155,7 +154,10 @@ def survey(
             found.erase_done = max(found.erase_done, header.sequence)
         elif header.kind == KIND_STREAM_DELETE:
             found.deleted.append((at, header.stream))
-        elif header.kind in (KIND_STATE_PUT, KIND_STATE_DELETE) and header.subject_len <= OWN_MAX:
+        elif (
+            header.kind in (KIND_STATE_PUT, KIND_STATE_DELTA, KIND_STATE_DELETE)
+            and header.subject_len <= OWN_MAX
+        ):
             note_own(record, at, found)
         if shortened:
             found.end = at

@@ -202,6 +202,20 @@ def newest_durable(
     return newest
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def mend_footer(first: cython.p_uchar, second: cython.p_uchar) -> cython.bint:
+    """Make a batch's second footer, of which the body does not verify, from its first one; whether
+    it verifies then."""
+    known: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), first)
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), second)
+    if known.sequence != header.sequence or known.length > header.length:
+        return False
+    memcpy(second + HEADER_BYTES, first + HEADER_BYTES, known.length)
+    memset(second + HEADER_BYTES + known.length, 0, header.length - known.length)
+    return body_ok(second)
+
+
 def torn_at(
     segment: LogSegment,
     seed: cython.uint,
@@ -211,7 +225,8 @@ def torn_at(
 ) -> int:
     """Where the first torn batch of the newest log segment begins; 0 when none is. `end`: of the
     last footer that verifies. `same_boot`: the system has run ever since. `known`: the newest batch
-    that was acknowledged, as far as tidemarks tell."""
+    that was acknowledged, as far as tidemarks tell. A second footer that alone was torn is made
+    again in the segment's image."""
     durable: cython.ulonglong = max(known, newest_durable(segment, seed, end))
     at: cython.Py_ssize_t = FILE_HEADER_BYTES
     begin: cython.Py_ssize_t = at
@@ -220,6 +235,7 @@ def torn_at(
     old: cython.bint = False
     wrong: cython.bint = False
     lazy_begin: cython.Py_ssize_t = 0
+    footer: cython.Py_ssize_t = 0
     while at < end:
         following = find_record(segment.image, at, end, seed, segment.number)
         if following > at:
@@ -229,10 +245,20 @@ def torn_at(
             continue
         header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
         if not body_ok(segment.image + at):
+            if (
+                header.kind == KIND_FOOTER
+                and not same_boot
+                and footer
+                and not wrong
+                and header.sequence > durable
+                and mend_footer(segment.image + footer, segment.image + at)
+            ):
+                continue
             wrong = True
             if header.kind != KIND_FOOTER or not header.flags & FLAG_COPY:
                 old = old or is_old_body(segment, seed, at)
         elif header.kind == KIND_FOOTER:
+            footer = at
             if not header.flags & FLAG_LAZY or same_boot:
                 lazy_begin = 0
             elif wrong and header.sequence > durable and not lazy_begin:

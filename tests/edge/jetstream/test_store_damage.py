@@ -10,6 +10,8 @@ from typing import Any
 import nats
 import pytest
 
+from headwater.edge.storage.durable_file import TwoSlotFile
+
 CONFIG = """
 system_account: SYS
 accounts {
@@ -148,7 +150,7 @@ async def test_quarantine_over_the_wire(start: Callable[[], Any], tmp_path: Path
     server.kill()
     (meta,) = tmp_path.glob("store/jetstream/streams/*/meta")
     good = meta.read_bytes()
-    meta.write_bytes(bytes(len(good)))
+    TwoSlotFile(meta).replace(b"newer than what the log has, and nonsense")
     server = start()
     system, nc = await connect(server, "sys"), await connect(server, "a")
     assert page(tmp_path, server, "/healthz")["headwater"]["quarantined"] > 0

@@ -11,6 +11,7 @@ from store_harness import Harness
 from test_recovery import append, contents_or_lost, fast_directory, message
 
 from headwater.edge.storage.errors import FormatError, StoreError
+from headwater.edge.storage.metas import METAS_OWNER
 
 
 @pytest.fixture
@@ -277,6 +278,23 @@ def test_meta_of_a_stream(harness: Harness, harm: Callable[[Path], None]) -> Non
     fill(harness, store, 1, 20)
     harness.crash()
     harm(store.directory / "meta")
+    (store,) = harness.open()
+    assert told(harness, "meta", "the log has it")
+    assert len(contents_or_lost(store)) == 20
+    assert not store.lost
+
+
+@pytest.mark.parametrize("harm", [emptied, deleted])
+def test_both_copies_of_what_a_stream_is(
+    harness: Harness, harm: Callable[[Path], None]
+) -> None:
+    """A log without a copy, as of earlier versions, and a bad file."""
+    store = harness.create()
+    fill(harness, store, 1, 20)
+    harness.node.log.delete_state(METAS_OWNER, store.incarnation.encode())
+    harness.commit()
+    harness.crash()
+    harm(store.directory / "meta")
     assert harness.open() == []
     assert told(harness, "meta", "moved to")
     assert told(harness, "A > S", "is not served")
@@ -304,10 +322,11 @@ def test_directory_of_a_stream_deleted(harness: Harness) -> None:
     fill(harness, kept, 1, 5)
     harness.crash()
     shutil.rmtree(store.directory)
-    (store,) = harness.open()
-    assert told(harness, "A > S", "is not served")
-    assert store.last_seq == 5
-    harness.node.delete_stream(store)
+    found = harness.open()
+    assert {len(store.lost) for store in found} == {0}
+    assert told(harness, str(store.directory), "is missing", "the log has it")
+    for store in found:
+        harness.node.delete_stream(store)
     harness.commit()
     harness.crash()
     assert harness.open() == []

@@ -5,6 +5,7 @@ from test_full_disk import fill
 from twin_harness import TwinHarness, contents
 
 from headwater.edge.storage.disk_budget import least_budget
+from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import StoreError, StoreFull
 
 SEGMENT = 64 << 10
@@ -69,7 +70,8 @@ def test_the_book_agrees_with_the_disk_whatever_is_done(compressed: bool) -> Non
     harness.open()
     check(harness)
     harness.close()
-    (harness.disk.root / "data/jetstream/streams" / incarnation / "meta").unlink()
+    meta = harness.disk.root / "data/jetstream/streams" / incarnation / "meta"
+    TwoSlotFile(meta).replace(b"newer than what the log has, and nonsense")
     harness.open()
     assert harness.node.quarantined
     harness.streams = {}

@@ -11,6 +11,7 @@ from store_harness import Harness, contents
 
 from headwater.edge.storage import eraser
 from headwater.edge.storage.background import Background
+from headwater.edge.storage.durable_file import TwoSlotFile
 
 SECRET = b"personal-secret-of-nobody-else"
 SUBJECT = b"people.jane-doe-only-here"
@@ -358,7 +359,7 @@ def test_what_is_kept_aside_is_overwritten(harness: Harness) -> None:
     fill(harness, store, 20)
     want = contents(store)
     harness.crash()
-    (other.directory / "meta").write_bytes(b"")
+    TwoSlotFile(other.directory / "meta").replace(b"newer than what the log has, and nonsense")
     (store,) = harness.open()
     kept = harness.directory / "jetstream" / "quarantine"
     assert traces(kept) != []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
+from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import Damaged
 
 
@@ -201,8 +202,7 @@ def test_a_stream_without_meta_goes_to_quarantine(harness: Harness) -> None:
     fill(harness, good, 5)
     harness.settle()
     harness.crash()
-    path = bad.directory / "meta"
-    path.write_bytes(bytes(path.stat().st_size))
+    TwoSlotFile(bad.directory / "meta").replace(b"newer than what the log has, and nonsense")
     (store,) = harness.open()
     assert store.incarnation == good.incarnation
     kept = list((harness.directory / "jetstream" / "quarantine").iterdir())

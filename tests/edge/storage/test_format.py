@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_decoder import Decoder, crc
+from store_decoder import Decoder, crc, two_slots
 from store_harness import Harness, contents
 
 from headwater.edge.storage.crc import checksum, checksum_by_tables
@@ -100,7 +100,9 @@ def test_decoder_reads_streams_that_have_no_files_yet(harness: Harness) -> None:
     harness.crash()
     decoder = decoded(harness.directory)
     assert set(decoder.names.values()) == {"MADE", "FRESH"}
-    assert not decoder.metas_in_log(decoder.log_rows())
+    in_log = decoder.metas_in_log(decoder.log_rows())
+    streams = harness.directory / "jetstream" / "streams"
+    assert in_log == {path.name: two_slots(path / "meta") for path in streams.iterdir()}
 
 
 def test_two_slot_file_survives_a_flip_anywhere(tmp_path: Path) -> None:

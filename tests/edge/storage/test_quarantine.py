@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
+from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.quarantine import Quarantine
 
@@ -38,7 +39,7 @@ def put_aside(harness: Harness, count: int) -> tuple[dict, bytes, str]:
     harness.crash()
     path = store.directory / "meta"
     good = path.read_bytes()
-    path.write_bytes(bytes(len(good)))
+    TwoSlotFile(path).replace(b"newer than what the log has, and nonsense")
     (left,) = harness.open()
     assert left.incarnation != store.incarnation
     return want, good, store.incarnation
