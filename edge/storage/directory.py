@@ -13,6 +13,7 @@
 
 import json
 import os
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from headwater.edge.files import sync_directory
 from headwater.edge.ports import Clock, Random, SystemClock, SystemRandom
 from headwater.edge.storage.durable_file import TwoSlotFile
 from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
+from headwater.edge.storage.known_ids import ids_in_files
 from headwater.edge.storage.store_lock import process_of
 
 FORMAT = 1
@@ -117,29 +119,41 @@ class StoreDirectory:
     def _identify(self) -> None:
         file = TwoSlotFile(self.root / "HEADWATER")
         content = file.read()
-        if content is None:
-            if file.damaged or any(self.streams.glob("*")) or any(self.log.glob("*")):
-                raise FormatError(
-                    f"{file.path} is missing or damaged in both copies; restore it from a backup"
-                )
-            self.node_id = self.make_id()
-            content = json.dumps(
-                {"format": FORMAT, "node_id": self.node_id.hex(), "created": self.clock.wall_ns()}
-            ).encode()
-            file.write(content)
-            self._identity = content
-            return
-        self._identity = content
-        identity = json.loads(content)
-        if identity["format"] > FORMAT:
+        identity = json.loads(content) if content is not None else None
+        if identity is not None and identity["format"] > FORMAT:
             raise FormatError(
                 f"{self.root} has format {identity['format']}; this program knows {FORMAT}: "
                 "use a newer one"
             )
-        self.node_id = bytes.fromhex(identity["node_id"])
-        if file.damaged:
-            self.problems.append(f"{file.path}: a copy was damaged; it was written again")
-            file.write(content)
+        known = bytes.fromhex(identity["node_id"]) if identity is not None else b""
+        told = self._told_by_files(known)
+        if content is not None and told in (known, b""):
+            if file.damaged:
+                self.problems.append(f"{file.path}: a copy was damaged; it was written again")
+                file.write(content)
+            self._identity, self.node_id = content, known
+            return
+        if told:
+            what = "is another store's" if known else "is missing or damaged in both copies"
+            self.problems.append(f"{file.path} {what}; it was made again from the log and segments")
+        elif file.damaged or any(self.streams.glob("*")) or any(self.log.glob("*")):
+            raise FormatError(
+                f"{file.path} is missing or damaged in both copies; restore it from a backup"
+            )
+        self.node_id = told or self.make_id()
+        self._identity = json.dumps(
+            {"format": FORMAT, "node_id": self.node_id.hex(), "created": self.clock.wall_ns()}
+        ).encode()
+        file.write(self._identity)
+
+    def _told_by_files(self, known: bytes) -> bytes:
+        """The id that most slots and segments name; `known` when any does, b"" when none does."""
+        found: Counter[bytes] = Counter()
+        for node_id in ids_in_files(self.log, self.streams):
+            found[node_id] += 1
+            if node_id == known:
+                return known
+        return found.most_common(1)[0][0] if found else b""
 
     def write_identity(self) -> bool:
         """Write HEADWATER again when a copy of it is damaged or missing. Raises OSError."""

@@ -252,14 +252,45 @@ def test_identity_of_the_store(harness: Harness, harm: Callable[[Path], None]) -
     path = harness.directory / "jetstream" / "HEADWATER"
     whole = path.read_bytes()
     harm(path)
-    with pytest.raises(FormatError, match="restore it from a backup"):
-        harness.open()
-    harness.node = None
-    path.write_bytes(whole[:4096])
     (store,) = harness.open()
     assert store.last_seq == 20
+    assert told(harness, "HEADWATER", "missing or damaged in both copies", "made again")
+    harness.crash()
+    path.write_bytes(whole[:4096])
+    (store,) = harness.open()
+    assert len(contents_or_lost(store)) == 20
     assert told(harness, "HEADWATER", "a copy was damaged")
     assert path.read_bytes()[4096:] == path.read_bytes()[:4096]
+
+
+def test_identity_of_another_store(harness: Harness, tmp_path: Path) -> None:
+    fill(harness, harness.create(), 1, 20)
+    harness.close()
+    other = Harness(tmp_path / "other")
+    other.open()
+    other.close()
+    other.end()
+    path = harness.directory / "jetstream" / "HEADWATER"
+    path.write_bytes((tmp_path / "other" / "jetstream" / "HEADWATER").read_bytes())
+    for problems in (1, 0):
+        (store,) = harness.open()
+        assert len(contents_or_lost(store)) == 20
+        assert len(harness.node.problems) == problems
+        harness.close()
+
+
+def test_nothing_tells_whose_a_store_is(harness: Harness) -> None:
+    """Never a new identity over what may be read with the old one."""
+    fill(harness, harness.create(), 1, 20)
+    harness.crash()
+    root = harness.directory / "jetstream"
+    (root / "HEADWATER").unlink()
+    for path in (*root.glob("log/slot*"), *root.glob("streams/*/*.seg")):
+        path.write_bytes(bytes(512) + path.read_bytes()[512:])
+    with pytest.raises(FormatError, match="restore it from a backup"):
+        harness.open()
+    assert not (root / "HEADWATER").exists()
+    harness.node = None
 
 
 def test_lock_that_cannot_be_taken(harness: Harness) -> None:
