@@ -31,6 +31,7 @@ PAYLOADS = (32 << 10, 4 << 10, 1000)
 PER_TURN = 50
 FEW = 5
 KILLS = 3
+HUNGRY_SECONDS = 0.001
 EARLY_SECONDS = 0.3
 """A launch that is killed before it is ready ends within this."""
 
@@ -60,6 +61,25 @@ def take_the_rest(path: Path) -> None:
             with suppress(OSError):
                 while file.write(bytes(size)) == size:
                     pass
+
+
+class Hungry(threading.Thread):
+    """Somebody else who takes whatever room there is, as soon as there is some."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self._path = path
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Until `end`."""
+        while not self._over.wait(HUNGRY_SECONDS):
+            take_the_rest(self._path)
+
+    def end(self) -> None:
+        """Stop, and wait for that."""
+        self._over.set()
+        self.join()
 
 
 def fill(trial: Trial, link: Link) -> int:
@@ -128,8 +148,13 @@ def _round(trial: Trial, place: Path, number: int, chance: random.Random) -> boo
     if filled:
         trial.try_to("publish while full", lambda link: fill(trial, link))
         trial.try_to("consume and delete while full", lambda link: while_full(trial, link))
-    if not storms(trial, chance, occasion):
-        return False
+    hungry = Hungry(rest)
+    hungry.start()
+    try:
+        if not storms(trial, chance, occasion):
+            return False
+    finally:
+        hungry.end()
     make_room(trial, rest, number)
     if not resumes(trial):
         tally.stick(f"no publish was taken within {RESUME_SECONDS:.0f} s of there being room")

@@ -111,7 +111,8 @@ class PromiseBook:
                 self.tally.come_back(f"{self.stream} {sequence} {ident} was refused")
                 self.refused.discard(ident)
             if sequence in self.removed:
-                self.tally.come_back(f"{self.stream} {sequence} was removed")
+                count = self.tally.lose_and_tell if named else self.tally.come_back
+                count(f"{self.stream} {sequence} was removed")
                 self.removed.discard(sequence)
         for sequence in sorted(self.due() - found.keys()):
             self.counted.add(sequence)

@@ -26,6 +26,9 @@ STOP_TIMEOUT = 10.0
 COMPLAINTS = ("[WRN]", "[ERR]", "[FTL]")
 """Levels in a log that tell of damage."""
 
+LOG_WORDS = ("/log/slot-", "the log ends at")
+"""What Headwater's complaints of its commit log have in common."""
+
 POLL_MS = 2
 """Milliseconds between two tries to connect; the resolution of the start-up time."""
 
@@ -48,6 +51,8 @@ class Recipe:
     command: tuple[str, ...]
     config: str = ""
     environment: tuple[tuple[str, str], ...] = ()
+    shared: tuple[str, ...] = ()
+    """Words of complaints that concern every stream."""
 
     def argv(self, port: int, work: Path, directory: Path) -> list[str]:
         """The command line for this port and store directory; writes the configuration to work."""
@@ -75,7 +80,8 @@ def program(name: str) -> str:
 def headwater(command: str | None = None) -> Recipe:
     """This project's server, or `command` in its place."""
     words = shlex.split(command) if command else [program("headwater"), "serve"]
-    return Recipe("headwater" if command is None else Path(words[0]).name, tuple(words))
+    name = "headwater" if command is None else Path(words[0]).name
+    return Recipe(name, tuple(words), shared=LOG_WORDS)
 
 
 def anchor(command: str | None = None) -> Recipe:

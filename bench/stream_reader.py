@@ -35,11 +35,13 @@ def header(frame: Frame, name: str) -> str:
 def read_stream(link: Link, stream: str) -> Reading:
     """Read a stream that allows direct gets. Raises WireError when it does not answer."""
     state: dict[str, Any] = link.api(f"STREAM.INFO.{stream}")["state"]
-    told = set((state.get("lost") or {}).get("msgs") or ())
-    reading = Reading(state, {}, told)
+    reading = Reading(state, {}, set())
     at = max(state["first_seq"], 1)
     while at <= state["last_seq"]:
         at = _read_batch(link, stream, at, reading)
+    # Some damage is found by reading.
+    state = link.api(f"STREAM.INFO.{stream}")["state"]
+    reading.told.update((state.get("lost") or {}).get("msgs") or ())
     return reading
 
 
@@ -52,7 +54,6 @@ def _read_batch(link: Link, stream: str, at: int, reading: Reading) -> int:
             left = int(header(frame, "Nats-Num-Pending") or 0)
             return at if left and at <= reading.state["last_seq"] else at + (1 << 62)
         if status.startswith(b"NATS/1.0 5"):
-            reading.told.add(at)
             return at + 1
         if status.startswith(b"NATS/1.0 4"):
             raise WireError(f"{stream} at {at}: {frame.head!r}")

@@ -20,7 +20,7 @@ class Tally:
     rounds: int = 0
     acknowledged: int = 0
     told: int = 0
-    """Acknowledged messages that are gone, and the server says so."""
+    """Acknowledged messages, removals and acks that are gone, and the server says so."""
     silent: int = 0
     """Acknowledged messages that are gone, and nothing says so."""
     wrong: int = 0

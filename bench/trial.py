@@ -17,6 +17,7 @@ READY_SECONDS = 20.0
 """How long a stream may answer with errors after a start."""
 
 RETRY_SECONDS = 0.02
+FEW_CHARACTERS = 500
 LINK_SECONDS = 10.0
 """How long a single answer may take."""
 
@@ -81,7 +82,7 @@ class Trial:
             self.server.start()
             patiently(self._answering)
         except (ServerFailed, WireError, OSError) as error:
-            self.tally.refuse(f"{occasion}: {error}"[:600])
+            self.tally.refuse(f"{occasion}: {str(error)[-FEW_CHARACTERS:]}")
             return False
         self.tally.ready.append(time.monotonic() - began)
         return True
@@ -98,8 +99,13 @@ class Trial:
     def check(self, occasion: str) -> bool:
         """Compare with every promise; whether that could be done."""
         return self.try_to(
-            f"check {occasion}", lambda link: self.workload.check(link, self.server.complaints)
+            f"check {occasion}", lambda link: self.workload.check(link, self._named)
         )
+
+    def _named(self, stream: str) -> bool:
+        """Whether the server complained of a stream, or of what all of them rely on."""
+        words = (stream, *self.server.recipe.shared)
+        return any(word in line for line in self.server.complaints for word in words)
 
     def try_to(self, what: str, action: Callable[[Link], object]) -> bool:
         """Do something that has to work; whether it did."""

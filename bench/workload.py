@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,9 @@ CONFIGS: tuple[dict[str, Any], ...] = (
     },
 )
 DURABLES = {LIMITS: "reader", QUEUE: "worker"}
+AT_ONCE = 4
+"""Puts that wait for their answers together."""
+
 ACK_WAIT_NS = 3600 * 10**9
 
 
@@ -36,7 +40,7 @@ def durable_of(stream: str) -> str:
 
 @dataclass
 class Progress:
-    """What a durable consumer was told and told."""
+    """Acknowledgements of a durable consumer."""
 
     confirmed: set[int] = field(default_factory=set)
     """Stream sequences whose acknowledgement was answered."""
@@ -61,6 +65,11 @@ class Workload:
             for config in CONFIGS
         }
         self.progress = {name: Progress() for name in DURABLES}
+        self.gone: set[str] = set()
+        """Streams and consumers that are not there any more; they were counted, and rest."""
+        self.hurt = False
+        """Whether the server complained of what these streams rely on; what comes back then was
+        told."""
         self.errors: list[str] = []
         """Errors that publishes were answered with."""
         self._count = 0
@@ -69,6 +78,7 @@ class Workload:
         """The same promises for a copy of the store; what they come to is counted in `tally`."""
         other = Workload(tally, self.chance, self.size)
         other._count = self._count
+        other.gone = set(self.gone)
         other.progress = copy.deepcopy(self.progress)
         for name, book in self.books.items():
             other.books[name] = replace(
@@ -103,10 +113,10 @@ class Workload:
         self.publish(link, LIMITS, [f"fl.{self.chance.randrange(5)}" for _ in range(count)])
         self.publish(link, QUEUE, [f"fq.{self.chance.randrange(3)}" for _ in range(count)])
         keys = [f"$KV.FVALUES.k{self.chance.randrange(KEYS)}" for _ in range(count)]
-        for start in range(0, count, 4):
-            self.publish(link, VALUES, keys[start : start + 4])
-        self.consume(link, LIMITS, count // 2)
-        self.consume(link, QUEUE, count // 2)
+        for start in range(0, count, AT_ONCE):
+            self.publish(link, VALUES, keys[start : start + AT_ONCE])
+        for stream in DURABLES:
+            self.consume(link, stream, count // 2)
         for sequence in self.some_of(LIMITS, count // 10):
             self.delete(link, sequence)
 
@@ -123,6 +133,8 @@ class Workload:
             idents.append(f"{stream}-{self._count}")
             questions.append((subject, make_payload(subject, idents[-1], self.size)))
         done = 0
+        if stream in self.gone:
+            return done
         for number, frame in link.requests(questions):
             answer: dict[str, Any] = json.loads(frame.body or b'{"error": "no responders"}')
             book = self.books[stream]
@@ -151,11 +163,15 @@ class Workload:
     def consume(self, link: Link, stream: str, count: int) -> int:
         """Fetch, and acknowledge with an answer; returns how many were acknowledged."""
         progress = self.progress[stream]
+        if DURABLES[stream] in self.gone:
+            return 0
         frames = self.fetch(link, stream, count)
         sequences = [int(frame.reply.split(".")[-4]) for frame in frames]
         for sequence in sequences:
             if sequence in progress.confirmed:
-                self.tally.come_back(f"{stream} {sequence} was delivered after its ack")
+                what = f"{stream} {sequence} was delivered after its ack"
+                count = self.tally.lose_and_tell if self.hurt else self.tally.come_back
+                count(what)
                 progress.confirmed.discard(sequence)
         progress.maybe.update(sequences)
         book = self.books[stream]
@@ -171,6 +187,8 @@ class Workload:
     def delete(self, link: Link, sequence: int) -> None:
         """Delete one message of the stream with limits."""
         book = self.books[LIMITS]
+        if LIMITS in self.gone:
+            return
         book.maybe_removed.add(sequence)
         link.api(f"STREAM.MSG.DELETE.{LIMITS}", seq=sequence)
         book.remove({sequence})
@@ -187,20 +205,22 @@ class Workload:
         link.api(f"STREAM.PURGE.{stream}", seq=first)
         book.remove(gone)
 
-    def check(self, link: Link, complaints: list[str]) -> None:
-        """Compare everything with what was promised."""
+    def check(self, link: Link, named: Callable[[str], bool]) -> None:
+        """Compare everything with what was promised. `named` tells whether the server complained
+        of a stream."""
         for stream, book in self.books.items():
-            named = any(stream in line for line in complaints)
             try:
                 reading = read_stream(link, stream)
             except WireError as error:
                 if "10059" not in str(error):
                     raise
-                book.check({}, set(), named)
+                self.gone |= {stream, DURABLES.get(stream, "")}
+                book.check({}, set(), named(stream))
                 continue
-            book.check(reading.found, reading.told, named)
-            if stream in self.progress:
-                self._check_consumer(link, stream, set(reading.found), named)
+            self.hurt = self.hurt or named(stream)
+            book.check(reading.found, reading.told, named(stream))
+            if stream in self.progress and DURABLES[stream] not in self.gone:
+                self._check_consumer(link, stream, set(reading.found), named(stream))
 
     def _check_consumer(self, link: Link, stream: str, found: set[int], named: bool) -> None:
         """A consumer must still have to deliver whatever it did not acknowledge."""
@@ -209,9 +229,9 @@ class Workload:
         except WireError as error:
             if "10014" not in str(error):
                 raise
-            if not named:
-                self.tally.lose(f"consumer of {stream} is gone")
-            self.progress[stream] = Progress()
+            count = self.tally.lose_and_tell if named else self.tally.lose
+            count(f"consumer of {stream}")
+            self.gone.add(DURABLES[stream])
             return
         progress = self.progress[stream]
         due = len(found - progress.confirmed - progress.maybe)

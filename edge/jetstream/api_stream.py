@@ -166,6 +166,7 @@ def purge(
         raise errors.STREAM_SEALED.error()
     if stream.config.deny_purge:
         raise errors.STREAM_PURGE_FAILED.error(err="stream purge not permitted")
+    js.node.check_removable(stream)
     purged = stream.purge(request.filter.encode(), request.seq, request.keep)
     return done(js.node.kept(stream), Purged(success=True, purged=purged))
 
@@ -182,6 +183,7 @@ def message_delete(
         raise errors.STREAM_SEALED.error()
     if stream.config.deny_delete:
         raise errors.STREAM_MSG_DELETE_FAILED.error(err="message delete not permitted")
+    js.node.check_removable(stream)
     if not stream.delete_message(request.seq, not request.no_erase):
         if stream.config.storage == "file" and request.seq < stream.store.first_seq:
             raise errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")

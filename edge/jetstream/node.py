@@ -32,7 +32,7 @@ from headwater.edge.jetstream.sealing_keys import key_ring
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.durability import Durability
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.errors import NoLogFile, StoreError
 from headwater.edge.storage.node_store import NodeStore
 from headwater.edge.storage.store_options import DEFAULT_SEGMENT_BYTES, StoreOptions
 from headwater.edge.version import API_LEVEL
@@ -288,6 +288,11 @@ class NodeJetStream:
         commit_log = self.store().log
         waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over())
         return waiting
+
+    def check_removable(self, stream: Stream) -> None:
+        """Raise JetStreamError when the log has no file that a removal could be written to."""
+        if stream.config.storage == "file" and isinstance(self.store().log.failure, NoLogFile):
+            raise errors.INSUFFICIENT_RESOURCES.error()
 
     def kept(self, stream: Stream) -> Awaitable[None] | None:
         """Done when what was done to a stream's messages is as safe as an acknowledged message."""

@@ -50,7 +50,7 @@ from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.dead_ends import is_dead_end
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log_files import LogFiles, LogHeader
-from headwater.edge.storage.log_rewrite import RETRY_FIRST, begin_again
+from headwater.edge.storage.log_rewrite import RETRY_FIRST, begin_again, begin_first
 from headwater.edge.storage.states import Snapshot, StateTable
 
 # Full segments' worth of records that may wait to be retired before appends are refused. What
@@ -126,15 +126,13 @@ class CommitLog:
     def start(self, batch: int, chain: int, number: int, previous: int, end: int) -> None:
         """Begin segment `number` after what recovery found: number and end of the last one that
         counts, the checksum of its last record, and the first batch number. Starts the thread.
-        Raises OSError."""
+        Raises OSError, but not for want of room: see `begin_first`."""
         self.batch = batch
         self.durable = batch - 1
         self.reached = batch - 1
         self.thread = CommitThread(batch)
         self.chain = chain
-        slot = self.files.take(self.files.least, True)
-        self.begin_segment(slot, number, previous, end, chain)
-        self.active.write_header()
+        begin_first(self, number, previous, end)
         self.durable_segment = previous
         self.durable_end = end
         self.durable_chain = chain
@@ -745,10 +743,15 @@ class CommitLog:
             self.roll(FILE_HEADER_BYTES, False)
 
     def hand_over(self, tell: bool = False) -> int:
-        """Hand over what is written now, outside of a turn; returns the last lsn. `tell`: somebody
-        will wait for that to be written only."""
+        """Hand over what is written now, outside of a turn; returns the lsn of all of it, also of
+        removals that cannot be written yet. `tell`: somebody will wait for that to be written."""
         self.batch_tell = self.batch_tell or tell
         self.end_turn()
+        return self.batch if self.turn_stores else self.handed
+
+    @property
+    def handed(self) -> int:
+        """The newest batch that was handed over."""
         return self.batch - 1
 
     def finish_now(self) -> None:

@@ -105,16 +105,20 @@ class StoreDirectory:
         self.same_boot = bool(boot) and files.read_at(fd, 256, 0).split(b"\n")[1:2] == [boot]
         self._lock_fd = fd
         with suppress(OSError):
-            files.truncate(fd, 0)
             known = b"%s\n" % boot if self.same_boot else b""
-            files.write_all(fd, b"%d\n%s" % (os.getpid(), known), 0)
+            self._write_lock(b"%d\n%s" % (os.getpid(), known))
 
     def mark_boot(self) -> None:
         """The store is open: whoever finds this since the same start of the system knows that all
         is there that was written."""
         text = b"%d\n%s\n" % (os.getpid(), files.boot_id(self.root))
         with suppress(OSError):
-            files.write_all(self._lock_fd, text, 0)
+            self._write_lock(text)
+
+    def _write_lock(self, text: bytes) -> None:
+        """In place, as a full device may have no room for the file a second time. Raises OSError."""
+        files.write_all(self._lock_fd, text, 0)
+        files.truncate(self._lock_fd, len(text))
 
     def _identify(self) -> None:
         file = TwoSlotFile(self.root / "HEADWATER")

@@ -308,11 +308,10 @@ class Eraser:
         if self._retirer.step != "idle" and self._retirer.retired == self._retired_at:
             self._later(LOOK_SECONDS, self._wipe_next)
             return
-        for slot in self.log.files.spares:
-            if not slot.blank:
-                self.log.files.spares.remove(slot)
-                self._wipe_slot(slot, DATA_START, True)
-                return
+        spare = self.log.files.take_unwiped()
+        if spare is not None:
+            self._wipe_slot(spare, DATA_START, True)
+            return
         for segment in self.log.live[:-1]:
             if not segment.slot.blank:
                 self._wipe_slot(segment.slot, max(segment.end, DATA_START), False)

@@ -13,6 +13,10 @@ class StoreFailed(StoreError):
     """A write or sync failed. Nothing is acknowledged until the data is safe elsewhere."""
 
 
+class NoLogFile(StoreFull, StoreFailed):
+    """There is no room for a file of the log: what there is can be read, and nothing new lasts."""
+
+
 class KeyMissing(StoreError):
     """There are sealed streams, and none of the configured keys opens them."""
 

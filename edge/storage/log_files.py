@@ -29,6 +29,10 @@ SQUEEZED_SHARE = 8
 # Room that is held back. Starts that follow crashes on a full device need it: each takes a slot,
 # and the first two move what two slots hold before they get those back.
 BALLAST_SEGMENTS = 2
+# Small slots that are kept for starts: nobody else on the device can take that room between a
+# start that needs it and the next one. The first ones serve whatever finds no other room.
+SMALL_MAX = 4
+SMALL_KEPT = 2
 
 log = logging.getLogger("headwater.storage")
 
@@ -124,6 +128,8 @@ class LogFiles:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.spares: list[Slot] = []
+        self.small: list[Slot] = []
+        """Spares of `least` bytes."""
         self._parting: list[Slot] = []
         self.listed: dict[str, int] = {}
         self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
@@ -220,14 +226,18 @@ class LogFiles:
     def top_up(self) -> None:
         """Make what is kept for bad times, and a spare to go on with. Raises OSError."""
         made: list[Slot] = []
+        small: list[Slot] = []
         self.book.check()
         try:
+            while len(self.small) + len(small) < SMALL_MAX:
+                small.append(self._allocate(self.least))
             self.ballast.make()
             while len(self.spares) + len(made) < self.SPARES_MAX:
                 made.append(self._allocate(self.segment_bytes))
         finally:
-            if made:
+            if made or small:
                 self.spares += made
+                self.small += small
                 self._save()
 
     def take(self, need: int, emergency: bool) -> Slot:
@@ -245,7 +255,34 @@ class LogFiles:
         except OSError:
             if not emergency:
                 raise
-            return self.spares.pop() if self.spares else self._squeeze(need)
+            if self.spares:
+                return self.spares.pop()
+            if need <= self.least and len(self.small) > SMALL_KEPT:
+                return self.small.pop()
+            return self._squeeze(need)
+
+    def take_first(self) -> Slot:
+        """A slot to start with. Raises OSError."""
+        try:
+            return self.take(self.least, True)
+        except OSError:
+            if not self.small:
+                raise
+            return self.small.pop()
+
+    def take_unwiped(self) -> Slot | None:
+        """A spare in which something of its earlier uses may stand."""
+        for spares in (self.spares, self.small):
+            for slot in spares:
+                if not slot.blank:
+                    spares.remove(slot)
+                    return slot
+        return None
+
+    def stand_in(self) -> Slot:
+        """What nothing is ever written to, for a log that has no file yet."""
+        fd = files.open_file(self.directory.parent / "lock", files.READ_ONLY)
+        return Slot(self.directory / "none", fd, self.segment_bytes, blank=True)
 
     def _squeeze(self, need: int) -> Slot:
         """A small slot: what is left of the ballast's room is for retiring other slots."""
@@ -288,7 +325,9 @@ class LogFiles:
         if self._part(slot, lambda: self.give_back(slot)):
             return
         slot.blank = blank
-        if not self.ballast.there:
+        if slot.capacity == self.least and len(self.small) < SMALL_MAX:
+            self.small.append(slot)
+        elif not self.ballast.there:
             self.discard(slot)
             self.hold_back()
         elif slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
@@ -342,9 +381,10 @@ class LogFiles:
         files.remove(slot.path, True)
 
     def close(self) -> None:
-        for slot in self.spares + self._parting:
+        for slot in self.spares + self.small + self._parting:
             # Jobs may end later than the node: nothing is given back any more.
             slot.parting = None
             slot.close()
         self.spares = []
+        self.small = []
         self._parting = []

@@ -1,5 +1,6 @@
 """A new beginning of the commit log: what was not synced is written again to a fresh segment."""
 
+import errno
 import logging
 
 import cython
@@ -11,35 +12,67 @@ from cython.cimports.headwater.edge.storage.record import (
     HEADER_BYTES,
     KIND_FOOTER,
     KIND_MESSAGE,
+    KIND_RETIRED,
     KIND_SKIP,
     RecordHeader,
     record_size,
 )
 from cython.cimports.libc.string import memcpy
 
-from headwater.edge.storage.errors import StoreFailed
+from headwater.edge.storage.errors import NoLogFile, StoreError, StoreFailed
 from headwater.edge.storage.log_files import Slot
 
 # Seconds until the first new attempt after a failure.
 RETRY_FIRST = 0.5
+# What a first file must have room for: records in memory, their second copies, footers.
+ROOM_MIN = 12 << 10
+ROOM_FACTOR = 2
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 logger = logging.getLogger("headwater.storage")
+
+
+def begin_first(log: CommitLog, number: int, previous: int, end: int) -> None:
+    """Begin the first segment of this start. Where there is no room for its file the log is held in
+    memory, and what comes in is not acknowledged, until there is. Raises OSError."""
+    full: StoreError | None = None
+    try:
+        slot = log.files.take_first()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        slot = log.files.stand_in()
+        full = NoLogFile(f"no room in {log.directory} for a file of the log: {error.strerror}")
+    log.begin_segment(slot, number, previous, end, log.chain)
+    if full is None:
+        log.active.write_header()
+        return
+    logger.error("%s: reads go on, nothing is stored until there is room", full)
+    log.fail(full)
+    log.kernel.loop.call_later(log.retry_delay, begin_again, log)
 
 
 def begin_again(log: CommitLog) -> None:
     """After a failure: write everything that is not durable to a fresh file and sync that."""
     if log.closed or not isinstance(log.failure, StoreFailed):
         return
+    fresh = isinstance(log.failure, NoLogFile)
     try:
-        slot = log.files.create(log.segment_bytes)
+        if fresh:
+            slot = log.files.take(ROOM_MIN + ROOM_FACTOR * log.active.end, True)
+        else:
+            slot = log.files.create(log.segment_bytes)
     except OSError as error:
-        logger.error("still no file to go on with: %s", error)
+        if not fresh:
+            logger.error("still no file to go on with: %s", error)
         log.kernel.loop.call_later(log.retry_delay, begin_again, log)
         return
     log.thread.clear_error()
     log.failure = None
     write_again(log, slot)
-    log.close_batch(False)
+    if fresh:
+        log.write_record(KIND_RETIRED, 0, log.live[0].number, b"", b"", b"")
+    log.end_turn()
     log.when_durable(log.batch - 1, lambda: recovered(log))
     log.kernel.kick()
 
@@ -49,6 +82,10 @@ def recovered(log: CommitLog) -> None:
     logger.warning("the commit log is written again: publishes are accepted")
     log.retry_delay = RETRY_FIRST
     log.fail(None)
+    try:
+        log.files.top_up()
+    except OSError as error:
+        log.no_room(error)
     if log.on_retire is not None:
         log.on_retire()
 

@@ -23,7 +23,8 @@ def when_removals_last(log: Any, then: Callable[[], object]) -> None:
     if isinstance(log.failure, StoreFailed):
         log.kernel.loop.call_later(RETRY, when_removals_last, log, then)
         return
-    log.when_durable(log.hand_over(), then)
+    lsn = log.hand_over()
+    log.when_durable(lsn if log.failure is None else log.handed, then)
 
 
 def write_index_later(
