@@ -107,14 +107,18 @@ class Link:
             if isinstance(got, Frame):
                 yield got
 
-    def request(self, subject: str, payload: bytes = b"") -> Frame:
+    def request(
+        self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Frame:
         """Ask and wait for the answer; a "no responders" status raises `WireError`."""
-        return next(self.answers(subject, payload))
+        return next(self.answers(subject, payload, headers))
 
-    def answers(self, subject: str, payload: bytes = b"") -> Iterator[Frame]:
+    def answers(
+        self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Iterator[Frame]:
         """Ask, and every answer as it comes; whoever has enough stops reading. A "no responders"
         status raises `WireError`."""
-        data, inbox = self._question(subject, payload)
+        data, inbox = self._question(subject, payload, headers)
         self.send(data)
         for frame in self.frames():
             # What a consumer delivers keeps its own subject.
@@ -139,7 +143,9 @@ class Link:
             if frame.subject in numbers:
                 yield numbers.pop(frame.subject), frame
 
-    def _question(self, subject: str, payload: bytes) -> tuple[bytes, str]:
+    def _question(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None
+    ) -> tuple[bytes, str]:
         """The bytes of a request, and where its answer will come."""
         first = b""
         if not self._inbox:
@@ -147,7 +153,14 @@ class Link:
             first = f"SUB {self._inbox}.* {INBOX_SID}\r\n".encode()
         self._requests += 1
         inbox = f"{self._inbox}.{self._requests}"
-        head = f"PUB {subject} {inbox} {len(payload)}\r\n".encode()
+        if headers:
+            lines = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
+            block = f"NATS/1.0\r\n{lines}\r\n".encode()
+            sizes = f"{len(block)} {len(block) + len(payload)}"
+            verb, payload = "HPUB", block + payload
+        else:
+            verb, sizes = "PUB", str(len(payload))
+        head = f"{verb} {subject} {inbox} {sizes}\r\n".encode()
         return first + head + payload + b"\r\n", inbox
 
     def api(self, subject: str, **fields: object) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class StoreDirectory:
             self._write_lock(text)
 
     def _write_lock(self, text: bytes) -> None:
-        """In place, as a full device may have no room for the file a second time. Raises OSError."""
+        """In place: a full device may have no room for it a second time. Raises OSError."""
         files.write_all(self._lock_fd, text, 0)
         files.truncate(self._lock_fd, len(text))
 

@@ -1,9 +1,6 @@
 """A running server whose machine's clock is set, and which is killed between."""
 
 import asyncio
-import struct
-import subprocess
-import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,35 +11,19 @@ import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
 
+from bench.set_clock import SetClock
+
 YEAR = 365 * 24 * 3600
-SHIM = Path(__file__).with_name("set_clock.c")
-
-
-class WallClock:
-    """Sets the clock that servers started later see."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.write_bytes(bytes(8))
-
-    def set(self, seconds: int) -> None:
-        """So far off the real time."""
-        with self.path.open("r+b") as file:
-            file.write(struct.pack("<q", seconds))
 
 
 @pytest.fixture(params=["wall clock", "every clock"])
 def clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> WallClock:
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    library = tmp_path / "set_clock.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(SHIM)], check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("CLOCK_SET", str(tmp_path / "offset"))
-    if request.param == "every clock":
-        monkeypatch.setenv("CLOCK_SET_ALL", "1")
-    return WallClock(tmp_path / "offset")
+) -> SetClock:
+    made = SetClock(tmp_path, request.param == "every clock")
+    for name, value in made.environment:
+        monkeypatch.setenv(name, value)
+    return made
 
 
 async def times(js: Any, wanted: int) -> list[float]:
@@ -58,7 +39,7 @@ async def times(js: Any, wanted: int) -> list[float]:
 
 
 async def test_ages_of_a_server_whose_clock_is_set(
-    clock: WallClock, start_server: Callable[..., Any]
+    clock: SetClock, start_server: Callable[..., Any]
 ) -> None:
     clock.set(-int(time.time()) + 100)
     server = start_server()
@@ -97,7 +78,7 @@ async def test_ages_of_a_server_whose_clock_is_set(
 
 
 async def test_consumers_go_on_while_the_clock_is_set(
-    clock: WallClock, start_server: Callable[..., Any]
+    clock: SetClock, start_server: Callable[..., Any]
 ) -> None:
     server = start_server()
     client = await nats.connect(server.url)

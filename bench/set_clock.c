@@ -1,4 +1,4 @@
-/* Preloaded by test_set_clock: the wall clock is off by as many seconds as CLOCK_SET's file says.
+/* Preloaded by set_clock.py: the wall clock is off by as many seconds as CLOCK_SET's file says.
    With CLOCK_SET_ALL every clock is, as with tools that fake them all. */
 #define _GNU_SOURCE
 #include <fcntl.h>
