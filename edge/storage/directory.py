@@ -4,6 +4,7 @@
 <store_dir>/jetstream/lock         held while a node runs; its process id and the boot id
 <store_dir>/jetstream/clean        where the log ended at a clean stop
 <store_dir>/jetstream/log/         slots of the commit log
+<store_dir>/jetstream/consumers    consumers as they were a while ago (see state_copy)
 <store_dir>/jetstream/slots        which slots there are, and their sizes
 <store_dir>/jetstream/streams/     one directory per stream, by incarnation
 <store_dir>/jetstream/quarantine/  what could not be used, each with a reason
@@ -28,9 +29,9 @@ from headwater.edge.storage.store_lock import process_of
 FORMAT = 1
 OWN_NAMES = {
     "HEADWATER", "ballast", "lock", "clean", "slots", "log", "streams", "quarantine", "trash",
-    "raft", "tidemarks",
+    "raft", "tidemarks", "consumers",
 }  # fmt: skip
-UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp"}
+UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp", "consumers.tmp"}
 
 
 class StoreDirectory:

@@ -27,7 +27,7 @@ from headwater.edge.storage.erase_jobs import decode_places, redo_in_segments
 from headwater.edge.storage.eraser import Eraser
 from headwater.edge.storage.errors import StoreClosed, StoreError
 from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.index_writing import write_indexes
 from headwater.edge.storage.leaving import Leaving
 from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.loss import LOST_BEFORE, keep_sizes, removed_before, restore_sizes
@@ -52,11 +52,12 @@ from headwater.edge.storage.recovery import (
     seed_of,
 )
 from headwater.edge.storage.repack import Repacker
-from headwater.edge.storage.replay import LOST_MAX, index_of
+from headwater.edge.storage.replay import LOST_MAX
 from headwater.edge.storage.retire import Retirer
 from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
-from headwater.edge.storage.segment_jobs import remove_segments, write_index
+from headwater.edge.storage.segment_jobs import remove_segments
+from headwater.edge.storage.state_copy import StateCopy, place_of
 from headwater.edge.storage.states import put_twice
 from headwater.edge.storage.store import MessageStore, Usage
 from headwater.edge.storage.store_options import StoreOptions
@@ -101,6 +102,7 @@ class NodeStore:
         """While set, streams that are made count only once `finish_stream` was called; a start
         removes those for which it was not."""
         self.metas = Metas(self.directory)
+        self.state_copy = StateCopy(self.directory.root)
         self.packers = Packers(self.directory, options.keys, options.chance is not None)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
@@ -180,6 +182,7 @@ class NodeStore:
             log.warning("nothing tells how far the log had come: %s", error)
             self.log.tidemarks.close()
         recovery = LogRecovery(self.log, self.directory)
+        recovery.copied = self.state_copy.read(self.problems)
         recovery.find(clean, not fresh)
         self._notes = recovery.notes
         self._log_is_whole = not recovery.problems
@@ -200,6 +203,7 @@ class NodeStore:
             stream.store.log_lost()
             restore_sizes(self.log, stream.store)
         self.metas.start(self.background)
+        self.problems += self.state_copy.start(self.log, self.background, recovery.touched)
         self._tell_vanished()
         self._drop_unfinished(found)
         self._go_on(found, recovery.skip, recovery.exact)
@@ -378,6 +382,7 @@ class NodeStore:
         self.eraser.put_again()
         self.leaving.put_again()
         self._put_notes(stores)
+        self.state_copy.wake()
 
     def _note_gone(self, store: FileStore) -> int:
         """A segment's messages were taken over by another: note it; returns the lsn."""
@@ -525,7 +530,8 @@ class NodeStore:
         self.eraser.release()
         if clean:
             try:
-                self._write_indexes()
+                write_indexes(self._stores.values(), self.log.position()["segment"])
+                self.state_copy.write_last(place_of(self.log.position()))
                 self.directory.set_clean_mark(self.log.position())
             except OSError as error:
                 log.warning("the next start is like one after a crash: %s", error)
@@ -534,16 +540,6 @@ class NodeStore:
         self._files.close()
         self.log.release_files()
         self._give_up()
-
-    def _write_indexes(self) -> None:
-        number = self.log.position()["segment"]
-        for store in self._stores.values():
-            if not isinstance(store, FileStore) or store.closed or store.staging:
-                continue
-            for segment in store.segments:
-                if not segment.indexed:
-                    index = index_of(store, segment, number)
-                    write_index(segment.path, index_bytes(store, index))
 
     def _housekeeping(self) -> None:
         for store in self._stores.values():

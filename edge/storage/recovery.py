@@ -434,6 +434,9 @@ class LogRecovery:
         self.notes: dict[bytes, bytes] = {}
         self.metas: dict[bytes, tuple[bytes, bool]] = {}
         """Value, and whether something was added to it, by incarnation."""
+        self.copied = (0, 0)
+        """See StateCopy.place; and what was put or deleted from there on, if the log lacks any."""
+        self.touched: set[tuple[bytes, bytes]] | None = None
         self.skip = 0
         self.exact = False
         """Whether tidemarks tell exactly what was acknowledged."""
@@ -456,10 +459,12 @@ class LogRecovery:
         self.problems += wrong
         self._find_slots()
         path, surveys = self._follow()
-        self.chain, self.number, self.end, self.next_number = 0, 0, 0, 1
+        self.chain, self.number, self.end = 0, 0, 0
+        self.next_number = self.copied[0] + NUMBER_STEP if self.copied[0] else 1
         self.batch = max([self.place[2], *[item.batch for item in surveys]]) + 1
         if path:
-            self.next_number = path[-1].number + NUMBER_STEP + self._missing_slots
+            number = path[-1].number + NUMBER_STEP + self._missing_slots
+            self.next_number = max(self.next_number, number)
             if not self.skip and not self._is_behind(path[-1].number, surveys[-1].end):
                 self._cut_part(path, surveys)
             if self.log.files.scarce and not self.problems:
@@ -508,6 +513,7 @@ class LogRecovery:
         path, surveys = self._path, self._surveys
         replay = LogReplay(self.log)
         replay.watched = self.watched
+        replay.copied = self.copied
         for item in surveys:
             replay.deleted.update(row[1] for row in item.deleted if row[0] <= item.end)
         self.deleted = replay.deleted
@@ -522,6 +528,7 @@ class LogRecovery:
         self._miss(replay.unknown_bytes)
         self.problems += replay.problems
         self.firsts, self.last_times = replay.firsts, replay.last_times
+        self.touched = replay.touched if self.problems else None
         self.log.live = path
         for slot in self._unnumbered:
             self.log.files.give_back(slot)

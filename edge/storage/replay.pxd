@@ -40,6 +40,8 @@ cdef class LogReplay:
     cdef public bint gap_is_lost        # records are missing of which nothing tells what they were
     cdef bint near_damage               # some of the batch being read are
     cdef list gaps                      # (store, sequence) found missing in that batch
+    cdef public tuple copied            # segment and offset from which on `touched` is kept
+    cdef public set touched             # (owner, key) of states put or deleted
     cdef unsigned long long store_id
     cdef FileStore store
     cdef FileStore store_of(self, unsigned long long stream)

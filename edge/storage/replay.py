@@ -183,6 +183,8 @@ class LogReplay:
         self.deleted = set()
         self.dropped = []
         self.gaps = []
+        self.copied = (0, 0)
+        self.touched = set()
 
     def run(self, segment: LogSegment) -> None:
         """Apply one segment up to its `end`."""
@@ -398,6 +400,8 @@ class LogReplay:
         body: bytes = body_of(record)
         a: cython.Py_ssize_t = header.subject_len
         b: cython.Py_ssize_t = a + header.header_len
+        if header.kind != KIND_STATE_DELTA and (header.segment, header.offset) >= self.copied:
+            self.touched.add((body[:a], body[a:b]))
         if header.kind == KIND_STATE_PUT:
             self.log.table.put(body[:a], body[a:b], body[b:], segment.number)
         elif header.kind == KIND_STATE_DELTA:

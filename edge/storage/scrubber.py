@@ -111,6 +111,7 @@ class Scrubber:
         directory = self._storage.directory
         yield TwoSlotTask(directory.root / "HEADWATER", self._identity_found)
         yield TwoSlotTask(directory.root / "slots", self._list_found)
+        yield TwoSlotTask(directory.root / "consumers", self._copy_found)
         yield from self._log_targets()
         for store in list(self._storage.stores()):
             if isinstance(store, FileStore) and not store.closed:
@@ -210,6 +211,10 @@ class Scrubber:
             log.warning("%s is damaged and cannot be written again: %s", task.path, error)
             return
         self._told(1, "%s was damaged; it was written again", task.path)
+
+    def _copy_found(self, task: Task) -> None:
+        self._storage.state_copy.wake()
+        self._told(1, "%s was damaged; it is written again", task.path)
 
     def _meta_found(self, store: FileStore, task: Task) -> None:
         try:

@@ -48,6 +48,8 @@ class StateTable:
         self._by_segment: dict[int, dict[State, None]] = {}
         self.packers: dict[bytes, Any] = {}
         """Owner -> the Packer that seals its states; of those who are not here nothing is."""
+        self.on_change: Callable[[bytes, bytes], None] = lambda owner, key: None
+        """Called with owner and key of a state that was put or deleted."""
 
     def sealed(self, owner: bytes, key: bytes, value: bytes) -> bytes:
         """A value or an addition as it is stored."""
@@ -96,6 +98,7 @@ class StateTable:
         state.value = value if state.snapshot is None else None
         self._resize(state, 2 * (RECORD_BYTES + len(owner) + len(key) + len(value)))
         self._pin(state, segment)
+        self.on_change(owner, key)
 
     def _resize(self, state: State, size: int) -> None:
         self.bytes += size - state.size
@@ -116,6 +119,7 @@ class StateTable:
         if state is not None:
             self._unpin(state)
             self._resize(state, 0)
+            self.on_change(owner, key)
         if rows is not None and not rows:
             del self._rows[owner]
 
@@ -141,6 +145,15 @@ class StateTable:
         value = self.opened(state.owner, state.key, state.value)
         deltas = [self.opened(state.owner, state.key, delta) for delta in state.deltas]
         return value, [delta for delta in deltas if delta is not None]
+
+    def stored(self, owner: bytes, key: bytes) -> tuple[bytes, list[bytes]] | None:
+        """(value, deltas since) of a state as they are stored; None when it has no value."""
+        state = self._rows.get(owner, {}).get(key)
+        if state is not None and state.snapshot is not None:
+            return self.sealed(owner, key, state.snapshot()), []
+        if state is None or state.value is None:
+            return None
+        return state.value, state.deltas
 
     def keys(self, owner: bytes) -> list[bytes]:
         """Keys of an owner's states."""

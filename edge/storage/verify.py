@@ -120,7 +120,7 @@ class _Examination:
         report, storage = self.report, self.storage
         # What the shadow would move on its own is not on the disk.
         storage.retirer.stopped = storage.compactor.stopped = storage.repacker.stopped = True
-        storage.metas.stopped = True
+        storage.metas.stopped = storage.state_copy.stopped = True
         report.clean = storage.clean_start
         report.quarantined = storage.quarantined
         report.problems += storage.problems
@@ -142,7 +142,7 @@ class _Examination:
         return self.base.joinpath(*path.parts)
 
     def _node_tasks(self, root: Path) -> Iterator[Task]:
-        for name in ("HEADWATER", "slots", "clean"):
+        for name in ("HEADWATER", "slots", "clean", "consumers"):
             if (root / name).exists():
                 yield TwoSlotTask(root / name, _nothing)
         seed = self.storage.log.seed
