@@ -23,6 +23,7 @@ for index in range(256):
 
 RECORD = struct.Struct("<IBBHIIIIQqQIIII")
 Row = dict[str, Any]
+Fields = tuple[Any, ...]
 
 
 def crc(seed: int, data: bytes) -> int:
@@ -241,6 +242,8 @@ class Decoder:
         self.names: dict[int, str] = {}
         self.first: dict[int, int] = {}
         self.last: dict[int, int] = {}
+        self.removed: dict[int, set[int]] = {}
+        self.owners: dict[bytes, int] = {}
         self.states: dict[tuple[bytes, bytes], list[bytes]] = {}
         self.indexes = 0
 
@@ -254,30 +257,36 @@ class Decoder:
             identity = json.loads(meta.split(b"\n", 1)[0])
             stream = int(identity["id"], 16)
             self.names[stream] = identity["name"]
-            self.streams[stream] = {}
+            self.streams[stream], self.owners[name.encode()] = {}, stream
             self.keys[stream] = Keys(path, identity, self.key)
-            self.first[stream], self.last[stream] = 1, 0
-            for segment in sorted(path.glob("*.seg")):
-                self.read_segment(segment, stream)
+            self.first[stream], self.last[stream], self.removed[stream] = 1, 0, set()
+            ends = [self.read_segment(part, stream) for part in sorted(path.glob("*.seg"))]
+            self.last[stream] = max(ends, default=0)
         for row in rows:
             self.apply(row)
         for stream, messages in self.streams.items():
-            for sequence in [n for n in messages if n < self.first[stream]]:
+            gone = self.removed[stream]
+            for sequence in [n for n in messages if n < self.first[stream] or n in gone]:
                 del messages[sequence]
 
-    def read_segment(self, path: Path, stream: int) -> None:
+    def read_segment(self, path: Path, stream: int) -> int:
+        """Returns up to which sequence the stream's segments know everything, by this one. A
+        segment that was written again may name messages that stand in a later one."""
         data = path.read_bytes()
         head = struct.unpack_from("<4sIIIQq16sI", data)
         assert head[:3] == (b"HWSG", 1, int(path.stem)) and head[4] == stream
         assert head[7] == crc(self.seed, data[:48])
         batch: list[Row] = []
         chain: int | None = 0
+        ended = False
+        end = 0
         rows = records(data, head[2], self.seed, len(data))
         for row in rows:
             erased = row["flags"] & 0x8000
-            assert erased or chain is None or row["chain"] == chain
+            assert erased or chain is None or row["chain"] in (chain, 0 if ended else chain)
             chain = None if erased else row["crc"]
-            if row["kind"] != 3:
+            ended = row["kind"] == 3
+            if not ended:
                 batch.append(row)
                 continue
             last_seq, _, _, _, count, _ = struct.unpack_from("<QqIIII", row["body"])
@@ -286,19 +295,25 @@ class Decoder:
                 self.apply(item)
             batch = []
             self.first[stream] = max(self.first[stream], row["sequence"])
-            self.last[stream] = max(self.last[stream], last_seq)
+            end = max(end, last_seq)
         if path.with_suffix(".idx").exists():
-            self.check_index(path.with_suffix(".idx"), stream, rows)
+            self.check_index(path.with_suffix(".idx"), stream, head, rows)
+        return end
 
-    def check_index(self, path: Path, stream: int, rows: list[Row]) -> Index:
-        """An index lists the messages of its segment, up to the bytes that it covers."""
+    def check_index(self, path: Path, stream: int, head: Fields, rows: list[Row]) -> None:
+        """An index lists the messages of its segment, up to the bytes that it covers; one of an
+        earlier generation is not used."""
         index = Index(self.keys[stream].blob(path.read_bytes(), b"index"), self.seed)
         assert (index.number, index.stream) == (int(path.stem), stream)
+        if (index.generation, index.created) != (head[3], head[5]):
+            return
         found = {row["sequence"]: row for row in rows if row["kind"] == 1}
         for (sequence, timestamp, offset, size, header_len, subject), length in zip(
             index.entries, index.lengths, strict=True
         ):
             row = found[sequence]
+            if row["flags"] & 0x8000:
+                continue
             if row["flags"] & 12:
                 self.keys[stream].open(row)
             parts = row["parts"]
@@ -307,7 +322,6 @@ class Decoder:
             assert len(parts[1]) + len(parts[2]) == size
             assert length == (len(row["body"]) if row["flags"] & 12 else 0)
         self.indexes += 1
-        return index
 
     def metas_in_log(self, rows: list[Row]) -> dict[str, tuple[int, bytes]]:
         """Of streams that were made or changed and whose meta file may be older, or not there."""
@@ -378,11 +392,9 @@ class Decoder:
                 self.keys[stream].open(row)
             if not row["flags"] & 0x8000:
                 messages[row["sequence"]] = row
-            self.last[stream] = row["sequence"]
         elif row["kind"] in (2, 5):
             for first, last in runs(row["body"]):
-                for sequence in range(first, last + 1):
-                    messages.pop(sequence, None)
+                self.removed[stream].update(range(first, last + 1))
         elif row["kind"] == 3:
             self.first[stream] = max(self.first[stream], row["sequence"])
             self.last[stream] = max(self.last[stream], struct.unpack_from("<Q", row["body"])[0])
@@ -391,10 +403,12 @@ class Decoder:
 
 
     def consumers(self) -> dict[str, tuple[Row, Row]]:
-        """Description and progress by name, of all streams that are not sealed."""
+        """Description and progress by name."""
         found = {}
-        for (_, key), parts in self.states.items():
-            if key.startswith(b"consumer/") and parts:
+        for (owner, key), stored in self.states.items():
+            if key.startswith(b"consumer/") and stored and owner in self.owners:
+                keys = self.keys[self.owners[owner]]
+                parts = [keys.blob(part, b"state\0" + key) for part in stored]
                 (length,) = struct.unpack_from("<I", parts[0])
                 begun = [parts[0][4 + length :], *parts[1:]]
                 meta = json.loads(parts[0][4 : 4 + length])
