@@ -58,7 +58,6 @@ from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments
 from headwater.edge.storage.state_copy import StateCopy, place_of
-from headwater.edge.storage.states import put_twice
 from headwater.edge.storage.store import MessageStore, Usage
 from headwater.edge.storage.store_options import StoreOptions
 
@@ -497,7 +496,6 @@ class NodeStore:
             if self.log.durable_lsn == lsn:
                 await asyncio.sleep(0.001)
             self.kernel.turn()
-        await put_twice(self.log)
 
     async def keep_up(self) -> None:
         """Return once everything is durable and the log has room again: whoever appends without

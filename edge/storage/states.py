@@ -185,14 +185,3 @@ def put_again(log: Any, segment: int) -> None:
             log.delete_state(state.owner, state.key)
         for delta in deltas:
             log.add_delta(state.owner, state.key, delta)
-
-
-async def put_twice(log: Any) -> None:
-    """At a clean stop, when everything else is retired: write all states once more, into segments
-    of their own. A log file that is lost or cut short then takes no consumer along. Raises
-    StoreError."""
-    newest = log.active.number
-    if log.table.due(newest):
-        log.begin_next()
-        put_again(log, newest)
-        await log.wait_durable(log.hand_over())
