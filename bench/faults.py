@@ -23,7 +23,7 @@ SERVERS: dict[str, Callable[[], Recipe]] = {
     "real": anchor,
     "real-synced": anchor_synced,
 }
-ROUNDS = {"kills": 20, "flips": 60, "filling": 9, "clocks": 2}
+ROUNDS = {"kills": 20, "flips": 100, "filling": 4, "clocks": 2}
 OURS_ONLY = ("clocks",)
 """nats-server is a static program: no library can set the clock that it sees."""
 

@@ -31,7 +31,12 @@ PAYLOADS = (32 << 10, 4 << 10, 1000)
 PER_TURN = 50
 FEW = 5
 KILLS = 3
+STOPPED_SHARE = 0.25
+"""Of those kills, by SIGTERM instead."""
+
 HUNGRY_SECONDS = 0.001
+"""How often somebody else looks for room to take."""
+
 EARLY_SECONDS = 0.3
 """A launch that is killed before it is ready ends within this."""
 
@@ -106,7 +111,10 @@ def while_full(trial: Trial, link: Link) -> None:
 def storms(trial: Trial, chance: random.Random, occasion: str) -> bool:
     """Kill and start on the full device; whether the server still serves."""
     for kill in range(KILLS):
-        trial.server.kill()
+        if chance.random() < STOPPED_SHARE and not trial.server.stop():
+            trial.tally.stick("SIGTERM did not end the server in time")
+        elif trial.server.alive():
+            trial.server.kill()
         for _ in range(chance.randrange(3)):
             trial.server.launch()
             threading.Event().wait(chance.uniform(0.0, EARLY_SECONDS))
