@@ -93,7 +93,8 @@ def run(script: Script, storm: Storm | None = None, store: Path | None = None) -
     tally = Tally("kills", script.recipe.name)
     workload = Workload(tally, random.Random(script.seed), storm.size)
     with Trial(script, workload, store) as trial:
-        trial.start("at first")
+        if not trial.start("at first"):
+            return tally
         trial.try_to("create", workload.create)
         for number in range(script.rounds):
             delay = chance.uniform(0.02, storm.longest)

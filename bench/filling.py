@@ -188,7 +188,8 @@ def run(script: Script) -> Tally:
         Trial(plan, workload, device.path / "store") as trial,
     ):
         script.tell(f"{MEBIBYTES} MiB of {device.kind}")
-        trial.start("at first")
+        if not trial.start("at first"):
+            return tally
         trial.try_to("create", workload.create)
         trial.try_to("work", lambda link: workload.work(link, PER_TURN))
         for number in range(script.rounds):

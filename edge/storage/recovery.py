@@ -661,7 +661,8 @@ class LogRecovery:
             item = survey(segment, self.log.seed, limit_here or item.end, short and not limit)
         if found < expected:
             kept = min(item.end, found)
-            missing = "messages behind are gone" if short else "nothing of it is missing"
+            gone = "messages and states of consumers behind are gone"
+            missing = gone if short else "nothing of it is missing"
             self.problems.append(
                 f"{segment.slot.path} has {found} of {expected} bytes: log segment "
                 f"{segment.number} is kept up to byte {kept}, {missing}"
