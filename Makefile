@@ -44,7 +44,7 @@ sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the si
 damage: $(STAMP) ext  ## Every crash point and every flipped byte of small stores (an hour or two)
 	@HEADWATER_DAMAGE=all $(BIN)/python -m pytest -q -s tests/edge/storage/test_crash_enumeration.py \
 		tests/edge/storage/test_flipped_bits.py tests/edge/storage/test_damaged_pages.py \
-		tests/edge/storage/test_truncations.py \
+		tests/edge/storage/test_truncations.py tests/edge/storage/test_damage_table.py \
 		tests/edge/storage/test_erase_crashes.py tests/edge/storage/test_node_machine.py $(ARGS)
 
 bench: $(STAMP) ext  ## Side by side with nats-server

@@ -315,12 +315,13 @@ class MessageStore(MessageIndex):
         raise TypeError(f"{type(self).__name__} does not store messages")
 
     def skip(self, sequence: int) -> None:
-        """Make `sequence` the last one without storing a message (a gap of a mirror's origin)."""
+        """Make `sequence` the last one without storing a message (a gap of a mirror's origin). Lost
+        messages stay named."""
         if self.closed:
             raise StoreClosed("the stream's store is closed")
         if sequence <= self.last_seq:
             return
-        if self.messages == 0:
+        if self.messages == 0 and not self.lost:
             self.move_to(sequence + 1, sequence)
         else:
             self.skip_to(sequence)

@@ -33,6 +33,7 @@ from cython.cimports.libc.string import memcpy, memset
 from headwater.edge.storage.segment_files import FOOTER as SEGMENT_FOOTER
 
 SECTOR_BYTES = cython.declare(cython.Py_ssize_t, 512)
+PAGE_BYTES = cython.declare(cython.Py_ssize_t, 4096)
 # So many zeros cannot be the beginning of a record.
 ZEROS_MIN = cython.declare(cython.Py_ssize_t, 16)
 # Wrong bytes, of those that are known of a header, that are no accident.
@@ -166,6 +167,28 @@ def is_old(
 
 @cython.cfunc
 @cython.exceptval(check=False)
+def length_at(segment: LogSegment, at: cython.Py_ssize_t) -> cython.uint:
+    """Of the body of the record there."""
+    return cython.cast(cython.pointer(RecordHeader), segment.image + at).length
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def is_old_footer(
+    segment: LogSegment, seed: cython.uint, first: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """The same of bytes up to `end` behind a batch's `first` footer: its second one should stand
+    there, and then zeros, up to the end of the page at most."""
+    length: cython.Py_ssize_t = HEADER_BYTES + length_at(segment, first)
+    start: cython.Py_ssize_t = first + record_size(length_at(segment, first))
+    page: cython.Py_ssize_t = (start + length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)
+    return is_old(segment, seed, start, min(end, start + length)) or (
+        end > page and is_old(segment, seed, page, end)
+    )
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
 def is_old_body(
     segment: LogSegment, seed: cython.uint, at: cython.Py_ssize_t
 ) -> cython.bint:
@@ -240,7 +263,10 @@ def torn_at(
         following = find_record(segment.image, at, end, seed, segment.number)
         if following > at:
             wrong = True
-            old = old or is_old(segment, seed, at, following)
+            if footer and at == footer + record_size(length_at(segment, footer)):
+                old = old or is_old_footer(segment, seed, footer, following)
+            else:
+                old = old or is_old(segment, seed, at, following)
             at = following
             continue
         header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
@@ -258,7 +284,7 @@ def torn_at(
             if header.kind != KIND_FOOTER or not header.flags & FLAG_COPY:
                 old = old or is_old_body(segment, seed, at)
         elif header.kind == KIND_FOOTER:
-            footer = at
+            footer = 0 if header.flags & FLAG_COPY else at
             if not header.flags & FLAG_LAZY or same_boot:
                 lazy_begin = 0
             elif wrong and header.sequence > durable and not lazy_begin:

@@ -12,6 +12,7 @@ from headwater.edge.twins.files import TwinFiles
 SEGMENT = 8192
 # Log segments in which two copies of a state stand in two pages of 4 KiB.
 WIDE_SEGMENT = 32768
+ONE, TWO = b"consumer/one", b"consumer/two"
 
 
 @dataclass
@@ -21,6 +22,8 @@ class Truth:
     disk: TwinFiles
     rows: dict[str, dict[int, Row]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
+    owner: bytes = b""
+    """Of the states: the first stream, of which they are consumers."""
     states: dict[bytes, State] = field(default_factory=dict)
     older: dict[bytes, list[State]] = field(default_factory=dict)
     """Values that states had before."""
@@ -46,9 +49,10 @@ def fill(harness: TwinHarness, truth: Truth) -> None:
     first, second, gone = harness.create("A"), harness.create("B"), harness.create("C")
     harness.settle()
     log = harness.node.log
-    versions: dict[bytes, list[State]] = {b"one": [(b"start", [])], b"two": [(b"x" * 30, [])]}
-    log.put_state(b"o", b"one", b"start")
-    log.put_state(b"o", b"two", b"x" * 30)
+    owner = truth.owner = first.incarnation.encode()
+    versions: dict[bytes, list[State]] = {ONE: [(b"start", [])], TWO: [(b"x" * 30, [])]}
+    log.put_state(owner, ONE, b"start")
+    log.put_state(owner, TWO, b"x" * 30)
     for n in range(1, 61):
         first.add_message(b"s.%d" % (n % 3), b"message %d " % n * (n % 4))
         if n % 3 == 0:
@@ -59,9 +63,9 @@ def fill(harness: TwinHarness, truth: Truth) -> None:
             first.delete(n - 5)
             first.delete(n - 3, True)
             erased.add(n - 3)
-            log.add_delta(b"o", b"one", b"%d" % n)
-            value, deltas = versions[b"one"][-1]
-            versions[b"one"].append((value, [*deltas, b"%d" % n]))
+            log.add_delta(owner, ONE, b"%d" % n)
+            value, deltas = versions[ONE][-1]
+            versions[ONE].append((value, [*deltas, b"%d" % n]))
         if n % 5 == 0:
             harness.commit()
         if n % 20 == 0:
@@ -76,9 +80,10 @@ def fill(harness: TwinHarness, truth: Truth) -> None:
     for n in range(61, 68):
         first.add_message(b"s.9", b"message %d" % n * size)
         harness.commit()
-    log.put_state(b"o", b"two", b"y" * 20)
-    versions[b"two"].append((b"y" * 20, []))
+    log.put_state(owner, TWO, b"y" * 20)
+    versions[TWO].append((b"y" * 20, []))
     harness.commit()
+    harness.loop.run_until(lambda: harness.node.state_copy.idle)
     truth.erased[first.incarnation] = erased
     truth.states = {key: found[-1] for key, found in versions.items()}
     truth.older = versions
@@ -118,10 +123,13 @@ class Harm:
     told: bool = False
 
 
-def examine(truth: Truth, disk: TwinFiles, where: object, hurt_max: int = 1) -> Harm:
+def examine(
+    truth: Truth, disk: TwinFiles, where: object, hurt_max: int = 1, stale: bool = False
+) -> Harm:
     """Open a damaged store. Nothing wrong is served, no more than `hurt_max` messages are missing,
     and these are named; no stream or state vanishes; what is not as it was is told; the store goes
-    on above every sequence it gave out; a further start finds the same."""
+    on above every sequence it gave out; a further start finds the same. `stale`: an older file was
+    put back, which may hold what was erased since."""
     harness = truth.harness(disk)
     found = harness.open()
     harm = Harm()
@@ -130,12 +138,12 @@ def examine(truth: Truth, disk: TwinFiles, where: object, hurt_max: int = 1) -> 
     for incarnation, store in found.items():
         want = truth.rows[incarnation]
         check_stream(store, want, got[incarnation], where)
-        assert not got[incarnation].keys() & truth.erased.get(incarnation, set()), where
+        assert stale or not got[incarnation].keys() & truth.erased.get(incarnation, set()), where
         harm.missing += len(want.keys() - got[incarnation].keys())
         harm.back += len(got[incarnation].keys() - want.keys())
         assert store.last_seq >= truth.last[incarnation], where
         assert harness.node.meta_of(store) == truth.metas[incarnation], where
-    states = harness.node.log.states(b"o")
+    states = harness.node.log.states(truth.owner)
     for key, state in truth.states.items():
         if states.get(key) != state:
             assert is_allowed(truth, key, states.get(key), hurt_max > 1), (where, key, states)

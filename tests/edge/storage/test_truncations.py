@@ -41,7 +41,7 @@ def check(truth: Truth, parts: tuple[str, ...], size: int) -> bool:
             assert got[incarnation][sequence] == want[sequence], where
         if want.keys() - got[incarnation].keys():
             assert problems, where
-    if truth.states != {key: harness.node.log.states(b"o").get(key) for key in truth.states}:
+    if truth.states != {key: harness.node.log.states(truth.owner).get(key) for key in truth.states}:
         assert problems, where
     go_on(harness, got, where)
     return bool(problems)
