@@ -57,17 +57,18 @@ def _chunks(wire: Wire, target: str) -> Iterator[bytes]:
 
 
 def save(wire: Wire, writer: BackupWriter, name: str, progress: Progress) -> dict[str, Any]:
-    """Add one stream to a backup. Raises WireError, BackupError, OSError."""
+    """Add one stream to a backup; "lost": what the server knows to be lost after it read all of the
+    stream for that. Raises WireError, BackupError, OSError."""
     answer, chunks = snapshot(wire, name)
     state = answer["state"]
     writer.begin("", answer["config"], state)
     for chunk in chunks:
         writer.data(chunk)
         progress(writer.counted, state["messages"])
-    lost = state.get("lost") or {}
+    count = writer.end()
+    lost = wire.api(f"STREAM.INFO.{name}")["state"].get("lost") or {}
     return {
-        "account": "", "stream": name, "messages": writer.end(),
-        "lost": len(lost.get("msgs") or []),
+        "account": "", "stream": name, "messages": count, "lost": len(lost.get("msgs") or []),
     }  # fmt: skip
 
 

@@ -13,9 +13,11 @@ from click.testing import CliRunner
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from headwater.deploy.store.cli import store as group
+from headwater.edge.storage.durable_file import TwoSlotFile
 from tests.deploy.running_node import Running
 
 MESSAGES = 300
+UNUSABLE = b"newer than what the log has, and nonsense"
 
 
 def command(*words: str) -> tuple[int, Any]:
@@ -181,6 +183,17 @@ def test_backup_and_restore_through_servers(filled: Path, tmp_path: Path, progra
         assert asyncio.run(content(node.url)) == original
 
 
+def test_backup_through_a_server_tells_what_it_lost(filled: Path, tmp_path: Path) -> None:
+    """Nobody knows of the damage before the backup reads it."""
+    path = copy(filled, tmp_path / "data")
+    spoil(path, b"message 41 ")
+    output = str(tmp_path / "backup")
+    with Running(path) as node:
+        status, report = command("backup", "--server", node.url, "-o", output)
+    (row,) = report["streams"]
+    assert (status, row["messages"], row["lost"]) == (1, MESSAGES - 1, 1)
+
+
 def test_repair_fetches_what_is_lost(filled: Path, tmp_path: Path) -> None:
     path = copy(filled, tmp_path / "data")
     spoil(path, b"message 41 ")
@@ -232,8 +245,7 @@ def test_repair_leaves_nothing_damaged_behind(filled: Path, tmp_path: Path) -> N
 
 def test_repair_tells_of_a_stream_that_is_not_served(filled: Path, tmp_path: Path) -> None:
     path = copy(filled, tmp_path / "data")
-    meta = next(path.rglob("meta"))
-    meta.write_bytes(b"?" * 8192)
+    TwoSlotFile(next(path.rglob("meta"))).replace(UNUSABLE)
     status, report = command("repair", "-sd", str(path))
     assert (status, report["ok"], report["unserved"]) == (1, False, 1)
     assert any("ORDERS' is not served" in text for text in report["problems"])
@@ -243,7 +255,7 @@ def test_quarantine(filled: Path, tmp_path: Path) -> None:
     path = copy(filled, tmp_path / "data")
     meta = next(path.rglob("meta"))
     good = meta.read_bytes()
-    meta.write_bytes(b"?" * len(good))
+    TwoSlotFile(meta).replace(UNUSABLE)
     with Running(path):
         pass
     status, result = command("quarantine", "list", "-sd", str(path))
@@ -268,7 +280,7 @@ def test_quarantined_stream_comes_back_with_the_end_of_the_log(tmp_path: Path) -
         node.process.wait()
     meta = next(path.rglob("meta"))
     good = meta.read_bytes()
-    meta.write_bytes(b"?" * len(good))
+    TwoSlotFile(meta).replace(UNUSABLE)
     with Running(path):
         pass
     result = command("quarantine", "list", "-sd", str(path))[1]
