@@ -32,7 +32,7 @@ from headwater.edge.jetstream.sealing_keys import key_ring
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.durability import Durability
-from headwater.edge.storage.errors import NoLogFile, StoreError
+from headwater.edge.storage.errors import NoLogFile, StoreError, StoreFull
 from headwater.edge.storage.node_store import NodeStore
 from headwater.edge.storage.store_options import DEFAULT_SEGMENT_BYTES, StoreOptions
 from headwater.edge.version import API_LEVEL
@@ -277,9 +277,13 @@ class NodeJetStream:
             raise errors.STREAM_UPDATE.error(err=error) from error
 
     def delete_store(self, stream: Stream) -> Awaitable[None] | None:
-        """Remove a stream's data for good; the awaitable is done when that is durable."""
+        """Remove a stream's data for good; the awaitable is done when that is durable, and on a
+        full device when there is the room that it leaves."""
         self.store().delete_stream(stream.store)
-        return self.durable(stream)
+        durable = self.durable(stream)
+        if durable is not None and isinstance(self.store().log.failure, StoreFull):
+            return self.store().leaving.freed(durable, stream.store.incarnation)
+        return durable
 
     def durable(self, stream: Stream) -> Awaitable[None] | None:
         """Done when what was done to a stream so far is durable; None for a memory stream."""

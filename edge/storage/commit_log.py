@@ -50,7 +50,12 @@ from headwater.edge.storage.commit_stepper import CommitStepper
 from headwater.edge.storage.dead_ends import is_dead_end
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log_files import LogFiles, LogHeader
-from headwater.edge.storage.log_rewrite import RETRY_FIRST, begin_again, begin_first
+from headwater.edge.storage.log_rewrite import (
+    RETRY_FIRST,
+    begin_again,
+    begin_first,
+    look_for_room,
+)
 from headwater.edge.storage.states import Snapshot, StateTable
 
 # Full segments' worth of records that may wait to be retired before appends are refused. What
@@ -233,7 +238,9 @@ class CommitLog:
             for lsn in (self.batch - 1, self.batch):  # what was stored is acknowledged, and soon
                 self.hurry(lsn)
             self.open_gate()
-            self.kernel.loop.call_later(self.retry_delay, self.retry_room)
+            if self.room_timer is not None:
+                self.room_timer.cancel()
+            self.room_timer = self.kernel.loop.call_later(self.retry_delay, self.retry_room)
         return failure
 
     def block(self, error: OSError) -> None:
@@ -247,18 +254,9 @@ class CommitLog:
 
     def retry_room(self) -> None:
         """See whether there is room again."""
-        if self.closed or not isinstance(self.failure, StoreFull):
-            return
-        try:
-            if self.blocked:
-                raise OSError(errors_by_name.ENOSPC, "retirement waits for room")
-            self.files.top_up()
-        except OSError:
+        if not self.closed and isinstance(self.failure, StoreFull) and not look_for_room(self):
             self.let_dead_go()
-            self.kernel.loop.call_later(self.retry_delay, self.retry_room)
-            return
-        log.warning("there is room again: publishes are accepted")
-        self.fail(None)
+            self.room_timer = self.kernel.loop.call_later(self.retry_delay, self.retry_room)
 
     def let_dead_go(self) -> None:
         """Have segments rewritten, and the newest records retired, to give back what is dead."""

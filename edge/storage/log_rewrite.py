@@ -19,7 +19,7 @@ from cython.cimports.headwater.edge.storage.record import (
 )
 from cython.cimports.libc.string import memcpy
 
-from headwater.edge.storage.errors import NoLogFile, StoreError, StoreFailed
+from headwater.edge.storage.errors import NoLogFile, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log_files import Slot
 
 # Seconds until the first new attempt after a failure.
@@ -75,6 +75,22 @@ def begin_again(log: CommitLog) -> None:
     log.end_turn()
     log.when_durable(log.batch - 1, lambda: recovered(log))
     log.kernel.kick()
+
+
+def look_for_room(log: CommitLog) -> bool:
+    """Whether a device that was full has room again; then publishes are accepted. Worth asking when
+    something was given back."""
+    if log.closed or not isinstance(log.failure, StoreFull) or isinstance(log.failure, NoLogFile):
+        return log.failure is None
+    if log.blocked:
+        return False
+    try:
+        log.files.top_up()
+    except OSError:
+        return False
+    logger.warning("there is room again: publishes are accepted")
+    log.fail(None)
+    return True
 
 
 def recovered(log: CommitLog) -> None:

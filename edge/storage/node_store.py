@@ -718,7 +718,7 @@ class NodeStore:
         self.leaving.remove(store.stream_id, store.incarnation)
 
     def _trim(self, paths: list[Path]) -> None:
-        self.background.submit(lambda: remove_segments(paths))
+        self.background.submit(lambda: remove_segments(paths), self.leaving.given_back)
 
     def restore_quarantined(self, name: str) -> RecoveredStream:
         """Put a stream back from quarantine and open it. Raises StoreError or OSError; it is in

@@ -10,7 +10,7 @@ from pathlib import Path
 import nats
 import pytest
 from nats.js import JetStreamContext
-from nats.js.errors import ServiceUnavailableError
+from nats.js.errors import ServerError, ServiceUnavailableError
 
 from tests.small_device import small_device
 
@@ -157,4 +157,25 @@ async def test_what_a_full_device_refuses_is_not_stored(
             assert state["messages"] == acked[name], (name, acked, refused)
             made = await nc.request(f"$JS.API.STREAM.PURGE.{name}", timeout=5)
             assert "error" not in json.loads(made.data)
+    await nc.close()
+
+
+async def test_a_deleted_stream_makes_room_for_the_next(
+    device: Path, tmp_path: Path, start_server: Callable[..., JetStreamServer]
+) -> None:
+    config = tmp_path / "nats.conf"
+    config.write_text("jetstream { max_file_store: 1GB }\n")
+    nc = await nats.connect(start_server("-c", str(config)).url)
+    js = nc.jetstream(timeout=5)
+    await js.add_stream(name="S", subjects=["s.>"])
+    for _ in range(2):
+        assert await fill(js) > 1000
+        take_the_rest(device / "rest")
+        with pytest.raises(ServerError) as caught:
+            await js.add_stream(name="T", subjects=["t"])
+        assert caught.value.err_code == 10049
+        assert await js.delete_stream("S")
+        await js.add_stream(name="S", subjects=["s.>"])
+        assert (await js.publish("s.a", PAYLOAD)).seq == 1
+        os.unlink(device / "rest")
     await nc.close()
