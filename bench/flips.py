@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from bench.servers import ServerFailed
 from bench.tally import Tally
 from bench.trial import Script, Trial
 from bench.workload import Workload
@@ -57,7 +58,8 @@ def make_store(script: Script, store: Path, clean: bool, chance: random.Random) 
     """A store with a history, and the book of it."""
     workload = Workload(Tally("flips", script.recipe.name), chance)
     with Trial(script, workload, store) as trial:
-        trial.start("at first")
+        if not trial.start("at first"):
+            raise ServerFailed("; ".join(workload.tally.told_notes()))
         trial.try_to("create", workload.create)
         for life in range(LIVES):
             trial.try_to("work", lambda link: workload.work(link, MESSAGES // LIVES))
