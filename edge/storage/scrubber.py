@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from headwater.edge.files import is_twin
+from headwater.edge.files import is_twin, remove
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.compact import live_records
 from headwater.edge.storage.erase_jobs import overwrite
@@ -139,12 +140,11 @@ class Scrubber:
         for segment in list(store.segments):
             if store.closed or segment not in store.segments:
                 continue
-            if segment.indexed:
-                yield WholeFileTask(
-                    index_path(segment.path),
-                    partial(self._index_found, store, segment),
-                    lambda data: read_index(store, data) is not None,
-                )
+            yield WholeFileTask(
+                index_path(segment.path),
+                partial(self._index_found, store, segment),
+                lambda data: read_index(store, data) is not None,
+            )
             if segment.end and (segment.sealed or not store.staging):
                 yield RecordsTask(
                     segment.path,
@@ -231,14 +231,26 @@ class Scrubber:
             log.warning("%s is damaged and cannot be written: %s", task.path, error)
 
     def _index_found(self, store: FileStore, segment: Any, task: Task) -> None:
-        if store.closed or store.staging or segment not in store.segments or not segment.indexed:
+        if store.closed or store.staging or segment not in store.segments:
             return
         path = segment.path
+        if not segment.indexed:
+            self._drop_index(index_path(path))
+            return
         index = index_of(store, segment, self._storage.log.live[0].number)
         data = index_bytes(store, index)
         self._told(1, "%s was damaged; it is written again", index_path(path))
         storage = self._storage
         write_index_later(storage.log, storage.background, store, segment, data)
+
+    def _drop_index(self, path: Path) -> None:
+        """An index that only the next start would look at: it reads the segment instead."""
+        try:
+            remove(path, True)
+        except OSError as error:
+            log.warning("%s is damaged and cannot be removed: %s", path, error)
+            return
+        self._told(1, "%s was damaged; it was removed, since its segment tells the same", path)
 
     def _log_found(self, segment: Any, task: Task) -> None:
         """The log's memory has what its file should: write that. (What a start found damaged in

@@ -154,6 +154,26 @@ def test_indexes_metas_and_lists_are_written_again(harness: Harness) -> None:
     assert scrub(harness).findings == 0
 
 
+def test_an_index_that_only_the_next_start_would_use(harness: Harness) -> None:
+    """A clean stop wrote it for the newest segment, which goes on since."""
+    harness.open()
+    store = harness.create()
+    fill(harness, store, 500)
+    want = contents(store)
+    harness.close()
+    (store,) = harness.open()
+    index = store.segments[-1].path.with_suffix(".idx")
+    assert index.exists() and not store.segments[-1].indexed
+    flip(index, 200)
+    scrubber = scrub(harness)
+    assert (scrubber.findings, scrubber.repaired) == (1, 1)
+    assert not index.exists()
+    assert scrub(harness).findings == 1
+    harness.crash()
+    (store,) = harness.open()
+    assert contents(store) == want and not harness.node.problems
+
+
 def test_dictionaries_are_written_again(harness: Harness) -> None:
     harness.compressed = True
     harness.open()
