@@ -115,9 +115,12 @@ class Metas:
         self._generations[row.path.name] = row.generation
 
     def contents(self) -> list[bytes]:
-        """What the log has that is newer than files. Raises OSError."""
-        rows = self._pending.values()
-        return [row.content for row in rows if generation_of(row.path) < row.generation]
+        """What the log has of sealed streams that is newer than files. Raises OSError."""
+        return [
+            row.content
+            for row in self._pending.values()
+            if b'"keys"' in row.content and generation_of(row.path) < row.generation
+        ]
 
     def paths(self) -> list[Path]:
         """Directories of all streams, those included that are not made yet."""
