@@ -25,6 +25,8 @@ class DamageReport:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, label: Callable[[Any], str]) -> None:
         self.listeners: list[Listener] = []
+        self.on_told: Callable[[Any], None] = lambda store: None
+        """Called with a store of which something was told, once a second at most."""
         self.found = 0
         """Messages found damaged since the start."""
         self._loop = loop
@@ -54,6 +56,7 @@ class DamageReport:
         self._timer = None
         untold, self._untold = self._untold, {}
         for store, rows in untold.items():
+            self.on_told(store)
             reason = rows[min(rows)]
             log.warning(
                 "stream '%s': %d messages are damaged and lost: %s (%s); all others are served",

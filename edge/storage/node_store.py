@@ -105,7 +105,7 @@ class NodeStore:
         self.packers = Packers(self.directory, options.keys, options.chance is not None)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
-        self.damage.listeners.append(lambda store, rows: keep_sizes(self.log, store))
+        self.damage.on_told = lambda store: keep_sizes(self.log, store)
         self._files = OpenFiles()
         self._stores: dict[str, MessageStore] = {}
         self._identities: dict[str, dict[str, Any]] = {}

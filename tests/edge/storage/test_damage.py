@@ -11,6 +11,7 @@ from store_harness import Harness
 from test_recovery import append, contents_or_lost, fast_directory, message
 
 from headwater.edge.storage.errors import FormatError, StoreError
+from headwater.edge.storage.loss import Loss
 from headwater.edge.storage.metas import METAS_OWNER
 
 
@@ -392,3 +393,18 @@ def test_slots_of_another_size(harness: Harness) -> None:
         harness.settle()
     assert len(contents_or_lost(store)) == 1200
     harness.close()
+
+
+def test_many_losses_in_a_row_do_not_fill_the_log(harness: Harness) -> None:
+    """What the log is to know of them is written once a second, not for each."""
+    store = harness.create()
+    fill(harness, store, 1, 600)
+    harness.close()
+    (store,) = harness.open()
+    before = harness.node.log.position()["batch"]
+    for sequence in range(1, 400):
+        store.lost[sequence] = Loss("bad", 100)
+        harness.node.damage.note(store, sequence, "bad")
+        harness.turn()
+    harness.commit()
+    assert harness.node.log.position()["batch"] < before + 40
