@@ -64,6 +64,7 @@ cdef class CommitLog:
     cdef public double retry_delay
     cdef public bint closed
     cdef bint slow                      # retirement is far behind
+    cdef public bint retiring           # what is written gives a segment back
     cdef object room_timer              # for the next look at a full device
     cdef bint blocked                   # retirement met a full device
     cdef bint watching

@@ -215,7 +215,7 @@ class CommitLog:
         if self.closed:
             raise StoreClosed("the log is closed")
         most = (LIVE_MAX if message else LIVE_LIMIT) * self.segment_bytes + 2 * self.table.bytes
-        if self.backlog() >= most:
+        if self.backlog() >= most and not self.retiring:
             raise StoreFull("the device is too slow: too many log segments wait to be retired")
         try:
             slot = self.files.take(need + FILE_HEADER_BYTES, not message)

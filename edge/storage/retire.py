@@ -277,6 +277,7 @@ class Retirer(Task):
         """Put states again and note the new oldest segment; then wait until that is durable."""
         following: LogSegment = self.log.live[1]
         self.step = "settle"
+        self.log.retiring = True
         try:
             if self.on_settle is not None:
                 self.on_settle(self.stores)
@@ -286,6 +287,8 @@ class Retirer(Task):
             log.error("a log segment cannot be retired yet: %s", error)
             self.log.kernel.loop.call_later(self.retry_delay, self.settle_again)
             return
+        finally:
+            self.log.retiring = False
         self.log.when_durable(lsn, self.finish)
 
     def settle_again(self) -> None:
