@@ -373,18 +373,21 @@ class Metas:
         sync_directory(self._streams)
 
     def _write_each(self, rows: list[Pending]) -> None:
-        """One by one, in place where there is no room for a second file. Raises OSError."""
-        for row in rows:
-            with suppress(OSError):
-                files.remove(row.path / UNFINISHED, True)
-            with self._lock:
-                if row.dropped:
-                    continue
-                files.new_directory(row.path, True)
-                file = TwoSlotFile(row.path / FILE)
-                file.generation = row.generation - 1
-                file.write(row.content)
-        sync_directory(self._streams)
+        """One by one, in place where there is no room for a second file. A directory that was made
+        is there for good even where its file fails: segments may follow. Raises OSError."""
+        try:
+            for row in rows:
+                with suppress(OSError):
+                    files.remove(row.path / UNFINISHED, True)
+                with self._lock:
+                    if row.dropped:
+                        continue
+                    files.new_directory(row.path, True)
+                    file = TwoSlotFile(row.path / FILE)
+                    file.generation = row.generation - 1
+                    file.write(row.content)
+        finally:
+            sync_directory(self._streams)
 
 
 def generation_of(path: Path) -> int:

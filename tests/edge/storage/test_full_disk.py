@@ -1,5 +1,7 @@
 """A disk without any room: starts go on after crashes, nothing is lost, and it heals."""
 
+import errno
+
 import pytest
 from twin_harness import TwinHarness, contents
 
@@ -121,6 +123,31 @@ def test_streams_without_files_yet_are_served_from_a_full_disk() -> None:
     harness.close()
     assert fresh.incarnation in harness.open()
     harness.close()
+
+
+def test_segments_outlive_the_failure_of_the_file_that_makes_their_directory() -> None:
+    harness = TwinHarness()
+    harness.open()
+    store = harness.create()
+    meta = store.directory / "meta"
+
+    def watch(what: str, path: str) -> None:
+        if what == "create" and path.startswith(str(meta)):
+            raise OSError(errno.ENOSPC, "no room", path)
+
+    harness.disk.watch = watch
+    rows = {}
+    for n in range(60):
+        rows[store.add_message(b"a", b"%03d" % n * 100)] = b"%03d" % n * 100
+        harness.commit()
+    harness.loop.run_until(lambda: harness.node.retirer.retired > 0)
+    assert store.directory.exists() and not meta.exists()
+    harness.commit()
+    harness.disk.watch = None
+    harness.power_cut(0, "everything")
+    (found,) = harness.open().values()
+    assert harness.node.problems == []
+    assert {sequence: row[2] for sequence, row in contents(found).items()} == rows
 
 
 def remove(store: FileStore, how: str) -> None:
