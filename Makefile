@@ -41,7 +41,7 @@ sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from S
 sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the simulator does not notice
 	@$(BIN)/python -m tests.sim.mutants --seed $(or $(SEED),1) $(ARGS)
 
-damage: $(STAMP) ext  ## Every crash point and every flipped byte of small stores (an hour or two)
+damage: $(STAMP) ext  ## Every crash point and every flipped byte of small stores (two or three hours)
 	@HEADWATER_DAMAGE=all $(BIN)/python -m pytest -q -s tests/edge/storage/test_crash_enumeration.py \
 		tests/edge/storage/test_flipped_bits.py tests/edge/storage/test_damaged_pages.py \
 		tests/edge/storage/test_truncations.py tests/edge/storage/test_damage_table.py \
