@@ -13,7 +13,8 @@ def test_a_tiny_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert bounds.main([*sizes, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert 30 < rows["messages"]["bytes_each_after_start"] < 120
-    assert 0 < rows["subjects"]["bytes_each_after_start"] < 400
+    # A large page of the log's memory is a hundred bytes for each of so few subjects.
+    assert 0 < rows["subjects"]["bytes_each_after_start"] < 500
     assert rows["streams"]["open_files_after_start"] < 64
     assert rows["memory"]["bytes_each"] > 128
 

@@ -64,6 +64,7 @@ class World:
             saver=None,
             age_watch=None,
             advisories=SimpleNamespace(stream_action=lambda stream, action: None),
+            check_removable=lambda stream: None,
             create_store=self.create_store,
             delete_store=lambda stream: None,
             durable=lambda stream: None,
