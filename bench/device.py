@@ -40,25 +40,39 @@ def small_device(mebibytes: int, parent: Path | None = None) -> Iterator[Device]
     with tempfile.TemporaryDirectory(prefix="headwater-device-", dir=parent) as place:
         image, point = Path(place) / "image", Path(place) / "mount"
         point.mkdir()
-        tmpfs = ("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(point))
         with image.open("wb") as file:
             file.truncate(mebibytes << 20)
         if _works(*MKFS, str(image)) and _works("mount", "-o", "loop", str(image), str(point)):
-            kind = "ext4"
-        elif _works(*tmpfs):
-            kind = "tmpfs"
+            with _unmounted_after(point):
+                yield Device(point, "ext4")
         else:
-            with _namespaced(tmpfs, point) as device:
-                yield device
-            return
-        try:
-            yield Device(point, kind)
-        finally:
-            subprocess.run(["umount", "-l", str(point)], check=True)
+            with tmpfs(point, mebibytes) as path:
+                yield Device(path, "tmpfs")
 
 
 @contextmanager
-def _namespaced(command: tuple[str, ...], point: Path) -> Iterator[Device]:
+def tmpfs(point: Path, mebibytes: int) -> Iterator[Path]:
+    """A tmpfs of that size on a directory; yields how to reach it. Without root it lies in a mount
+    namespace of its own, which its keeper's entry in /proc leads to. Raises NoDevice."""
+    command = ("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(point))
+    if _works(*command):
+        with _unmounted_after(point):
+            yield point
+    else:
+        with _namespaced(command, point) as path:
+            yield path
+
+
+@contextmanager
+def _unmounted_after(point: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(point)], check=True)
+
+
+@contextmanager
+def _namespaced(command: tuple[str, ...], point: Path) -> Iterator[Path]:
     """`command` mounts on `point` in a mount namespace that lasts as long as this."""
     inside = f"{shlex.join(command)} && echo ready && cat"
     try:
@@ -75,5 +89,5 @@ def _namespaced(command: tuple[str, ...], point: Path) -> Iterator[Device]:
         assert keeper.stdout is not None and keeper.stdin is not None
         if not keeper.stdout.readline():
             raise NoDevice("mounting needs root or user namespaces")
-        yield Device(Path(f"/proc/{keeper.pid}/root{os.fspath(point)}"), "tmpfs")
+        yield Path(f"/proc/{keeper.pid}/root{os.fspath(point)}")
         keeper.stdin.close()

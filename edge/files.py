@@ -137,7 +137,9 @@ def _measure_open(fd: int) -> None:
         known[0].measure(known[1])
 
 
-def _claim(fd: int, size: int) -> None:
+def claim(fd: int, size: int) -> None:
+    """A file is about to be written up to `size` bytes. Raises OSError (ENOSPC) when the budget of
+    its directory (`keep_book`) has no room for that. Who writes by other means calls it."""
     known = _known(fd)
     if known is not None:
         known[0].claim(known[1], size)
@@ -241,16 +243,10 @@ def read_file(path: Path) -> tuple[bytes, list[tuple[int, int]]]:
 def write_at(fd: int, data: bytes | bytearray | memoryview, offset: int) -> int:
     """Write once; returns how many bytes were taken. Raises OSError (ENOSPC) without room, or when
     the directory's budget (`keep_book`) has none."""
-    _claim(fd, offset + len(data))
+    claim(fd, offset + len(data))
     if fd < FIRST_TWIN:
         return os.pwrite(fd, data, offset)
     return _twin(fd).write(bytes(data), offset)
-
-
-def claim(fd: int, size: int) -> None:
-    """A file is about to be written up to `size` bytes by other means than these functions. Raises
-    OSError (ENOSPC) when the directory's budget (`keep_book`) has no room for that."""
-    _claim(fd, size)
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
@@ -293,7 +289,7 @@ def truncate(fd: int, size: int) -> None:
 
 def allocate(fd: int, size: int) -> None:
     """Take the room for `size` bytes now. Raises OSError (ENOSPC), as `write_at`."""
-    _claim(fd, size)
+    claim(fd, size)
     if fd < FIRST_TWIN:
         os.posix_fallocate(fd, 0, size)
     else:

@@ -24,7 +24,7 @@ def device(tmp_path: Path) -> Iterator[Path]:
     """The file system that the server's store lies on."""
     path = tmp_path / "mount"
     path.mkdir()
-    with small_device(path, "64m") as inside:
+    with small_device(path, 64) as inside:
         (tmp_path / "store").symlink_to(inside)
         yield inside
 

@@ -21,7 +21,7 @@ def device(tmp_path: Path) -> Iterator[Path]:
     """A file system of two MiB."""
     path = tmp_path / "device"
     path.mkdir()
-    with small_device(path, "2m") as inside:
+    with small_device(path, 2) as inside:
         yield inside
 
 
