@@ -1,11 +1,13 @@
 """Answers to `$SYS.REQ.*`: monitoring and small commands over NATS itself."""
 
 import gzip
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from headwater.edge.jetstream.nulls import without_nulls
 from headwater.edge.monitor import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.statsz import statsz
@@ -13,6 +15,8 @@ from headwater.edge.system_info import ServerInfo
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
+
+log = logging.getLogger("headwater.system")
 
 SERVER_ERROR = 500
 BAD_REQUEST = 400
@@ -59,7 +63,10 @@ Answer = Callable[["Node", bytes], Any]
 def _decode(payload: bytes, kind: type[Options]) -> Options:
     if not payload.strip():
         return kind()
-    return msgspec.json.decode(payload, type=kind)
+    if b"null" not in payload:
+        return msgspec.json.decode(payload, type=kind)
+    fields = msgspec.json.decode(payload)
+    return kind() if fields is None else msgspec.convert(without_nulls(fields, kind), kind)
 
 
 def _kick(node: "Node", payload: bytes) -> None:
@@ -167,6 +174,9 @@ class Responder:
             body["error"] = {"code": SERVER_ERROR, "description": str(error)}
         except msgspec.MsgspecError as error:
             body["error"] = {"code": BAD_REQUEST, "description": str(error)}
+        except Exception:
+            log.exception("A request of the system account failed")
+            body["error"] = {"code": SERVER_ERROR, "description": "internal error, see the log"}
         self._send(account, reply, headers, {"server": self._info.next(), **body})
 
     def respond_statsz(self, account: Any, reply: bytes, headers: bytes, payload: bytes) -> None:

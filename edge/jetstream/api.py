@@ -154,8 +154,8 @@ class Router:
         except JetStreamError as error:
             self.refuse(reply, route.kind, error)
             return
-        except StoreError as error:
-            self.refuse(reply, route.kind, errors.STREAM_GENERAL_ERROR.error(err=error))
+        except Exception as error:
+            self.failed(reply, route.kind, error)
             return
         if isinstance(answer, Awaitable):
             self.wait(answer, reply, route)
@@ -179,11 +179,20 @@ class Router:
         except JetStreamError as error:
             self.refuse(reply, route.kind, error)
             return
-        except StoreError as error:
-            self.refuse(reply, route.kind, errors.STREAM_GENERAL_ERROR.error(err=error))
+        except Exception as error:
+            self.failed(reply, route.kind, error)
             return
         if done is not None:
             self.respond(reply, route.kind, done)
+
+    def failed(self, reply: bytes, kind: str, error: Exception) -> None:
+        """Answer a request whose handler raised: nobody may wait for an answer in vain."""
+        if isinstance(error, StoreError):
+            reason: object = error
+        else:
+            log.error("A JetStream API request (%s) failed", kind, exc_info=error)
+            reason = "internal error, see the server's log"
+        self.refuse(reply, kind, errors.STREAM_GENERAL_ERROR.error(err=reason))
 
     def respond(self, reply: bytes, kind: str, answer: msgspec.Struct) -> None:
         """Send an answer, with its type in front."""

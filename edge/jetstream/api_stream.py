@@ -29,6 +29,7 @@ from headwater.edge.jetstream.models import (
     StreamInfo,
     StreamInfoRequest,
     StreamList,
+    StreamListRequest,
     StreamNames,
     StreamNamesRequest,
     StreamRequest,
@@ -91,7 +92,7 @@ def plain(wanted: StreamConfig) -> StreamConfig:
 
 def names(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamNames:
     """STREAM.NAMES"""
-    request = page_request(payload, ctx)
+    request = page_request(payload, StreamNamesRequest, ctx)
     found = [stream.name for stream in js.named(request.subject)]
     offset = min(max(request.offset, 0), len(found))
     page = found[offset : offset + NAMES_LIMIT]
@@ -100,7 +101,7 @@ def names(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context)
 
 def listing(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamList:
     """STREAM.LIST"""
-    request = page_request(payload, ctx)
+    request = page_request(payload, StreamListRequest, ctx)
     found = js.named(request.subject)
     offset = min(max(request.offset, 0), len(found))
     page = [
@@ -109,10 +110,10 @@ def listing(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Contex
     return StreamList(total=len(found), offset=offset, streams=page)
 
 
-def page_request(payload: bytes, ctx: Context) -> StreamNamesRequest:
-    if not is_json(payload):
-        return StreamNamesRequest()
-    return decode(payload, StreamNamesRequest, ctx.strict)
+def page_request(
+    payload: bytes, kind: type[StreamNamesRequest], ctx: Context
+) -> StreamNamesRequest:
+    return decode(payload, kind, ctx.strict) if is_json(payload) else kind()
 
 
 def info(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> PagedStreamInfo:

@@ -132,7 +132,7 @@ class Demand(Consumer):
         total: cython.longlong = 0
         self.tend_requests(monotonic_ns(), False)
         for request in self.queue.requests():
-            total += cython.cast(PullRequest, request).batch
+            total += max(cython.cast(PullRequest, request).batch, 1)
         return total
 
     @cython.cfunc

@@ -5,7 +5,7 @@ Durations are ns. Times are RFC 3339 texts (`times.parse_time`), since clients m
 than a datetime holds. A field declared by `always` is written even when it has its zero value.
 
 Decoding is strict in the manner of the protocol: an unknown field, or a value of the wrong type, is
-refused with 10025; keys match without regard to case; `null` leaves a field at its default.
+refused with 10025; keys match without regard to case; what `null` means is in `nulls`.
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from headwater.edge.jetstream import errors
+from headwater.edge.jetstream.nulls import without_nulls
 from headwater.edge.jetstream.times import ZERO_TIME
 
 NAMES_LIMIT = 1024
@@ -257,10 +258,14 @@ class StreamInfoRequest(Wire):
 
 
 class StreamNamesRequest(Wire):
-    """Body of STREAM.NAMES and STREAM.LIST."""
+    """Body of STREAM.NAMES."""
 
     offset: int = 0
     subject: str = ""
+
+
+class StreamListRequest(StreamNamesRequest):
+    """Body of STREAM.LIST."""
 
 
 class StreamNames(Wire):
@@ -540,8 +545,8 @@ class ConsumerReset(ConsumerInfo):
     reset_seq: int = always(0)
 
 
-class PullRequest(msgspec.Struct, kw_only=True):
-    """Body of CONSUMER.MSG.NEXT; unknown fields are ignored here."""
+class PullRequest(Wire):
+    """Body of CONSUMER.MSG.NEXT; `decode_pull` reads it."""
 
     expires: int = 0
     batch: int = 0
@@ -605,6 +610,11 @@ _GO_NAMES = {
     "ConsumerRequest": "CreateConsumerRequest",
     "PullRequest": "JSApiConsumerGetNextRequest",
     "PurgeRequest": "JSApiStreamPurgeRequest",
+    "PauseRequest": "JSApiConsumerPauseRequest",
+    "ResetRequest": "JSApiConsumerResetRequest",
+    "RestoreRequest": "JSApiStreamRestoreRequest",
+    "SnapshotRequest": "JSApiStreamSnapshotRequest",
+    "UnpinRequest": "JSApiConsumerUnpinRequest",
 }
 _GO_TYPES = {"int": "int64", "str": "string", "array": "[]string", "float": "float64"}
 _GO_KINDS = {
@@ -614,6 +624,7 @@ _GO_KINDS = {
     "list": "array",
 }
 _FREE_KEYS = frozenset({"metadata", "subjects"})
+_PULL = msgspec.json.Decoder(PullRequest)
 
 
 def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
@@ -633,7 +644,8 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
         found = _GO_KINDS.get(type(raw).__name__, type(raw).__name__)
         text = f"json: cannot unmarshal {found} into Go value of type server.{_go_name(kind)}"
         raise errors.INVALID_JSON.error(err=text)
-    raw = _plain(raw)
+    if b"null" in payload:
+        raw = without_nulls(raw, kind)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as exc:
@@ -658,15 +670,6 @@ def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
             raw = _without(raw, unknown[1])
 
 
-def _plain(value: Any) -> Any:
-    """`value` without the members that are null."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return value
-
-
 def _lowered(value: Any) -> Any:
     if isinstance(value, dict):
         return {k.lower(): v if k.lower() in _FREE_KEYS else _lowered(v) for k, v in value.items()}
@@ -683,11 +686,22 @@ def _without(value: Any, key: str) -> Any:
     return value
 
 
-def json_error(payload: bytes, exc: Exception, kind: type[Any] = PullRequest) -> str:
-    """The protocol's wording for what is wrong with a JSON text meant as a `kind`."""
-    if isinstance(exc, msgspec.ValidationError):
-        return _go_text(str(exc), kind)
-    return _syntax(payload, exc)
+def decode_pull(payload: bytes) -> PullRequest:
+    """The body of a pull request, not empty. Raises ValueError with the protocol's wording.
+
+    Most bodies are as `PullRequest` says and cost one pass. Unknown fields are ignored.
+    """
+    try:
+        return _PULL.decode(payload)
+    except msgspec.DecodeError:
+        pass
+    try:
+        return decode(payload, PullRequest, strict=False)
+    except errors.JetStreamError as error:
+        reason = error.description.removeprefix("invalid JSON: ")
+        # The whole body is decoded at once here, so its early end has another wording.
+        reason = reason.replace("unexpected EOF", "unexpected end of JSON input")
+        raise ValueError(reason) from None
 
 
 def _syntax(payload: bytes, exc: Exception) -> str:

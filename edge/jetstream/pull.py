@@ -10,13 +10,9 @@ from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import take_number
-from msgspec import DecodeError
-from msgspec.json import Decoder
 
-from headwater.edge.jetstream.models import PullRequest as PullBody
-from headwater.edge.jetstream.models import json_error
+from headwater.edge.jetstream.models import decode_pull
 
-_DECODER = Decoder(PullBody)
 # Requests without a group come after all that have a priority.
 UNGROUPED = cython.declare(cython.int, 1 << 30)
 SPACES = b" \t\r\n\v\f"
@@ -38,7 +34,10 @@ def match_inside(match: Match) -> cython.bint:
 
 @cython.cclass
 class PullRequest:
-    """One request for messages; where it comes from is its inbox."""
+    """One request for messages; where it comes from is its inbox.
+
+    Whoever asks for none or fewer gets one.
+    """
 
     def __init__(self, batch: int = 1):
         self.batch = batch
@@ -76,15 +75,9 @@ def parse_request(
         return PullRequest()
     if body[0] != 123:
         number = take_number(body, n)
-        return PullRequest(number if number > 1 else 1)
-    text = PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), n)
-    try:
-        found = _DECODER.decode(text)
-    except DecodeError as error:
-        # The whole body is decoded at once here, so its early end has another wording.
-        reason = json_error(text, error).replace("unexpected EOF", "unexpected end of JSON input")
-        raise ValueError(reason) from None
-    request = PullRequest(max(found.batch, 1))
+        return PullRequest(number if number >= 0 else 1)
+    found = decode_pull(PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), n))
+    request = PullRequest(found.batch)
     request.max_bytes = max(found.max_bytes, 0)
     request.no_wait = found.no_wait
     request.expires = now + found.expires if found.expires else 0

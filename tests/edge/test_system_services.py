@@ -98,6 +98,17 @@ async def test_options_travel_in_the_body(node: Node, system: Client) -> None:
     assert json.loads(reply.data)["error"]["code"] == 400
 
 
+async def test_nulls_in_a_request_are_nothing(node: Node, system: Client) -> None:
+    own = f"$SYS.REQ.SERVER.{node.server_id}"
+    body = {"server_name": None, "tags": None, "sort": None, "acc": None, "limit": None}
+    answer = await ask(system, f"{own}.CONNZ", **body)
+    assert answer["data"]["num_connections"] == 1
+    reply = await system.request(f"{own}.JSZ", b"null", timeout=2)
+    assert "disabled" in json.loads(reply.data)["data"]
+    accounts = await ask(system, "$SYS.REQ.ACCOUNT.PING.STATZ", accounts=None, include_unused=True)
+    assert accounts["data"]["account_statz"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "answers"),
     [
