@@ -8,5 +8,6 @@ VERSION: Final = "0.1.0"
 NATS_LEVEL: Final = "2.14.0"
 """Version of NATS whose behaviour is implemented; clients switch features by it."""
 
-API_LEVEL: Final = 4
-"""Level of the JetStream API (ADR-44) that belongs to `NATS_LEVEL`."""
+API_LEVEL: Final = 5
+"""Level of the JetStream API (ADR-44). 5 is that of NATS 2.15: a source names the identity of its
+origin, and notices by the answer that the origin was made again."""
