@@ -87,6 +87,13 @@ class Node:
                 hook(found)
         return found
 
+    def known_account(self, name: str) -> Account | None:
+        """The account of that name if this node is to have it; what a peer names is not made."""
+        found = self.accounts.get(name)
+        if found is None and self.authenticator.account_claims(name) is not None:
+            found = self.account(name)
+        return found
+
     def _make_accounts(self) -> None:
         for name in self.options.account_names():
             self.account(name)

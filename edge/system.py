@@ -18,7 +18,13 @@ from headwater.edge.monitor.accstatz import account_stat
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.statsz import statsz
 from headwater.edge.system_info import ServerInfo, client_info, event_id, user_info
-from headwater.edge.system_requests import COMMANDS, SERVER, Responder, account_answer
+from headwater.edge.system_requests import (
+    COMMANDS,
+    SERVER,
+    Responder,
+    account_answer,
+    every_account_answer,
+)
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
@@ -28,6 +34,9 @@ STATSZ_S = 10.0
 
 COUNTS_S = 0.25
 """Least time between two events about the connections of one account."""
+
+EVERY_ACCOUNT = "PING"
+"""In the place of an account's name, in requests of the system account."""
 
 _ADVISORY = "io.nats.server.advisory.v1."
 
@@ -145,7 +154,11 @@ class SystemService:
             reply,
             headers,
             payload,
-            lambda node, body: account_answer(node, account, name, body),
+            lambda node, body: (
+                every_account_answer(node, name, body)
+                if account == EVERY_ACCOUNT
+                else account_answer(node, account, name, body)
+            ),
         )
 
     # --- requests from any account ---

@@ -97,6 +97,13 @@ def user_name(identity: Any) -> str:
     return "[REDACTED]" if identity.kind == "token" else str(identity.user)
 
 
+def user_token(conn: Any) -> str:
+    """The token that a client came in with; empty for one that needs no key to be used again."""
+    told = conn.options.get("jwt")
+    known = conn.identity is not None and not conn.identity.bearer
+    return told if known and isinstance(told, str) else ""
+
+
 def user_info(conn: Any) -> dict[str, Any]:
     """What a user may know of itself (`$SYS.REQ.USER.INFO`)."""
     identity = conn.identity

@@ -117,22 +117,38 @@ def _jsz(node: "Node", options: jsz.JszOptions) -> dict[str, Any]:
     return jsz.jsz(node, options)
 
 
+def every_account_answer(node: "Node", name: str, payload: bytes) -> Any:
+    """`$SYS.REQ.ACCOUNT.PING.<name>` in the system account, about all accounts of this node.
+
+    Raises MonitorError or SkipError.
+    """
+    if name == "CONNZ":
+        return connz.connz(node, _decode(payload, connz.ConnzOptions))
+    if name == "STATZ":
+        return _statz(node, _decode(payload, accstatz.AccstatzOptions))
+    raise SkipError
+
+
+def _statz(node: "Node", wanted: accstatz.AccstatzOptions) -> dict[str, Any]:
+    answer = accstatz.accstatz(node, wanted)
+    if not answer["account_statz"] and not wanted.include_unused:
+        raise SkipError
+    return answer
+
+
 def account_answer(node: "Node", account: str, name: str, payload: bytes) -> Any:
-    """`$SYS.REQ.ACCOUNT.<account>.<name>`. Raises MonitorError or SkipError."""
+    """`$SYS.REQ.ACCOUNT.<account>.<name>`: about that account and no other, whatever its name.
+
+    Raises MonitorError or SkipError.
+    """
     if name == "CONNZ":
         options = _decode(payload, connz.ConnzOptions)
-        options.acc = "" if account == "PING" else account
+        options.acc = account
         return connz.connz(node, options)
     if name == "STATZ":
         wanted = _decode(payload, accstatz.AccstatzOptions)
-        if account != "PING":
-            wanted.accounts = [account]
-        answer = accstatz.accstatz(node, wanted)
-        if not answer["account_statz"] and not wanted.include_unused:
-            raise SkipError
-        return answer
-    if account == "PING":
-        raise SkipError
+        wanted.accounts = [account]
+        return _statz(node, wanted)
     if name == "SUBSZ":
         subs = _decode(payload, subsz.SubszOptions)
         subs.account, subs.subscriptions = account, True

@@ -3,8 +3,11 @@ from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.link cimport Link
 
 cdef class RouteConn(Link):
-    cdef public object accounts         # callable: account name -> Account
+    cdef public object accounts         # callable: name -> Account or None
     cdef public frozenset ignored       # subjects of the peer's interest that stay with the peer
+    cdef public dict aside              # interest in accounts that are unknown here: key -> weight
+    cdef Py_ssize_t aside_bytes         # what it takes
+    cdef bint aside_full                # whether that was said
     cdef Account last_account
     cdef bytes last_name
     cdef Account account_for(self, const unsigned char* name, Py_ssize_t n)

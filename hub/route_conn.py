@@ -4,6 +4,8 @@ The peer's interest stands in all accounts. A message goes over one route at mos
 route never leaves by another one, since every node of a cluster has a route to every other.
 """
 
+import logging
+
 import cython
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
@@ -21,6 +23,12 @@ KIND_ROUTE = 3
 # The sender has checked its own limit; this bounds what a broken peer can make a node keep.
 PAYLOAD_MAX = 64 << 20
 
+# Bytes of interest in accounts that are unknown here, and what an entry of it takes besides text.
+ASIDE_BYTES_MAX = 4 << 20
+ASIDE_OVERHEAD = 256
+
+log = logging.getLogger("headwater.route")
+
 # The message of a peer that is being routed: it must not leave by another route.
 routed_message = cython.declare(cython.pointer(Msg), cython.NULL)
 
@@ -37,14 +45,17 @@ class RouteConn(Link):
         self.accounts = accounts
         self.max_payload = PAYLOAD_MAX
         self.ignored = frozenset()
+        self.aside = {}
 
     # --- messages ----------------------------------------------------
 
     @cython.cfunc
     def account_for(self, name: cython.p_const_uchar, n: cython.Py_ssize_t) -> Account:
-        """The account of that name; that of the previous message when it is the same one."""
+        """The account of that name, None when this node has none; that of the previous message
+        when it is the same one."""
         if (
             self.last_name is None
+            or self.last_account is None
             or PyBytes_GET_SIZE(self.last_name) != n
             or memcmp(PyBytes_AS_STRING(self.last_name), name, n) != 0
         ):
@@ -65,6 +76,8 @@ class RouteConn(Link):
         global routed_message
         outer: cython.pointer(Msg) = routed_message
         account: Account = self.account_for(name, n)
+        if account is None:
+            return 0
         routed_message = m
         try:
             self.route(account, m, account.match(m.subject, m.subject_len), only)
@@ -87,8 +100,40 @@ class RouteConn(Link):
             return
         subject, queue, weight = wanted
         account = self.accounts(args[0].decode("utf-8", "replace"))
+        if account is None:
+            self.put_aside((args[0], subject, queue), weight)
+            return
         sub = RemoteSub(self, subject, queue, weight, args[0])
         self.keep_interest((args[0], subject, queue), account, sub)
+
+    def put_aside(self, key: tuple, weight: int) -> None:
+        """Note interest in an account that this node does not have, for when it gets it."""
+        size: int = len(key[0]) + len(key[1]) + len(key[2] or b"") + ASIDE_OVERHEAD
+        if key in self.aside:
+            self.aside[key] = weight
+        elif self.aside_bytes + size <= ASIDE_BYTES_MAX:
+            self.aside[key] = weight
+            self.aside_bytes += size
+        elif not self.aside_full:
+            self.aside_full = True
+            log.warning(
+                "rid:%d - the peer names more accounts that are unknown here than are noted",
+                self.cid,
+            )
+
+    def account_made(self, account: Account) -> None:
+        """This node has got an account: what the peer wants in it is in force."""
+        name: bytes = account.name.encode()
+        for key in [key for key in self.aside if key[0] == name]:
+            sub = RemoteSub(self, key[1], key[2], self.take_back(key), name)
+            self.keep_interest(key, account, sub)
+
+    def take_back(self, key: tuple) -> int:
+        """Forget interest that was put aside; returns its weight, 0 when there was none."""
+        weight: int = self.aside.pop(key, 0)
+        if weight:
+            self.aside_bytes -= len(key[0]) + len(key[1]) + len(key[2] or b"") + ASIDE_OVERHEAD
+        return weight
 
     def interest_removed(self, args: list) -> None:
         """RS- <account> <subject> [<queue>]."""
@@ -96,12 +141,14 @@ class RouteConn(Link):
             self.broken("Parse Error")
             return
         key = (args[0], args[1], args[2] if len(args) == 3 else None)
-        self.forget(self.subs.pop(key, None))
+        self.take_back(key)
+        sub = self.subs.pop(key, None)
+        if sub is not None:
+            self.forget(sub)
 
     def forget(self, sub: RemoteSub) -> None:
         """Take one subscription of the peer out of its account."""
-        if sub is not None:
-            self.accounts(sub.account.decode("utf-8", "replace")).remove(sub)
+        self.accounts(sub.account.decode("utf-8", "replace")).remove(sub)
 
     def ended(self) -> None:
         """Forget the peer's interest."""
@@ -109,3 +156,4 @@ class RouteConn(Link):
         for sub in list(self.subs.values()):
             self.forget(cython.cast(RemoteSub, sub))
         self.subs.clear()
+        self.aside.clear()

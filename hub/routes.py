@@ -83,6 +83,7 @@ class Routes:
         text = self._interest[account.name].lines()
         for conn in self._live:
             conn.queue(text)
+            conn.account_made(account)
 
     async def stop(self) -> None:
         """Stop dialling and end every route."""
@@ -107,7 +108,7 @@ class Routes:
         self._next_cid += 1
         node = self.node
         conn = RouteConn(
-            session, node.kernel, self._next_cid, node.options.max_pending, node.account
+            session, node.kernel, self._next_cid, node.options.max_pending, node.known_account
         )
         conn.headers = not node.options.no_header_support
         conn.ignored = self._ignored

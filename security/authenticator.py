@@ -55,7 +55,9 @@ class Authenticator:
         """Compile `config`. Raises JWTError when an operator or preloaded token is bad."""
         self.config = config
         self.resolver = MemoryResolver(config.operator.preload)
-        self.trusted_keys = _trusted_keys(config)
+        self.operator_mode = config.operator.enabled()
+        """On because it is configured, even when no key is left that could sign an account."""
+        self.trusted_keys, self.strict_keys = _operator_keys(config)
         self._users: dict[str, UserOptions] = {}
         self._nkeys: dict[str, UserOptions] = {}
         for user in (*config.auth.users, *config.account_users):
@@ -64,12 +66,12 @@ class Authenticator:
     def auth_required(self) -> bool:
         """Whether clients must present something (INFO's `auth_required`)."""
         return bool(
-            self.trusted_keys or self._users or self._nkeys or self.config.auth.is_set()
+            self.operator_mode or self._users or self._nkeys or self.config.auth.is_set()
         )
 
     def nonce_required(self) -> bool:
         """Whether INFO must carry a nonce for clients to sign."""
-        return bool(self.trusted_keys or self._nkeys or self.config.proxies)
+        return bool(self.operator_mode or self._nkeys or self.config.proxies)
 
     def authenticate(self, request: AuthRequest) -> Identity:
         """Identity of a client, or of a leaf whose listener has no rules of its own.
@@ -96,21 +98,35 @@ class Authenticator:
 
         Raises AuthError.
         """
+        if listener.user or listener.nkey or listener.users:
+            return self._vouched(self._leaf_user(request, listener), request)
+        if not self.auth_required():
+            return Identity(account=_or_global(listener.account))
+        return self.authenticate(request)
+
+    def account_claims(self, key: str) -> AccountClaims | None:
+        """Claims of an account that a trusted operator has signed, expired or not; else None."""
+        claims = self.resolver.claims(key)
+        return claims if claims is not None and claims.iss in self.trusted_keys else None
+
+    def _vouched(self, identity: Identity, request: AuthRequest) -> Identity:
+        """`identity`, whose account a listener names. Raises AuthError when it has no token."""
+        if self.operator_mode:
+            account = self.account_claims(identity.account)
+            if account is None or jwt.expired(account, request.now):
+                raise AuthError("the listener's account has no valid token")
+        return identity
+
+    def _leaf_user(self, request: AuthRequest, listener: AuthOptions) -> Identity:
+        account = _or_global(listener.account)
         if listener.user:
             _check_simple(listener, request)
-            return Identity(account=_or_global(listener.account), user=listener.user, kind="user")
+            return Identity(account=account, user=listener.user, kind="user")
         if listener.nkey:
             if request.text("nkey") != listener.nkey:
                 raise AuthError("not the NKey of this leaf listener")
             _check_signature(listener.nkey, request)
-            return Identity(account=_or_global(listener.account), user=listener.nkey, kind="nkey")
-        if listener.users:
-            return self._leaf_user(request, listener)
-        if not self.auth_required():
-            return Identity(account=_or_global(listener.account))
-        return self._decide(request)
-
-    def _leaf_user(self, request: AuthRequest, listener: AuthOptions) -> Identity:
+            return Identity(account=account, user=listener.nkey, kind="nkey")
         users = {user.user: user for user in listener.users}
         if request.map_certificate:
             user = _mapped_user(request, users)
@@ -128,7 +144,7 @@ class Authenticator:
             single = override
         elif not self.auth_required():
             return Identity()
-        if self.trusted_keys:
+        if self.operator_mode:
             return self._by_jwt(request)
         no_auth_user = self.config.no_auth_user
         if request.no_auth_user is not None:
@@ -175,7 +191,7 @@ class Authenticator:
         user = self._user_claims(request)
         account = self._account_of(user)
         known, scope = account.scope_of(user.iss)
-        if not known:
+        if not known or (user.iss == account.sub and account.iss in self.strict_keys):
             raise AuthError("the user's token is signed by no key of its account")
         limits: UserLimits = user.nats
         if scope is not None:
@@ -203,6 +219,7 @@ class Authenticator:
             tags=list(user.nats.tags),
             issued_at=user.iat,
             issuer=user.iss,
+            bearer=limits.bearer_token,
         )
 
     def _user_claims(self, request: AuthRequest) -> UserClaims:
@@ -227,11 +244,9 @@ class Authenticator:
         pinned = self.config.operator.pinned_accounts
         if pinned and key not in (*pinned, self.config.system_account):
             raise AuthError("the account is not among the pinned ones")
-        account = self.resolver.claims(key)
+        account = self.account_claims(key)
         if account is None:
-            raise AuthError("the account is unknown")
-        if account.iss not in self.trusted_keys:
-            raise AuthError("the account's token is not signed by a trusted operator")
+            raise AuthError("the account is unknown, or not signed by a trusted operator")
         return account
 
     def _check_claimed(
@@ -253,11 +268,16 @@ class Authenticator:
             raise AuthError("the user may not connect from this address")
 
 
-def _trusted_keys(config: AuthConfig) -> frozenset[str]:
+def _operator_keys(config: AuthConfig) -> tuple[frozenset[str], frozenset[str]]:
+    """Keys that may sign accounts, and those of them whose accounts sign by signing keys only."""
     keys = set(config.operator.trusted_keys)
+    strict: set[str] = set()
     for token in config.operator.operators:
-        keys.update(jwt.decode_operator(token).trusted_keys())
-    return frozenset(keys)
+        claims = jwt.decode_operator(token)
+        keys.update(claims.trusted_keys())
+        if claims.nats.strict_signing_key_usage:
+            strict.update(claims.trusted_keys())
+    return frozenset(keys), frozenset(strict)
 
 
 def _or_global(account: str) -> str:

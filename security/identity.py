@@ -47,6 +47,8 @@ class Identity(msgspec.Struct, kw_only=True):
     """Issue time of the user's token, for later revocations."""
     issuer: str = ""
     """Key that signed the user's token."""
+    bearer: bool = False
+    """Whether the token alone admits: it is a secret, and not shown to others."""
     account_name: str = ""
     """Display name of the account, from its token."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.core import Endpoint
-from headwater.edge.system_info import client_info
+from headwater.edge.system_info import client_info, user_token
 
 if TYPE_CHECKING:
     from headwater.edge.broker.account import Account
@@ -50,7 +50,7 @@ class RequestInfo:
             if share:
                 fields = client_info(self.node, origin)
                 fields["name_tag"] = origin.identity.name
-                fields["jwt"] = origin.options.get("jwt")
+                fields["jwt"] = user_token(origin)
             rtt = self.node.sessions.detail(origin).get("rtt_ns", 0)
             fields["rtt"] = rtt
         elif share and origin is not None:

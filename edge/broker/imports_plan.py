@@ -25,9 +25,9 @@ from headwater.edge.conf.options import (
 from headwater.edge.subjects.transform import TransformError
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT
+from headwater.security.authenticator import Authenticator
 from headwater.security.claims import AccountClaims, Export, Import
 from headwater.security.errors import JWTError
-from headwater.security.resolver import MemoryResolver
 from headwater.security.subjects import covers, overlaps
 
 log = logging.getLogger("headwater.broker")
@@ -69,12 +69,12 @@ def plan_of_options(options: Options) -> Plan:
     return plan
 
 
-def plan_of_claims(resolver: MemoryResolver, trusted_keys: frozenset[str]) -> Plan:
+def plan_of_claims(authenticator: Authenticator) -> Plan:
     """Shares of all accounts whose tokens a trusted operator has signed."""
     claims: dict[str, AccountClaims] = {}
-    for name in resolver.accounts():
-        found = resolver.claims(name)
-        if found is not None and found.iss in trusted_keys:
+    for name in authenticator.resolver.accounts():
+        found = authenticator.account_claims(name)
+        if found is not None:
             claims[name] = found
     plan = {name: _offers(account) for name, account in claims.items()}
     for name, account in claims.items():

@@ -31,8 +31,7 @@ class Shares:
         """
         node = self._node
         if node.options.operator.enabled():
-            resolver = node.authenticator.resolver
-            plan = plan_of_claims(resolver, node.authenticator.trusted_keys)
+            plan = plan_of_claims(node.authenticator)
         else:
             plan = plan_of_options(node.options)
         plan = {name: shares for name, shares in plan.items() if shares != type(shares)()}

@@ -180,12 +180,8 @@ class WebSocketService:
 
     def _open_client(self, handshake: Handshake, upgrade: Upgrade) -> None:
         sessions = self.node.sessions
-        address = handshake.address
-        forwarded = upgrade.forwarded_for()
-        if forwarded:
-            address = (forwarded, *address[1:])
         frames = handshake.accept(upgrade, self.options.websocket.headers)
-        conn = sessions.accept(handshake.sock, address, kind="WEBSOCKET")
+        conn = sessions.accept(handshake.sock, handshake.address, kind="WEBSOCKET")
         self._describe(sessions.detail(conn), handshake, upgrade)
         conn.attach(handshake.sock, frames)
         sessions.greet(conn)
@@ -194,6 +190,9 @@ class WebSocketService:
     def _describe(self, detail: dict[str, Any], handshake: Handshake, upgrade: Upgrade) -> None:
         """Put what is special about this client where sessions look for it."""
         settings = self.options.websocket
+        forwarded = upgrade.forwarded_for()
+        if forwarded:
+            detail["forwarded"] = forwarded
         detail["info"] = self._info()
         detail["fallback"] = self._credentials(upgrade.cookies())
         if settings.authorization is not None and settings.authorization.is_set():

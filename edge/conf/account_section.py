@@ -21,6 +21,9 @@ from headwater.security.subjects import is_valid_publish_subject, is_valid_subje
 FULL_WEIGHT = 100
 """Percent."""
 
+NAME_MAX = 255
+"""Characters of an account's name."""
+
 
 def accounts(reader: Reader, key: str, value: Value, options: Options) -> None:
     """Field of the `accounts` block: an array of names, or a map of names and accounts."""
@@ -35,6 +38,7 @@ def accounts(reader: Reader, key: str, value: Value, options: Options) -> None:
         if name == GLOBAL_ACCOUNT:
             reader.error(item, f'"{name}" is a Reserved Account')
             continue
+        _check_name(reader, item, name)
         account = AccountOptions(name=name)
         if reader.section(name, item, _FIELDS, account):
             apply_default_permissions(account.users, account.default_permissions)
@@ -136,9 +140,20 @@ def _account_names(reader: Reader, key: str, value: Value, options: Options) -> 
             reader.error(item, f'"{name}" is a Reserved Account')
         elif name in names:
             reader.error(item, f"Duplicate Account Entry: {name}")
+        _check_name(reader, item, name)
         names.add(name)
         found[name] = AccountOptions(name=name)
     options.accounts = found
+
+
+def _check_name(reader: Reader, value: Value, name: str) -> None:
+    """Refuse a name that would forge or widen the subjects and lines in which it stands."""
+    if len(name) > NAME_MAX or not is_valid_publish_subject(name) or not name.isprintable():
+        reader.error(
+            value,
+            f"account name {name!r} must be a subject of at most {NAME_MAX} printable characters, "
+            "without spaces and wildcards",
+        )
 
 
 def _nkey(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:

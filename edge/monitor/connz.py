@@ -9,6 +9,7 @@ import msgspec
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.monitor.query import Query
+from headwater.edge.system_info import user_token
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.subjects import overlaps
 
@@ -225,7 +226,7 @@ def _authorization(row: _Row) -> dict[str, Any]:
     fields = {
         "authorized_user": row.user(),
         "account": account if account != GLOBAL_ACCOUNT else "",
-        "jwt": _told(row.conn, "jwt"),
+        "jwt": user_token(row.conn),
         "issuer_key": "" if identity is None else identity.issuer,
         "name_tag": (identity.account_name if identity is not None else "") or account,
         "tags": [] if identity is None else identity.tags,

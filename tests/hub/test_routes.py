@@ -417,3 +417,25 @@ async def test_a_stream_is_used_from_a_node_without_jetstream(
         await message.ack_sync(timeout=2)
     pushed = await js.subscribe("s.>", ordered_consumer=True)
     assert (await pushed.next_msg(2)).subject == "s.0"
+
+
+async def test_a_peer_makes_no_accounts_by_naming_them(cluster: Cluster) -> None:
+    node = cluster.add()
+    reader, writer = await asyncio.open_connection("127.0.0.1", cluster.ports[0])
+    await reader.readline()
+    told = {"server_id": "P", "server_name": "p", "cluster": "C", "headers": True}
+    connect = {"name": "P", "cluster": "C", "headers": True}
+    writer.write(f"CONNECT {json.dumps(connect)}\r\nINFO {json.dumps(told)}\r\n".encode())
+    await until(lambda: len(routes(node)) == 1)
+    before = set(node.accounts)
+    for number in range(20_000):
+        writer.write(f"RS+ made.up.{number} foo\r\nRMSG other.{number} foo 1\r\nx\r\n".encode())
+    writer.write(b"RS- made.up.1 foo\r\nRS+ $G end\r\n")
+    await until(lambda: interest(node, b"end"))
+    assert set(node.accounts) == before
+    [route] = [service for service in node.services if service.name == "routes"]
+    [conn] = route.routes.conns.values()
+    assert 0 < len(conn.aside) <= 16_384
+    assert interest(node, b"foo", "made.up.0")
+    assert not interest(node, b"foo", "made.up.1")
+    writer.close()
