@@ -4,14 +4,16 @@ import asyncio
 import logging
 import random
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from headwater.hub.route_session import RouteSession
+from headwater.hub.route_conn import RouteConn
+from headwater.hub.route_session import Registry, RouteSession
 from headwater.security.errors import SecurityError
 
 if TYPE_CHECKING:
-    from headwater.hub.routes import Routes
+    from headwater.edge.conf.options import ClusterOptions
+    from headwater.edge.node import Node
 
 log = logging.getLogger("headwater.route")
 
@@ -24,10 +26,20 @@ DIAL_TIMEOUT_S = 2.0
 DEFAULT_PORT = 6222
 
 
+class DialerRegistry(Registry, Protocol):
+    """Where a dialer turns to: the sessions' registry, and what opens a connection."""
+
+    node: "Node"
+    options: "ClusterOptions"
+
+    def open(self, session: RouteSession, sock: socket.socket) -> RouteConn:
+        """Make the connection of a new socket; the caller attaches it."""
+
+
 class Dialer:
     """One address. Ends when it leads to this node itself, or for good reasons with `implicit`."""
 
-    def __init__(self, routes: "Routes", url: str, *, implicit: bool) -> None:
+    def __init__(self, routes: DialerRegistry, url: str, *, implicit: bool) -> None:
         parts = urlsplit(url if "://" in url else f"nats-route://{url}")
         self.routes = routes
         self.implicit = implicit

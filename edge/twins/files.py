@@ -15,15 +15,11 @@ from typing import Any
 
 from headwater.edge import files
 from headwater.edge.ports import Random
-from headwater.edge.twins.inode import BLOCK_BYTES, Change, Node, TwinDirectory, TwinFile
+from headwater.edge.twins.inode import BLOCK_BYTES, Change, Node, TwinDirectory, TwinFile, failed
 from headwater.edge.twins.paths import TwinPath
 
 Watch = Callable[[str, str], None]
 """Called with what is about to be done and the path; raise OSError to make it fail."""
-
-
-def failed(number: int, path: str) -> OSError:
-    return OSError(number, os.strerror(number), path)
 
 
 @dataclass(slots=True, eq=False)
@@ -318,7 +314,7 @@ class OpenNode:
 
     def read(self, length: int, offset: int) -> bytes:
         self.disk.note("read", self.path)
-        return read_range(self.file, length, offset, self.path)
+        return self.file.read(length, offset, self.path)
 
     def write(self, data: bytes, offset: int) -> int:
         self.disk.note("write", self.path)
@@ -365,14 +361,6 @@ class OpenNode:
             self.node.opened -= 1
             self.node.locked = self.node.locked and self.node.opened > 0
         self.disk.closed(self.fd)
-
-
-def read_range(file: TwinFile, length: int, offset: int, path: str) -> bytes:
-    """Content, unless a part of it cannot be read."""
-    end = min(offset + length, len(file.content))
-    if any(begin < end and offset < stop for begin, stop in file.unreadable):
-        raise failed(errno.EIO, path)
-    return bytes(file.content[offset:end])
 
 
 def text(parts: tuple[str, ...]) -> str:

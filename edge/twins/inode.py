@@ -1,11 +1,18 @@
 """A file and a directory of a disk in memory: as read now, and as they are on the platter."""
 
+import errno
+import os
 from dataclasses import dataclass, field
 
 from headwater.edge.ports import Random
 
 SECTOR_BYTES = 512
 BLOCK_BYTES = 4096
+
+
+def failed(number: int, path: str) -> OSError:
+    """The error `number` (`errno`) of an operation on `path`, as the system words it."""
+    return OSError(number, os.strerror(number), path)
 
 
 @dataclass(slots=True)
@@ -59,6 +66,13 @@ class TwinFile:
     def change(self, change: Change) -> None:
         change.apply(self.content)
         self.unsynced.append(change)
+
+    def read(self, length: int, offset: int, path: str) -> bytes:
+        """Content, as far as there is some. Raises OSError where a part cannot be read."""
+        end = min(offset + length, len(self.content))
+        if any(begin < end and offset < stop for begin, stop in self.unreadable):
+            raise failed(errno.EIO, path)
+        return bytes(self.content[offset:end])
 
     def sync(self, lies_kept: int) -> None:
         """Make it durable; a lying disk may still lose the last `lies_kept` syncs."""

@@ -6,12 +6,46 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import total_ordering
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO, Protocol
 
-from headwater.edge.twins.inode import TwinDirectory, TwinFile
+from headwater.edge.twins.inode import Node, TwinDirectory, TwinFile
 
-if TYPE_CHECKING:
-    from headwater.edge.twins.files import TwinFiles
+
+class Volume(Protocol):
+    """The disk that a path is on: names are tuples from the root. See `twins.files`."""
+
+    capacity: int
+
+    @property
+    def used(self) -> int:
+        """Bytes of all blocks."""
+
+    def note(self, what: str, path: str) -> None:
+        """An operation is about to happen."""
+
+    def node(self, parts: tuple[str, ...]) -> Node | None:
+        """What has a name; None when nothing has it."""
+
+    def directory(self, parts: tuple[str, ...]) -> TwinDirectory:
+        """Raises FileNotFoundError, NotADirectoryError."""
+
+    def file(self, parts: tuple[str, ...]) -> TwinFile:
+        """Raises FileNotFoundError, IsADirectoryError."""
+
+    def make_directory(self, parts: tuple[str, ...]) -> None:
+        """Raises FileExistsError."""
+
+    def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+        """Replace `new` by `old`."""
+
+    def unlink(self, parts: tuple[str, ...]) -> None:
+        """Remove a file's name."""
+
+    def remove_directory(self, parts: tuple[str, ...]) -> None:
+        """Raises OSError unless it is empty."""
+
+    def open(self, parts: tuple[str, ...], flags: int) -> int:
+        """A descriptor of a file or directory."""
 
 
 @dataclass
@@ -27,7 +61,7 @@ class TwinPath:
 
     __slots__ = ("disk", "parts")
 
-    def __init__(self, disk: "TwinFiles", parts: tuple[str, ...]) -> None:
+    def __init__(self, disk: Volume, parts: tuple[str, ...]) -> None:
         self.disk = disk
         self.parts = parts
 
@@ -142,11 +176,9 @@ class TwinPath:
         return TwinStat(len(self.disk.file(self.parts).content))
 
     def read_bytes(self) -> bytes:
-        from headwater.edge.twins.files import read_range
-
         file = self.disk.file(self.parts)
         self.disk.note("read", str(self))
-        return read_range(file, len(file.content), 0, str(self))
+        return file.read(len(file.content), 0, str(self))
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return self.read_bytes().decode(encoding, errors)

@@ -3,24 +3,20 @@
 Sections 5.2 and 5.4.1 of the paper; 6.4.1 and 9.6 of the thesis.
 """
 
-from typing import TYPE_CHECKING
-
 from headwater.hub.raft import recovery
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.core import Core
+from headwater.hub.raft.message import FROM_LEADER, Kind, Message
 from headwater.hub.raft.quorum import vote_result
 from headwater.hub.raft.role import Role
 
-if TYPE_CHECKING:
-    from headwater.hub.raft.raft import Raft
 
-
-def reset_timeout(r: "Raft") -> None:
+def reset_timeout(r: Core) -> None:
     """Wait for a leader, each time for another while, so that candidates seldom collide."""
     r.elapsed = 0
     r.timeout = r.options.election_ticks + r.chance(r.options.election_ticks)
 
 
-def tick(r: "Raft") -> None:
+def tick(r: Core) -> None:
     """Time passes without a leader's word."""
     r.elapsed += 1
     if r.elapsed >= r.options.election_ticks:
@@ -34,7 +30,7 @@ def tick(r: "Raft") -> None:
             pre_campaign(r)
 
 
-def eligible(r: "Raft") -> bool:
+def eligible(r: Core) -> bool:
     """Whether this node may be a candidate: a voter that has forgotten nothing. One that is to
     be removed may be needed as long as that is not committed (thesis §4.2.2)."""
     certain = r.log.config_at(r.log.committed)
@@ -42,12 +38,12 @@ def eligible(r: "Raft") -> bool:
     return voter and not r.recovering and not r.removed and not r.below_barrier
 
 
-def next_term(r: "Raft") -> int:
+def next_term(r: Core) -> int:
     """The term of this node's next candidacy."""
     return max(r.term + 1, r.vote_floor)
 
 
-def pre_campaign(r: "Raft") -> None:
+def pre_campaign(r: Core) -> None:
     """Ask whether a campaign could be won, without disturbing anybody (thesis §9.6)."""
     r.role = Role.PRE_CANDIDATE
     r.leader = 0
@@ -56,7 +52,7 @@ def pre_campaign(r: "Raft") -> None:
     _count(r)
 
 
-def campaign(r: "Raft", force: bool = False) -> None:
+def campaign(r: Core, force: bool = False) -> None:
     """Stand for leader. The own vote counts when it is on disk."""
     r.role = Role.CANDIDATE
     r.leader = 0
@@ -67,7 +63,7 @@ def campaign(r: "Raft", force: bool = False) -> None:
     _ask(r, Kind.VOTE, r.term, force)
 
 
-def _ask(r: "Raft", kind: Kind, term: int, force: bool) -> None:
+def _ask(r: Core, kind: Kind, term: int, force: bool) -> None:
     for node in r.log.config.voters:
         if node != r.node:
             r.send(
@@ -83,7 +79,7 @@ def _ask(r: "Raft", kind: Kind, term: int, force: bool) -> None:
             )
 
 
-def leader_is_alive(r: "Raft") -> bool:
+def leader_is_alive(r: Core) -> bool:
     """A leader was heard within the shortest election timeout, or might have been, before this
     node started: its lease counts on silence (thesis §6.4.1). With leases also when a greater term
     was heard of meanwhile: that leader need not know of it."""
@@ -93,7 +89,7 @@ def leader_is_alive(r: "Raft") -> bool:
     return (r.leader != 0 or r.started_quiet) and r.elapsed < ticks
 
 
-def may_vote(r: "Raft", m: Message) -> bool:
+def may_vote(r: Core, m: Message) -> bool:
     """The rule for a vote, and for the promise of one."""
     if not recovery.may_vote(r, m):
         return False
@@ -106,7 +102,7 @@ def may_vote(r: "Raft", m: Message) -> bool:
     return not r.log.newer_than(m.log_term, m.index)
 
 
-def on_vote(r: "Raft", m: Message) -> None:
+def on_vote(r: Core, m: Message) -> None:
     """Somebody stands, or asks whether to."""
     if leader_is_alive(r) and not m.force:
         return
@@ -123,7 +119,7 @@ def on_vote(r: "Raft", m: Message) -> None:
     r.reply(m, Kind.VOTE_REPLY, reject=not granted)
 
 
-def on_vote_reply(r: "Raft", m: Message) -> None:
+def on_vote_reply(r: Core, m: Message) -> None:
     """A vote of a voter, in the life that the configuration knows."""
     wanted = Role.PRE_CANDIDATE if m.kind is Kind.PRE_VOTE_REPLY else Role.CANDIDATE
     if r.role is not wanted or r.log.config.voters.get(m.sender) != m.incarnation:
@@ -134,7 +130,7 @@ def on_vote_reply(r: "Raft", m: Message) -> None:
     _count(r)
 
 
-def _count(r: "Raft") -> None:
+def _count(r: Core) -> None:
     won = vote_result(r.log.config.voters, r.votes)
     if won is False:
         r.become_follower(r.term, 0)
@@ -142,3 +138,17 @@ def _count(r: "Raft") -> None:
         campaign(r)
     elif won:
         r.become_leader()
+
+
+def on_timeout_now(r: Core, m: Message) -> None:
+    """Campaign without a pre-vote: the leader agrees."""
+    if m.sender == r.leader and not r.is_leader and eligible(r):
+        campaign(r, force=True)
+
+
+def answer_stale(r: Core, m: Message) -> None:
+    """Somebody is behind: a leader of an earlier term must hear that it is over."""
+    if m.kind in FROM_LEADER:
+        r.reply(m, Kind.APPEND_REPLY, reject=True)
+    elif m.kind is Kind.PRE_VOTE and not leader_is_alive(r):
+        r.reply(m, Kind.PRE_VOTE_REPLY, reject=True)

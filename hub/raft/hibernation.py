@@ -5,27 +5,13 @@ agreed it stops. Whoever gets something to do wakes the group; when a *node* die
 heartbeats say so and `Host` wakes the groups it led. Sleep changes no rule, only who counts time.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from headwater.hub.raft import reads, replication
+from headwater.hub.raft import heartbeat, reads
+from headwater.hub.raft.core import Core
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.progress import Progress, State
 
-if TYPE_CHECKING:
-    from headwater.hub.raft.raft import Raft
 
-
-@dataclass(slots=True)
-class Sleep:
-    """Whether the group sleeps, and how long it has been quiet."""
-
-    asleep: bool = False
-    quiet_ticks: int = 0
-    quiet_last: int = 0
-
-
-def is_quiet(r: "Raft") -> bool:
+def is_quiet(r: Core) -> bool:
     """Nothing is to be done by anybody."""
     log = r.log
     if log.committed != log.last or log.durable != log.last or r.reading.pending:
@@ -37,7 +23,7 @@ def is_quiet(r: "Raft") -> bool:
     )
 
 
-def tick(r: "Raft") -> None:
+def tick(r: Core) -> None:
     """The leader counts quiet ticks and proposes sleep."""
     sleep = r.sleep
     if not r.options.hibernate_ticks or not r.is_leader:
@@ -51,32 +37,32 @@ def tick(r: "Raft") -> None:
         sleep.quiet_ticks = 0
         for each in r.progress.values():
             each.asleep = False
-        replication.heartbeat(r, sleep=True)
+        heartbeat.send(r, sleep=True)
         fall_asleep(r)
 
 
-def agrees(r: "Raft", m: Message) -> bool:
+def agrees(r: Core, m: Message) -> bool:
     """Whether this follower may sleep; it does."""
     agreed = m.force and m.commit == r.log.committed == r.log.last and not r.recovering
     r.sleep.asleep = agreed
     return agreed
 
 
-def agreed(r: "Raft", progress: Progress, m: Message) -> None:
+def agreed(r: Core, progress: Progress, m: Message) -> None:
     """A member sleeps; the leader does when all do."""
     progress.asleep = m.force
     if m.force:
         fall_asleep(r)
 
 
-def fall_asleep(r: "Raft") -> None:
+def fall_asleep(r: Core) -> None:
     """Stop when everybody agreed and nothing came in between."""
     if is_quiet(r) and all(each.asleep for each in r.progress.values()):
         r.sleep.asleep = True
         reads.drop_lease(r)
 
 
-def wake(r: "Raft") -> None:
+def wake(r: Core) -> None:
     """Something is to be done: count time again, and let the others know."""
     r.sleep.quiet_ticks = 0
     if not r.sleep.asleep:
@@ -87,10 +73,10 @@ def wake(r: "Raft") -> None:
         for each in r.progress.values():
             each.active = True
             each.asleep = False
-        replication.heartbeat(r)
+        heartbeat.send(r)
 
 
-def wake_on(r: "Raft", m: Message) -> None:
+def wake_on(r: Core, m: Message) -> None:
     """Any message but the proposal to sleep, and the answers to it, wakes."""
     about_sleep = m.force and m.kind in (Kind.HEARTBEAT, Kind.HEARTBEAT_REPLY)
     if r.sleep.asleep and not about_sleep and m.sender != r.node:

@@ -4,35 +4,31 @@ A configuration counts from the moment it is in a log. Two that follow each othe
 voter, so any majority of one meets any majority of the other.
 """
 
-from typing import TYPE_CHECKING
-
 from headwater.hub.raft import recovery, replication, transfer
 from headwater.hub.raft.config import Config
+from headwater.hub.raft.core import Core
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.errors import ChangeRefused, NotLeader
 from headwater.hub.raft.message import REPLIES, Kind, Message
 from headwater.hub.raft.progress import Progress
 
-if TYPE_CHECKING:
-    from headwater.hub.raft.raft import Raft
 
-
-def add_learner(r: "Raft", node: int, incarnation: int) -> int:
+def add_learner(r: Core, node: int, incarnation: int) -> int:
     """A member that counts for nothing. Returns the entry's index. Raises `ChangeRefused`."""
     return change(r, r.log.config.with_learner(node, incarnation, returning=False))
 
 
-def add_voter(r: "Raft", node: int, incarnation: int) -> int:
+def add_voter(r: Core, node: int, incarnation: int) -> int:
     """A learner first, that becomes a voter by itself when it is caught up."""
     return change(r, r.log.config.with_learner(node, incarnation, returning=True))
 
 
-def remove(r: "Raft", node: int) -> int:
+def remove(r: Core, node: int) -> int:
     """Take a member out for good. A leader that removes itself leads until that is committed."""
     return change(r, r.log.config.without(node))
 
 
-def change(r: "Raft", config: Config) -> int:
+def change(r: Core, config: Config) -> int:
     """Propose `config`. Raises `NotLeader` and `ChangeRefused`."""
     if not r.is_leader:
         raise NotLeader(r.leader)
@@ -41,20 +37,20 @@ def change(r: "Raft", config: Config) -> int:
     return replication.append_own(r, EntryKind.CONFIG, config.encode())
 
 
-def ready_for_change(r: "Raft") -> bool:
+def ready_for_change(r: Core) -> bool:
     """The change before is committed, and so is an entry of this leader's term (the gap in the
     thesis's first version of single-server changes)."""
     log = r.log
     return log.config_index <= log.committed and log.term(log.committed) == r.term
 
 
-def lead(r: "Raft") -> None:
+def lead(r: Core) -> None:
     """A new leader knows nothing about the others yet."""
     r.progress = {}
     _follow_config(r)
 
 
-def _follow_config(r: "Raft") -> None:
+def _follow_config(r: Core) -> None:
     """One `Progress` for each other member, in its present life."""
     config = r.log.config
     for node in list(r.progress):
@@ -68,14 +64,14 @@ def _follow_config(r: "Raft") -> None:
         transfer.expire(r)
 
 
-def changed(r: "Raft") -> None:
+def changed(r: Core) -> None:
     """Another configuration is in force here."""
     recovery.config_changed(r)
     if r.is_leader:
         _follow_config(r)
 
 
-def committed(r: "Raft") -> None:
+def committed(r: Core) -> None:
     """The commit moved; a configuration may be final now."""
     log = r.log
     config = log.config
@@ -90,7 +86,7 @@ def committed(r: "Raft") -> None:
         r.hard_changed()
 
 
-def tick(r: "Raft") -> None:
+def tick(r: Core) -> None:
     """The leader brings back learners that are caught up."""
     if not r.log.config.returning or not ready_for_change(r):
         return
@@ -100,7 +96,7 @@ def tick(r: "Raft") -> None:
             return
 
 
-def caught_up(r: "Raft", node: int) -> bool:
+def caught_up(r: Core, node: int) -> bool:
     """Whether a learner has nearly everything."""
     progress = r.progress.get(node)
     if progress is None or progress.match < r.log.config_index:
@@ -108,7 +104,7 @@ def caught_up(r: "Raft", node: int) -> bool:
     return r.log.last - progress.match <= r.options.promote_lag_max
 
 
-def fenced(r: "Raft", m: Message) -> bool:
+def fenced(r: Core, m: Message) -> bool:
     """Whether a life of the sender speaks that is over. Only what is committed counts: a node
     that is to be removed may be the only one that can lead. One that was taken back under the
     number of its present start may not have heard of it yet."""
@@ -117,7 +113,7 @@ def fenced(r: "Raft", m: Message) -> bool:
     return config.fenced(m.sender, m.incarnation) and (current is None or current != m.boot)
 
 
-def tell_gone(r: "Raft", m: Message) -> None:
+def tell_gone(r: Core, m: Message) -> None:
     """A member that was removed, or that speaks for a life that is over, is told so."""
     config = r.log.config_at(r.log.committed)
     current = config.incarnation(m.sender)
@@ -127,7 +123,7 @@ def tell_gone(r: "Raft", m: Message) -> None:
         r.reply(m, Kind.GONE, context=config.removed[m.sender])
 
 
-def on_gone(r: "Raft", m: Message) -> None:
+def on_gone(r: Core, m: Message) -> None:
     """This life of this node is over: removed for good, or to be taken back under another."""
     if r.incarnation > m.context or r.is_leader:
         return
@@ -136,3 +132,31 @@ def on_gone(r: "Raft", m: Message) -> None:
         r.hard_changed()
     elif r.incarnation < m.context:
         recovery.begin_again(r, m.context)
+
+
+def on_hello(r: Core, m: Message) -> None:
+    """Another member came back from an unclean stop. One that waits below its barrier may not
+    know yet that it was removed: it says nothing else, so this is where it hears it."""
+    if fenced(r, m):
+        tell_gone(r, m)
+        return
+    recovery.tell(r, m)
+    if r.is_leader and m.sender in r.progress:
+        take_back(r, m)
+
+
+def take_back(r: Core, m: Message) -> None:
+    """A leader waits an election timeout for the quick way, and then takes the node back as a
+    learner."""
+    progress = r.progress[m.sender]
+    if progress.incarnation >= m.incarnation:
+        return
+    if progress.hello_boot != m.boot:
+        progress.hello_boot = m.boot
+        progress.hello_ticks = r.ticks
+    late = r.ticks - progress.hello_ticks >= r.options.election_ticks
+    if late and ready_for_change(r):
+        config = r.log.config
+        returning = m.sender in config.voters or m.sender in config.returning
+        if set(config.voters) != {m.sender}:
+            change(r, config.with_learner(m.sender, m.incarnation, returning))

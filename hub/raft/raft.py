@@ -1,15 +1,15 @@
-"""One member of one group: its state, and where each input goes.
+"""One member of one group: where each input goes, and what its transitions consist of.
 
-The rules themselves are in `election`, `replication`, `membership`, `recovery`, `reads` and
-`hibernation`; they are functions over this state. Drive it with `step`, `tick`, `propose`, `ready`
-and `synced`, from one thread.
+The state is `core`; the rules are in `election`, `replication`, `membership`, `recovery`, `reads`,
+`transfer` and `hibernation`, functions over that state. Drive it with `step`, `tick`, `propose`,
+`ready` and `synced`, from one thread.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from headwater.hub.raft import (
     election,
+    heartbeat,
     hibernation,
     membership,
     reads,
@@ -17,27 +17,21 @@ from headwater.hub.raft import (
     replication,
     transfer,
 )
+from headwater.hub.raft.core import Core
 from headwater.hub.raft.entry import Entry, EntryKind, bytes_of, make_entries
 from headwater.hub.raft.errors import NotLeader, ProposalsFull, invariant
 from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
 from headwater.hub.raft.options import Options
-from headwater.hub.raft.progress import Progress, State
-from headwater.hub.raft.ready import ReadState, Ready, Restored, Unsynced
+from headwater.hub.raft.ready import Ready, Restored, Unsynced
 from headwater.hub.raft.role import Role
-from headwater.hub.raft.snapshot import Assembly, Snapshot
+from headwater.hub.raft.snapshot import Snapshot
 
 TERM_JUMP_MAX = 1 << 40
 """A greater step of the term in one message is damage, not an election."""
-AFTER_SYNC = frozenset(
-    (Kind.VOTE, Kind.VOTE_REPLY, Kind.APPEND_REPLY, Kind.SNAPSHOT_REPLY, Kind.HELLO_REPLY)
-)
-"""These promise something. A HELLO_REPLY tells where the log ends: others refuse logs that end
-before that, so it must not be lost."""
 
 
-class Raft:
+class Raft(Core):
     """`chance(n)` gives a number below n, from the driver's random port."""
 
     def __init__(
@@ -49,96 +43,10 @@ class Raft:
         chance: Callable[[int], int],
         options: Options | None = None,
     ) -> None:
-        invariant(node > 0 and boot > 0, "node and boot begin at 1")
-        self.group = group
-        self.node = node
-        self.boot = boot
-        self.options = options or Options()
-        self.chance = chance
-        self.log = RaftLog(restored.snapshot, list(restored.entries))
-        hard = restored.hard_state or HardState()
-        self.term = hard.term
-        self.vote = hard.vote
-        self.incarnation = hard.incarnation
-        self.vote_floor = hard.vote_floor
-        self.barrier = (hard.barrier_term, hard.barrier_index)
-        self.removed = hard.removed
-        self.role = Role.FOLLOWER
-        self.leader = 0
-        self.ticks = 0
-        self.led = -self.options.election_ticks
-        """The tick at which a leader was heard last, in whatever term."""
-        self.now_ns = 0
-        self.elapsed = 0
-        self.timeout = 0
-        self.started_quiet = True
-        """No election timeout has passed since the start: a lease may still count on this node."""
-        self.votes: dict[int, bool] = {}
-        self.progress: dict[int, Progress] = {}
-        self.peer_boots: dict[int, int] = {}
-        self.assembly: Assembly | None = None
-        self.transfer = transfer.Transfer()
-        self.reading = reads.Reading()
-        self.sleep = hibernation.Sleep()
-        self.recovery = recovery.Recovery(restored.seeds, restored.life)
-        self.recovering = False
-        self.append_due = False
-        self.snapshot_wanted = False
-        """A member needs the state, and the driver has not made a snapshot of it: see `compact`."""
-        self.verified = 0
-        """Up to here the log is known to be that of the leader of this term."""
+        super().__init__(group, node, boot, restored, chance, options)
         self._seen_config = self.log.config
-        self._now: list[Message] = []
-        self._held: list[Message] = []
-        self._reads_done: list[ReadState] = []
-        self._unsynced: deque[Unsynced] = deque()
-        self._number = 0
-        self._hard_version = 0
-        self._hard_synced = 0
-        self._hard_handed = 0
-        self._hard_last = restored.hard_state
-        self._installed: Snapshot | None = None
         election.reset_timeout(self)
         recovery.start(self, restored)
-
-    # -- what a driver may ask ------------------------------------------------
-
-    @property
-    def is_leader(self) -> bool:
-        return self.role is Role.LEADER
-
-    @property
-    def is_voter(self) -> bool:
-        """Whether this life of this node is a voter of the newest configuration here."""
-        return self.log.config.voters.get(self.node) == self.incarnation
-
-    @property
-    def below_barrier(self) -> bool:
-        """Acks may have been forgotten that this log has not made good yet."""
-        return (self.log.last_term, self.log.last) < self.barrier
-
-    @property
-    def sends_snapshot(self) -> bool:
-        """Whether a member is being sent the state: another snapshot now would begin it anew."""
-        states = [progress.state for progress in self.progress.values()]
-        return self.is_leader and State.SNAPSHOT in states
-
-    @property
-    def whole(self) -> bool:
-        """Whether a stop now may be marked clean."""
-        return not self.recovering
-
-    def hard_state(self) -> HardState:
-        """What storage must remember."""
-        return HardState(
-            self.term,
-            self.vote,
-            min(self.log.committed, self.log.durable),
-            self.incarnation,
-            self.vote_floor,
-            *self.barrier,
-            self.removed,
-        )
 
     # -- inputs ---------------------------------------------------------------
 
@@ -151,10 +59,25 @@ class Raft:
         if recovery.asking(self):
             recovery.tick(self)
         if self.is_leader:
-            replication.tick(self)
+            self._lead_on()
             hibernation.tick(self)
         else:
             election.tick(self)
+
+    def _lead_on(self) -> None:
+        """A leader's tick: the check of the quorum, a handover that takes too long, heartbeats,
+        and members to bring back."""
+        self.elapsed += 1
+        self.reading.since_heartbeat += 1
+        if self.elapsed >= self.options.election_ticks:
+            self.elapsed = 0
+            if not replication.has_quorum(self):
+                self.become_follower(self.term, 0)
+                return
+        transfer.tick(self)
+        if self.reading.since_heartbeat >= self.options.heartbeat_ticks:
+            heartbeat.send(self)
+        membership.tick(self)
 
     def step(self, m: Message) -> None:
         """A message arrived. Never raises for what a peer sent: it is dropped when it makes no
@@ -286,36 +209,7 @@ class Raft:
             elif m.kind in OUT_OF_TERM or m.term >= self.term:
                 self._now.append(m)
 
-    # -- used by the rules ----------------------------------------------------
-
-    def send(self, m: Message) -> None:
-        """Say something, at once or when what it promises is durable."""
-        m.group = self.group
-        m.boot = self.boot
-        m.incarnation = self.incarnation
-        if not m.term and m.kind not in OUT_OF_TERM:
-            m.term = self.term
-        if m.kind in AFTER_SYNC or self._hard_version != self._hard_synced:
-            self._held.append(m)
-        else:
-            self._now.append(m)
-
-    def reply(self, to: Message, kind: Kind, **fields: object) -> None:
-        """Answer one start of the sender, and no later one."""
-        self.send(Message(kind, self.node, to.sender, to_boot=to.boot, **fields))  # type: ignore[arg-type]
-
-    def hard_changed(self) -> None:
-        """Something that must be durable before anything else is said has changed."""
-        self._hard_version += 1
-
-    def set_term(self, term: int, vote: int = 0) -> None:
-        """Enter a term. Terms never go back, and a vote is never changed within one."""
-        invariant(term >= self.term, "a term goes back")
-        invariant(term > self.term or self.vote in (0, vote), "a second vote in one term")
-        if (term, vote) != (self.term, self.vote):
-            self.term = term
-            self.vote = vote
-            self.hard_changed()
+    # -- transitions ----------------------------------------------------------
 
     def become_follower(self, term: int, leader: int) -> None:
         """Follow `leader`, or nobody (0)."""
@@ -331,19 +225,29 @@ class Raft:
         self.transfer.clear()
         election.reset_timeout(self)
 
+    def become_leader(self) -> None:
+        """A majority voted for this node."""
+        invariant(self.role is Role.CANDIDATE, "only a candidate becomes leader")
+        self.role = Role.LEADER
+        self.leader = self.node
+        self.votes.clear()
+        self.elapsed = 0
+        self.transfer.clear()
+        reads.lead(self)
+        membership.lead(self)
+        replication.append_own(self, EntryKind.EMPTY, b"")
+
     def commit_to(self, index: int) -> None:
         """Everything up to `index` is committed."""
         if self.log.commit_to(index):
             membership.committed(self)
             reads.committed(self)
 
-    def read_done(self, context: int, index: int | None) -> None:
-        self._reads_done.append(ReadState(context, index))
-
     def snapshot_installed(self, snapshot: Snapshot) -> None:
         """A leader's snapshot has replaced the log."""
         self.log.install(snapshot)
         self._installed = snapshot
+        membership.committed(self)
 
     def check_config(self) -> None:
         """Notice that the log brought another configuration, or took one back."""
@@ -379,7 +283,7 @@ class Raft:
             self.become_follower(m.term, m.sender if m.kind in FROM_LEADER else 0)
             return True
         if m.term < self.term:
-            replication.answer_stale(self, m)
+            election.answer_stale(self, m)
             return False
         if m.kind in FROM_LEADER:
             invariant(not self.is_leader or m.sender == self.node, "two leaders in one term")
@@ -387,18 +291,6 @@ class Raft:
                 self.become_follower(m.term, m.sender)
             self.elapsed = 0
         return True
-
-    def become_leader(self) -> None:
-        """A majority voted for this node."""
-        invariant(self.role is Role.CANDIDATE, "only a candidate becomes leader")
-        self.role = Role.LEADER
-        self.leader = self.node
-        self.votes.clear()
-        self.elapsed = 0
-        self.transfer.clear()
-        reads.lead(self)
-        membership.lead(self)
-        replication.append_own(self, EntryKind.EMPTY, b"")
 
 
 HANDLERS: dict[Kind, Callable[[Raft, Message], None]] = {
@@ -412,10 +304,10 @@ HANDLERS: dict[Kind, Callable[[Raft, Message], None]] = {
     Kind.HEARTBEAT_REPLY: lambda r, m: replication.on_heartbeat_reply(r, m),
     Kind.SNAPSHOT: lambda r, m: replication.on_snapshot(r, m),
     Kind.SNAPSHOT_REPLY: lambda r, m: replication.on_snapshot_reply(r, m),
-    Kind.TIMEOUT_NOW: lambda r, m: transfer.on_timeout_now(r, m),
+    Kind.TIMEOUT_NOW: lambda r, m: election.on_timeout_now(r, m),
     Kind.READ: lambda r, m: reads.on_read(r, m),
     Kind.READ_REPLY: lambda r, m: reads.on_read_reply(r, m),
-    Kind.HELLO: lambda r, m: recovery.on_hello(r, m),
+    Kind.HELLO: lambda r, m: membership.on_hello(r, m),
     Kind.HELLO_REPLY: lambda r, m: recovery.on_hello_reply(r, m),
     Kind.GONE: lambda r, m: membership.on_gone(r, m),
 }

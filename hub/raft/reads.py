@@ -5,56 +5,15 @@ lease it does not wait; the lease is measured twice, by ticks and by the clock, 
 whichever runs out first. A clock that goes back ends it too.
 """
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-from headwater.hub.raft import replication
+from headwater.hub.raft import heartbeat
+from headwater.hub.raft.core import Core
 from headwater.hub.raft.errors import ReadsFull
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.quorum import majority_value
-
-if TYPE_CHECKING:
-    from headwater.hub.raft.raft import Raft
-
-ROUNDS_MAX = 64
-"""Rounds whose start is remembered; older ones are worth no lease."""
+from headwater.hub.raft.state import Pending
 
 
-class Round(NamedTuple):
-    """When a round of heartbeats was sent."""
-
-    number: int
-    ticks: int
-    now_ns: int
-
-
-class Pending(NamedTuple):
-    """A read that waits for round `round`."""
-
-    round: int
-    index: int  # type: ignore[assignment]  # hides tuple.index
-    context: int
-    origin: Message | None
-
-
-@dataclass(slots=True)
-class Reading:
-    """Bounded by `Options.reads_max` and `ROUNDS_MAX`."""
-
-    since_heartbeat: int = 0
-    number: int = 0
-    rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_MAX))
-    confirmed: Round | None = None
-    """The newest round that a quorum answered."""
-    pending: deque[Pending] = field(default_factory=deque)
-    early: list[tuple[int, Message | None]] = field(default_factory=list)
-    """Reads before this leader's first commit: it does not know the commit index yet."""
-    asked: dict[int, int] = field(default_factory=dict)
-    """A follower's own reads: context -> tick of asking."""
-
-
-def clock(r: "Raft", now_ns: int) -> None:
+def clock(r: Core, now_ns: int) -> None:
     """Take the driver's monotonic clock. If it went back it is no clock, and no lease holds."""
     if now_ns < r.now_ns:
         drop_lease(r)
@@ -65,28 +24,19 @@ def clock(r: "Raft", now_ns: int) -> None:
             r.read_done(context, None)
 
 
-def drop_lease(r: "Raft") -> None:
+def drop_lease(r: Core) -> None:
     """Only rounds that begin from now on are worth anything."""
     r.reading.rounds.clear()
     r.reading.confirmed = None
 
 
-def lead(r: "Raft") -> None:
+def lead(r: Core) -> None:
     """A new leader has confirmed nothing."""
     r.reading.since_heartbeat = 0
     drop_lease(r)
 
 
-def begin_round(r: "Raft") -> int:
-    """Number the next round of heartbeats."""
-    reading = r.reading
-    reading.since_heartbeat = 0
-    reading.number += 1
-    reading.rounds.append(Round(reading.number, r.ticks, r.now_ns))
-    return reading.number
-
-
-def round_answered(r: "Raft") -> None:
+def round_answered(r: Core) -> None:
     """A heartbeat was answered: see how far a quorum has come."""
     number = quorum_round(r)
     reading = r.reading
@@ -96,12 +46,12 @@ def round_answered(r: "Raft") -> None:
         done = reading.pending.popleft()
         finish(r, done.context, done.origin, done.index)
     if reading.pending and reading.pending[0].round > reading.number:
-        replication.heartbeat(r)
+        heartbeat.send(r)
         if quorum_round(r) == reading.number:
             round_answered(r)
 
 
-def quorum_round(r: "Raft") -> int:
+def quorum_round(r: Core) -> int:
     """The newest round that a majority of voters answered."""
     rounds = (
         r.reading.number if node == r.node else r.progress[node].round
@@ -110,7 +60,7 @@ def quorum_round(r: "Raft") -> int:
     return majority_value(rounds)
 
 
-def lease_holds(r: "Raft", now_ns: int) -> bool:
+def lease_holds(r: Core, now_ns: int) -> bool:
     """Whether no other leader can exist now."""
     confirmed = r.reading.confirmed
     options = r.options
@@ -123,7 +73,7 @@ def lease_holds(r: "Raft", now_ns: int) -> bool:
     return r.ticks - confirmed.ticks < ticks and passed_ns < ticks * options.tick_ns
 
 
-def ask(r: "Raft", context: int, now_ns: int) -> None:
+def ask(r: Core, context: int, now_ns: int) -> None:
     """A read of this node. Raises `ReadsFull`."""
     reading = r.reading
     if len(reading.pending) + len(reading.early) + len(reading.asked) >= r.options.reads_max:
@@ -137,7 +87,7 @@ def ask(r: "Raft", context: int, now_ns: int) -> None:
         r.read_done(context, None)
 
 
-def lead_read(r: "Raft", context: int, origin: Message | None, now_ns: int | None) -> None:
+def lead_read(r: Core, context: int, origin: Message | None, now_ns: int | None) -> None:
     """The leader takes a read, its own or a follower's. Without the time of this moment no lease
     counts: the process may have been stopped since the last tick."""
     if r.log.term(r.log.committed) != r.term:
@@ -151,7 +101,7 @@ def lead_read(r: "Raft", context: int, origin: Message | None, now_ns: int | Non
     round_answered(r)
 
 
-def committed(r: "Raft") -> None:
+def committed(r: Core) -> None:
     """The first commit of the term lets early reads go on."""
     if r.is_leader and r.reading.early and r.log.term(r.log.committed) == r.term:
         early, r.reading.early = r.reading.early, []
@@ -159,7 +109,7 @@ def committed(r: "Raft") -> None:
             lead_read(r, context, origin, None)
 
 
-def finish(r: "Raft", context: int, origin: Message | None, index: int) -> None:
+def finish(r: Core, context: int, origin: Message | None, index: int) -> None:
     """Tell the asker."""
     if origin is None:
         r.read_done(context, index)
@@ -167,7 +117,7 @@ def finish(r: "Raft", context: int, origin: Message | None, index: int) -> None:
         r.reply(origin, Kind.READ_REPLY, context=context, index=index)
 
 
-def abandon(r: "Raft") -> None:
+def abandon(r: Core) -> None:
     """No leader any more: nothing that waits can be confirmed. Followers' reads time out."""
     reading = r.reading
     for context, origin in [*reading.early, *((p.context, p.origin) for p in reading.pending)]:
@@ -178,13 +128,13 @@ def abandon(r: "Raft") -> None:
     drop_lease(r)
 
 
-def on_read(r: "Raft", m: Message) -> None:
+def on_read(r: Core, m: Message) -> None:
     """A follower asks."""
     if r.is_leader and len(r.reading.pending) + len(r.reading.early) < r.options.reads_max:
         lead_read(r, m.context, m, None)
 
 
-def on_read_reply(r: "Raft", m: Message) -> None:
+def on_read_reply(r: Core, m: Message) -> None:
     """The leader's answer."""
     if r.reading.asked.pop(m.context, None) is not None:
         r.read_done(m.context, m.index)

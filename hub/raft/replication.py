@@ -1,21 +1,17 @@
 """How entries get to the others, and when they are committed (§5.3, §5.4.2; thesis §10.2)."""
 
-from typing import TYPE_CHECKING
-
-from headwater.hub.raft import election, hibernation, membership, reads, transfer
+from headwater.hub.raft import hibernation, reads, transfer
+from headwater.hub.raft.core import Core
 from headwater.hub.raft.entry import Entry, EntryKind, bytes_of
-from headwater.hub.raft.message import FROM_LEADER, Kind, Message
+from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.progress import Progress, State
 from headwater.hub.raft.quorum import majority_value, quorum_size
 from headwater.hub.raft.snapshot import Assembly
 
-if TYPE_CHECKING:
-    from headwater.hub.raft.raft import Raft
-
 # -- the leader --------------------------------------------------------------
 
 
-def append_own(r: "Raft", kind: EntryKind, data: bytes) -> int:
+def append_own(r: Core, kind: EntryKind, data: bytes) -> int:
     """The leader's own entry; returns its index."""
     index = r.log.last + 1
     r.log.append([Entry(r.term, index, kind, data)])
@@ -25,22 +21,7 @@ def append_own(r: "Raft", kind: EntryKind, data: bytes) -> int:
     return index
 
 
-def tick(r: "Raft") -> None:
-    """Heartbeats, the check of the quorum, and a handover that takes too long."""
-    r.elapsed += 1
-    r.reading.since_heartbeat += 1
-    if r.elapsed >= r.options.election_ticks:
-        r.elapsed = 0
-        if not has_quorum(r):
-            r.become_follower(r.term, 0)
-            return
-    transfer.tick(r)
-    if r.reading.since_heartbeat >= r.options.heartbeat_ticks:
-        heartbeat(r)
-    membership.tick(r)
-
-
-def has_quorum(r: "Raft") -> bool:
+def has_quorum(r: Core) -> bool:
     """Whether a majority was heard since the last time (thesis §6.2)."""
     voters = r.log.config.voters
     alive = 0
@@ -55,21 +36,13 @@ def has_quorum(r: "Raft") -> bool:
     return alive >= quorum_size(len(voters))
 
 
-def heartbeat(r: "Raft", sleep: bool = False) -> None:
-    """Tell everybody that the leader is there; begins a round."""
-    number = reads.begin_round(r)
-    for node, progress in r.progress.items():
-        commit = min(progress.match, r.log.committed)
-        r.send(Message(Kind.HEARTBEAT, r.node, node, commit=commit, context=number, force=sleep))
-
-
-def broadcast(r: "Raft") -> None:
+def broadcast(r: Core) -> None:
     """Send everybody what is new; a commit that moved is news too."""
     for node, progress in r.progress.items():
         send_append(r, node, progress)
 
 
-def send_append(r: "Raft", node: int, progress: Progress, empty: bool = False) -> None:
+def send_append(r: Core, node: int, progress: Progress, empty: bool = False) -> None:
     """Feed one member as far as its window allows. `empty`: say something in any case, to find
     out whether messages were lost."""
     options = r.options
@@ -108,7 +81,7 @@ def send_append(r: "Raft", node: int, progress: Progress, empty: bool = False) -
             return
 
 
-def on_append_reply(r: "Raft", m: Message) -> None:
+def on_append_reply(r: Core, m: Message) -> None:
     """A follower has what it was sent, or says where its log differs."""
     progress = replying(r, m)
     if progress is None:
@@ -121,7 +94,7 @@ def on_append_reply(r: "Raft", m: Message) -> None:
     note_match(r, m.sender, progress, m.index)
 
 
-def note_match(r: "Raft", node: int, progress: Progress, index: int) -> None:
+def note_match(r: Core, node: int, progress: Progress, index: int) -> None:
     """Everything up to `index` is durable at `node`."""
     progress.paused = False
     if index > r.log.last:
@@ -136,7 +109,7 @@ def note_match(r: "Raft", node: int, progress: Progress, index: int) -> None:
     transfer.caught_up(r, node, progress)
 
 
-def replying(r: "Raft", m: Message) -> Progress | None:
+def replying(r: Core, m: Message) -> Progress | None:
     """The member that replies, when it is the life that the leader counts on."""
     if not r.is_leader:
         return None
@@ -147,7 +120,7 @@ def replying(r: "Raft", m: Message) -> Progress | None:
     return progress
 
 
-def maybe_commit(r: "Raft") -> bool:
+def maybe_commit(r: Core) -> bool:
     """Commit what a majority has on disk, if it is of this term (§5.4.2). True when it moved."""
     index = quorum_index(r)
     if index <= r.log.committed or r.log.term(index) != r.term:
@@ -158,17 +131,17 @@ def maybe_commit(r: "Raft") -> bool:
     return True
 
 
-def quorum_index(r: "Raft") -> int:
+def quorum_index(r: Core) -> int:
     """The greatest place that is durable at a majority of voters."""
     return majority_value(durable_at(r, node) for node in r.log.config.voters)
 
 
-def durable_at(r: "Raft", node: int) -> int:
+def durable_at(r: Core, node: int) -> int:
     """How much of the log is known to be durable at a voter."""
     return r.log.durable if node == r.node else r.progress[node].match
 
 
-def on_heartbeat_reply(r: "Raft", m: Message) -> None:
+def on_heartbeat_reply(r: Core, m: Message) -> None:
     """A member is alive; it may have missed appends."""
     progress = replying(r, m)
     if progress is None:
@@ -190,13 +163,13 @@ def on_heartbeat_reply(r: "Raft", m: Message) -> None:
 # -- snapshots ---------------------------------------------------------------
 
 
-def send_snapshot(r: "Raft", node: int, progress: Progress) -> None:
+def send_snapshot(r: Core, node: int, progress: Progress) -> None:
     """The log does not reach back to what the member needs."""
     progress.to_snapshot(r.log.snapshot.index)
     send_part(r, node, progress)
 
 
-def send_part(r: "Raft", node: int, progress: Progress) -> None:
+def send_part(r: Core, node: int, progress: Progress) -> None:
     """One part at a time: the reply asks for the next, a heartbeat's reply for the same again."""
     snapshot = r.log.snapshot
     if not snapshot.made:
@@ -221,14 +194,14 @@ def send_part(r: "Raft", node: int, progress: Progress) -> None:
     )
 
 
-def send_snapshots(r: "Raft") -> None:
+def send_snapshots(r: Core) -> None:
     """There is a snapshot now for members that wait for one."""
     for node, progress in r.progress.items() if r.is_leader else ():
         if progress.state is State.SNAPSHOT:
             send_part(r, node, progress)
 
 
-def on_snapshot_reply(r: "Raft", m: Message) -> None:
+def on_snapshot_reply(r: Core, m: Message) -> None:
     """The member has a part; the last one is answered like an append."""
     progress = replying(r, m)
     if progress is None or progress.state is not State.SNAPSHOT:
@@ -240,7 +213,7 @@ def on_snapshot_reply(r: "Raft", m: Message) -> None:
             send_part(r, m.sender, progress)
 
 
-def on_snapshot(r: "Raft", m: Message) -> None:
+def on_snapshot(r: Core, m: Message) -> None:
     """A part of a snapshot arrives."""
     if m.index <= r.log.committed or m.config is None:
         r.reply(m, Kind.APPEND_REPLY, index=r.log.committed)
@@ -258,14 +231,13 @@ def on_snapshot(r: "Raft", m: Message) -> None:
         return
     r.assembly = None
     r.snapshot_installed(snapshot)
-    membership.committed(r)
     r.reply(m, Kind.APPEND_REPLY, index=snapshot.index)
 
 
 # -- the follower ------------------------------------------------------------
 
 
-def on_append(r: "Raft", m: Message) -> None:
+def on_append(r: Core, m: Message) -> None:
     """Entries of the leader, to follow `m.index`."""
     if m.index < r.log.committed and not r.log.matches(m.index, m.log_term):
         r.reply(m, Kind.APPEND_REPLY, index=r.log.committed)
@@ -282,16 +254,8 @@ def on_append(r: "Raft", m: Message) -> None:
     r.reply(m, Kind.APPEND_REPLY, index=last)
 
 
-def on_heartbeat(r: "Raft", m: Message) -> None:
+def on_heartbeat(r: Core, m: Message) -> None:
     """The leader is there. Its commit counts as far as the logs are known to be the same: this
     node may have lost what it acked in another life."""
     r.commit_to(min(m.commit, r.verified))
     r.reply(m, Kind.HEARTBEAT_REPLY, context=m.context, force=hibernation.agrees(r, m))
-
-
-def answer_stale(r: "Raft", m: Message) -> None:
-    """Somebody is behind: a leader of an earlier term must hear that it is over."""
-    if m.kind in FROM_LEADER:
-        r.reply(m, Kind.APPEND_REPLY, reject=True)
-    elif m.kind is Kind.PRE_VOTE and not election.leader_is_alive(r):
-        r.reply(m, Kind.PRE_VOTE_REPLY, reject=True)

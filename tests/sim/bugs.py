@@ -6,19 +6,20 @@ from headwater.edge.twins.disk import TwinDisk
 from headwater.hub.journal import journal, scan, slots
 from headwater.hub.journal.journal import Journal
 from headwater.hub.raft import (
+    core,
     election,
+    heartbeat,
     membership,
     quorum,
-    raft,
     reads,
     recovery,
     replication,
 )
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import Kind
+from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.snapshot import Assembly
+from headwater.hub.raft.snapshot import Assembly, Snapshot
 from tests.sim.bug import bug
 from tests.sim.machine import StreamMachine
 
@@ -51,12 +52,12 @@ def _own_log_counts_at_once(original):
 bug(
     "ack-before-sync",
     "an append is acknowledged before it is on disk",
-    (raft, "AFTER_SYNC", _without(Kind.APPEND_REPLY)),
+    (core, "AFTER_SYNC", _without(Kind.APPEND_REPLY)),
 )
 bug(
     "vote-before-sync",
     "a vote is sent before it is on disk",
-    (raft, "AFTER_SYNC", _without(Kind.VOTE_REPLY)),
+    (core, "AFTER_SYNC", _without(Kind.VOTE_REPLY)),
     (
         Raft,
         "hard_changed",
@@ -231,7 +232,7 @@ bug(
         "on_heartbeat",
         lambda original: lambda r, m: (r.commit_to(min(m.commit, r.log.last)), original(r, m))[1],
     ),
-    (replication, "heartbeat", lambda original: lambda r, sleep=False: _loud_heartbeat(r, sleep)),
+    (heartbeat, "send", lambda original: lambda r, sleep=False: _loud_heartbeat(r, sleep)),
 )
 bug(
     "learners-count",
@@ -255,10 +256,10 @@ bug(
 
 
 def _loud_heartbeat(r, sleep):
-    number = reads.begin_round(r)
+    number = heartbeat.begin_round(r)
     for node in r.progress:
         r.send(
-            raft.Message(
+            Message(
                 Kind.HEARTBEAT, r.node, node, commit=r.log.committed, context=number, force=sleep
             )
         )
@@ -331,7 +332,7 @@ bug(
         Assembly,
         "finish",
         lambda original: (
-            lambda self: raft.Snapshot(self.index, self.term, self.config, bytes(self.data))
+            lambda self: Snapshot(self.index, self.term, self.config, bytes(self.data))
         ),
     ),
 )
@@ -353,7 +354,7 @@ bug(
 
 def _any_snapshot(original, r, m):
     if m.index <= r.log.committed and m.config is not None and m.size == len(m.part):
-        r.snapshot_installed(raft.Snapshot(m.index, m.log_term, m.config, m.part))
+        r.snapshot_installed(Snapshot(m.index, m.log_term, m.config, m.part))
         return None
     return original(r, m)
 

@@ -9,17 +9,18 @@ from headwater.hub.journal.journal import Journal
 from headwater.hub.journal.record import RecordKind
 from headwater.hub.journal.scan import GroupScan
 from headwater.hub.raft import (
+    core,
     election,
     hibernation,
+    membership,
     quorum,
-    raft,
     reads,
     recovery,
     replication,
     transfer,
 )
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import Kind
+from headwater.hub.raft.message import FROM_LEADER, REPLIES, Kind, Message
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.role import Role
 from tests.sim.bug import bug
@@ -54,7 +55,7 @@ def _any_life(original):
 
 def _any_boot(original):
     def admit(self, m):
-        if m.kind in raft.REPLIES:
+        if m.kind in REPLIES:
             m = replace(m, to_boot=self.boot)
         return original(self, m)
 
@@ -63,7 +64,7 @@ def _any_boot(original):
 
 def _obey_anybody(original):
     def settle(self, m):
-        if m.term < self.term and m.kind in raft.FROM_LEADER:
+        if m.term < self.term and m.kind in FROM_LEADER:
             return not self.is_leader
         return original(self, m)
 
@@ -272,13 +273,13 @@ bug("proof-of-one", "one answer is proof enough", (recovery, "prove", _one_proof
 bug(
     "answers-not-on-disk",
     "the end of a log is told before it is on disk",
-    (raft, "AFTER_SYNC", lambda kinds: kinds - {Kind.HELLO_REPLY}),
+    (core, "AFTER_SYNC", lambda kinds: kinds - {Kind.HELLO_REPLY}),
     (recovery, "leaderless", lambda original: lambda r: None),
 )
 bug(
     "leader-silent-to-hello",
     "a leader does not answer those in doubt",
-    (recovery, "on_hello", _stale_end),
+    (membership, "on_hello", _stale_end),
 )
 
 # -- handover and sleep ----------------------------------------------------------
@@ -288,7 +289,7 @@ def _at_once(original):
     def caught_up(r, node, progress):
         if node == r.transfer.target and not r.transfer.spent:
             r.transfer.spent = True
-            r.send(raft.Message(Kind.TIMEOUT_NOW, r.node, node))
+            r.send(Message(Kind.TIMEOUT_NOW, r.node, node))
 
     return caught_up
 

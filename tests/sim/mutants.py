@@ -22,9 +22,9 @@ from types import CodeType
 RAFT = Path(__file__).parents[2] / "hub" / "raft"
 PACKAGE = "headwater.hub.raft"
 FILES = (
-    "config.py", "election.py", "hard_state.py", "hibernation.py", "host.py", "log.py",
-    "membership.py", "progress.py", "quorum.py", "raft.py", "reads.py", "recovery.py",
-    "replication.py", "snapshot.py", "transfer.py",
+    "config.py", "core.py", "election.py", "hard_state.py", "heartbeat.py", "hibernation.py",
+    "host.py", "log.py", "membership.py", "progress.py", "quorum.py", "raft.py", "reads.py",
+    "recovery.py", "replication.py", "snapshot.py", "transfer.py",
 )  # fmt: skip
 TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,

@@ -10,19 +10,21 @@ drops it, or may count it).
 from dataclasses import replace
 
 from headwater.hub.raft import (
+    core,
     election,
+    heartbeat,
     hibernation,
     membership,
     quorum,
-    raft,
     reads,
     recovery,
     replication,
 )
 from headwater.hub.raft.config import Config
+from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.host import Host
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import Kind
+from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.progress import Progress, State
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.role import Role
@@ -92,11 +94,11 @@ bug(
 
 
 def _loud_commit(original):
-    def heartbeat(r, sleep=False):
-        number = reads.begin_round(r)
+    def send(r, sleep=False):
+        number = heartbeat.begin_round(r)
         for node in r.progress:
             r.send(
-                raft.Message(
+                Message(
                     Kind.HEARTBEAT,
                     r.node,
                     node,
@@ -106,13 +108,13 @@ def _loud_commit(original):
                 )
             )
 
-    return heartbeat
+    return send
 
 
 bug(
     "heartbeat-commit-beyond-match",
     "a leader tells all it has committed",
-    (replication, "heartbeat", _loud_commit),
+    (heartbeat, "send", _loud_commit),
 )
 
 
@@ -152,9 +154,9 @@ bug("match-goes-back", "a late ack lowers what is known", (Progress, "accepted",
 def _send_now(original):
     def send(self, m):
         m.group, m.boot, m.incarnation = self.group, self.boot, self.incarnation
-        if not m.term and m.kind not in raft.OUT_OF_TERM:
+        if not m.term and m.kind not in core.OUT_OF_TERM:
             m.term = self.term
-        (self._held if m.kind in raft.AFTER_SYNC else self._now).append(m)
+        (self._held if m.kind in core.AFTER_SYNC else self._now).append(m)
 
     return send
 
@@ -266,7 +268,7 @@ def _ask_all(original):
         for node in r.log.config.members():
             if node != r.node:
                 r.send(
-                    raft.Message(
+                    Message(
                         kind,
                         r.node,
                         node,
@@ -537,5 +539,5 @@ bug(
 def _promote_again(r):
     for node in sorted(r.log.config.returning):
         if membership.caught_up(r, node):
-            replication.append_own(r, raft.EntryKind.CONFIG, r.log.config.with_voter(node).encode())
+            replication.append_own(r, EntryKind.CONFIG, r.log.config.with_voter(node).encode())
             return

@@ -7,7 +7,6 @@ from headwater.hub.raft import (
     membership,
     quorum,
     reads,
-    recovery,
     replication,
     transfer,
 )
@@ -17,6 +16,7 @@ from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind
 from headwater.hub.raft.progress import Progress
 from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.state import Pending
 from tests.sim.bug import bug
 
 # -- the log ---------------------------------------------------------------------
@@ -112,7 +112,7 @@ bug(
 bug(
     "never-taken-back",
     "no leader takes a node back",
-    (recovery, "take_back", lambda original: lambda r, m: None),
+    (membership, "take_back", lambda original: lambda r, m: None),
 )
 bug(
     "half-of-four",
@@ -224,7 +224,7 @@ def _one_round_early(original, r, context, origin, now_ns):
 
 
 def _without_commit(r, context, origin, now_ns):
-    pending = reads.Pending(r.reading.number + 1, r.log.committed, context, origin)
+    pending = Pending(r.reading.number + 1, r.log.committed, context, origin)
     r.reading.pending.append(pending)
     reads.round_answered(r)
 

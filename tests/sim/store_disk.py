@@ -3,8 +3,8 @@
 import errno
 
 from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.files import TwinFiles, failed
-from headwater.edge.twins.inode import TwinFile
+from headwater.edge.twins.files import TwinFiles
+from headwater.edge.twins.inode import TwinFile, failed
 
 CHANGES = ("write", "sync", "sync names", "rename", "unlink", "create", "truncate", "allocate")
 

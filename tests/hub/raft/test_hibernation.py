@@ -10,7 +10,7 @@ from headwater.hub.raft.entry import Entry
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.reads import Pending, Round
+from headwater.hub.raft.state import Pending, Round
 from tests.hub.raft.stage import Stage
 
 TICKS = 3

@@ -1,0 +1,93 @@
+"""What each rule remembers of a group between two inputs, one record for each.
+
+Records know nothing of the rules: those are in the modules named with them.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.message import Message
+
+ROUNDS_MAX = 64
+"""Rounds whose start is remembered; older ones are worth no lease."""
+
+
+class Round(NamedTuple):
+    """When a round of heartbeats was sent."""
+
+    number: int
+    ticks: int
+    now_ns: int
+
+
+class Pending(NamedTuple):
+    """A read that waits for round `round`."""
+
+    round: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    context: int
+    origin: Message | None
+
+
+@dataclass(slots=True)
+class Reading:
+    """`reads` and `heartbeat`. Bounded by `Options.reads_max` and `ROUNDS_MAX`."""
+
+    since_heartbeat: int = 0
+    number: int = 0
+    rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_MAX))
+    confirmed: Round | None = None
+    """The newest round that a quorum answered."""
+    pending: deque[Pending] = field(default_factory=deque)
+    early: list[tuple[int, Message | None]] = field(default_factory=list)
+    """Reads before this leader's first commit: it does not know the commit index yet."""
+    asked: dict[int, int] = field(default_factory=dict)
+    """A follower's own reads: context -> tick of asking."""
+
+
+@dataclass(slots=True)
+class Transfer:
+    """`transfer`: a handover under way. No proposal is taken meanwhile."""
+
+    target: int = 0
+    since: int = 0
+    """The tick at which it was asked for."""
+    spent: bool = False
+    """A TIMEOUT_NOW was sent in this term: it may arrive late and end a lease, so there is none
+    any more."""
+
+    def clear(self) -> None:
+        """Another term, or another role."""
+        self.target = 0
+        self.spent = False
+
+
+@dataclass(slots=True)
+class Sleep:
+    """`hibernation`: whether the group sleeps, and how long it has been quiet."""
+
+    asleep: bool = False
+    quiet_ticks: int = 0
+    quiet_last: int = 0
+
+
+class Answer(NamedTuple):
+    """What another voter knows."""
+
+    term: int
+    log_term: int
+    last: int
+    config: Config
+
+
+@dataclass(slots=True)
+class Recovery:
+    """`recovery`. Bounded by the number of members."""
+
+    seeds: tuple[int, ...]
+    life: int = 0
+    """Lives below this number are over, even when the present start has their number."""
+    since_hello: int = 0
+    answers: dict[int, Answer] = field(default_factory=dict)
