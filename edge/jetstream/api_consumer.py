@@ -32,7 +32,7 @@ from headwater.edge.jetstream.models import (
 from headwater.edge.jetstream.name_hash import name_hash
 from headwater.edge.jetstream.names import has_path_separator
 from headwater.edge.jetstream.pull_rules import header
-from headwater.edge.jetstream.times import ZERO_NS, ZERO_TIME, format_time, parse_time
+from headwater.edge.jetstream.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
 
 IDENTITY = b"Nats-Stream-Identity"
 CREATE_TYPE = "io.nats.jetstream.api.v1.consumer_create_response"
@@ -253,14 +253,11 @@ async def _done(durable: Awaitable[None] | None, answer: Any) -> Any:
 def pause(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Awaitable[Paused]:
     """CONSUMER.PAUSE.<stream>.<consumer>"""
     request = decode(payload, PauseRequest, ctx.strict) if is_json(payload) else PauseRequest()
-    try:
-        until = parse_time(request.pause_until) if request.pause_until else ZERO_NS
-    except ValueError as error:
-        raise errors.INVALID_JSON.error(err=error) from None
+    until = ZERO_NS if request.pause_until is None else exact_time(request.pause_until)
     consumer = find(js, tokens)
     zero = until == ZERO_NS
     durable = consumers.pause(consumer, None if zero else format_time(until))
-    left = max(until - consumer.stream.kernel.clock(), 0)
+    left = held(max(until - consumer.stream.kernel.clock(), 0))
     answer = Paused(
         paused=left > 0,
         pause_until=ZERO_TIME if zero else format_time(until),

@@ -283,17 +283,6 @@ def _check_start(config: ConsumerConfig) -> None:
         raise refuse("start time is also set")
     if policy == "last_per_subject" and not filters(config):
         raise refuse("filter subject is not set")
-    if config.opt_start_time is not None:
-        _check_time(config.opt_start_time)
-    if config.pause_until is not None:
-        _check_time(config.pause_until)
-
-
-def _check_time(text: str) -> None:
-    try:
-        parse_time(text)
-    except ValueError as error:
-        raise errors.INVALID_JSON.error(err=error) from None
 
 
 def _check_sampling(config: ConsumerConfig) -> None:

@@ -46,7 +46,7 @@ def threshold(config: Any, current: int) -> int:
 
 def pause_end(config: Any) -> int:
     """Wall clock ns at which a pause ends, 0 without one."""
-    return parse_time(config.pause_until) if config.pause_until else 0
+    return max(parse_time(config.pause_until), 0) if config.pause_until else 0
 
 
 def new_delta() -> Any:

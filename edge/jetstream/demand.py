@@ -352,7 +352,7 @@ class Demand(Consumer):
                 self.paused_until = 0
                 events.paused(self)
             else:
-                again = now + self.paused_until - wall
+                again = now + (self.paused_until - wall)
         again = sooner(again, self.expire(now))
         if self.queue is not None:
             again = sooner(again, self.tend_requests(now, True))

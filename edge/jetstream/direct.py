@@ -64,14 +64,10 @@ class DirectGet:
             self.status(reply, b"412 Required Api Level")
             return None
         try:
-            request = decode(payload, MsgGetRequest, strict=False)
-            for text in (request.start_time, request.up_to_time):
-                if text is not None:
-                    parse_time(text)
-        except (JetStreamError, ValueError):
+            return decode(payload, MsgGetRequest, strict=False)
+        except JetStreamError:
             self.status(reply, b"408 Malformed Request")
             return None
-        return request
 
     def status(self, reply: bytes, text: bytes, lines: bytes = b"") -> None:
         """Send an empty message with a status."""

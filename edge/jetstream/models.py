@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.edge.jetstream import errors
 from headwater.edge.jetstream.nulls import without_nulls
-from headwater.edge.jetstream.times import ZERO_TIME
+from headwater.edge.jetstream.times import ZERO_TIME, canonical_time
 
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256
@@ -624,6 +624,7 @@ _GO_KINDS = {
     "list": "array",
 }
 _FREE_KEYS = frozenset({"metadata", "subjects"})
+_TIME_KEYS = frozenset({"opt_start_time", "pause_until", "start_time", "up_to_time"})
 _PULL = msgspec.json.Decoder(PullRequest)
 
 
@@ -646,6 +647,8 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
         raise errors.INVALID_JSON.error(err=text)
     if b"null" in payload:
         raw = without_nulls(raw, kind)
+    if b"_time" in payload or b"pause_until" in payload:
+        raw = _settled(raw)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as exc:
@@ -668,6 +671,23 @@ def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
                 text = f'json: unknown field "{unknown[1]}"'
                 raise errors.INVALID_JSON.error(err=text) from None
             raw = _without(raw, unknown[1])
+
+
+def _settled(value: Any) -> Any:
+    """`value` with its times as answers write them. Raises JetStreamError 10025."""
+    if isinstance(value, list):
+        return [_settled(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, item in value.items():
+        if key in _TIME_KEYS and isinstance(item, str):
+            try:
+                item = canonical_time(item)
+            except ValueError as exc:
+                raise errors.INVALID_JSON.error(err=exc) from None
+        found[key] = item if key in _FREE_KEYS else _settled(item)
+    return found
 
 
 def _lowered(value: Any) -> Any:

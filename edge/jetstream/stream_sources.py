@@ -6,7 +6,6 @@ from headwater.edge.jetstream import errors
 from headwater.edge.jetstream.errors import Kind, invalid_config
 from headwater.edge.jetstream.models import SourceConsumer, StreamConfig, StreamSource
 from headwater.edge.jetstream.names import valid_name
-from headwater.edge.jetstream.times import parse_time
 from headwater.edge.subjects.tokens import covers, literal_subject, overlap, valid_subject
 from headwater.edge.subjects.transform import TransformError, check_mapping
 
@@ -119,15 +118,9 @@ def api_of(source: StreamSource) -> str:
 
 
 def check_start(source: StreamSource) -> None:
-    """Refuse two starting points, or a time that is none."""
-    if source.opt_start_time is None:
-        return
-    if source.opt_start_seq:
+    """Refuse two starting points."""
+    if source.opt_start_time is not None and source.opt_start_seq:
         raise errors.MIRROR_WITH_START_SEQ_AND_TIME.error()
-    try:
-        parse_time(source.opt_start_time)
-    except ValueError as error:
-        raise errors.INVALID_JSON.error(err=error) from None
 
 
 def check_durable(source: StreamSource, consumer: SourceConsumer | None, kind: Kind) -> None:

@@ -7,11 +7,17 @@ SECOND = 1_000_000_000
 ZERO_TIME = "0001-01-01T00:00:00Z"
 # The zero time of the wire in ns since the Unix epoch.
 ZERO_NS = -62135596800 * SECOND
+# What 64 bits hold, in the years 1677 to 2262.
+_LEAST_NS, _MOST_NS = -(1 << 63), (1 << 63) - 1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,}))?([Zz]|[+-]\d\d:\d\d)"
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"
+    r"(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
+    re.ASCII,
 )
+# The calendar of the wire has a year 0, as long as the year 4; that of Python begins with 1.
+_FOUR_YEARS_S = (4 * 365 + 1) * 86400
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 _UNITS = {
     "ns": 1,
@@ -26,8 +32,11 @@ _UNITS = {
 
 
 def format_time(ns: int) -> str:
-    """`ns` since the Unix epoch as RFC 3339 in UTC; trailing zeros of the fraction are dropped."""
+    """`ns` since the Unix epoch as RFC 3339 in UTC, of the years 0 to 9999; trailing zeros of the
+    fraction are dropped."""
     seconds, fraction = divmod(ns, SECOND)
+    if ns < ZERO_NS:
+        return "0000" + format_time(ns + _FOUR_YEARS_S * SECOND)[4:]
     text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
     if len(text) < 19:
         text = text.rjust(19, "0")
@@ -37,19 +46,42 @@ def format_time(ns: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """RFC 3339 text as ns since the Unix epoch. Raises ValueError."""
+    """RFC 3339 text as ns since the Unix epoch, or the nearest that 64 bits hold. Raises
+    ValueError."""
+    return held(exact_time(text))
+
+
+def held(ns: int) -> int:
+    """The number next to `ns` that 64 bits hold."""
+    return min(max(ns, _LEAST_NS), _MOST_NS)
+
+
+def exact_time(text: str) -> int:
+    """RFC 3339 text of the years 0 to 9999 as ns since the Unix epoch. Raises ValueError."""
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError(f'parsing time "{text}" as RFC 3339 failed')
     year, month, day, hour, minute, second = (int(found[i]) for i in range(1, 7))
-    moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+    moment = datetime(year or 4, month, day, hour, minute, second, tzinfo=UTC)
     seconds = int((moment - _EPOCH) // timedelta(seconds=1))
+    if not year:
+        seconds -= _FOUR_YEARS_S
     zone = found[8]
-    if zone not in "Zz":
+    if zone != "Z":
         shift = int(zone[1:3]) * 3600 + int(zone[4:6]) * 60
         seconds -= shift if zone[0] == "+" else -shift
     fraction = int((found[7] or "0")[:9].ljust(9, "0"))
     return seconds * SECOND + fraction
+
+
+def canonical_time(text: str) -> str:
+    """RFC 3339 text as answers write it: nine digits at most, no zeros at their end, Z for no
+    offset. Raises ValueError."""
+    exact_time(text)
+    digits = re.match(r"[\d]+", text[20:])
+    fraction = digits[0][:9].rstrip("0") if digits and text[19] in ".," else ""
+    zone = "Z" if text.endswith(("Z", "+00:00", "-00:00")) else text[-6:]
+    return text[:19] + ("." + fraction if fraction else "") + zone
 
 
 def parse_duration(text: str) -> int:

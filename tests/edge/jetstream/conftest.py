@@ -18,7 +18,7 @@ COMMANDS = {"headwater": [str(BIN / "headwater"), "serve"], "nats": [str(BIN / "
 REQUEST_TIMEOUT = 2.0
 # Facts of a server or of a moment, which no two servers share.
 VOLATILE = {"created", "ts", "first_ts", "last_ts", "last_active", "time", "id", "timestamp"}
-VOLATILE |= {"leader", "level"}
+VOLATILE |= {"leader", "level", "pause_remaining"}
 # A real server says this for a moment after another stream was deleted.
 BUSY = "error creating store for stream"
 FAILING_SYNC = Path(__file__).parent.parent / "storage" / "failing_sync.c"

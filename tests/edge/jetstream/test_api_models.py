@@ -18,6 +18,7 @@ from headwater.edge.jetstream.times import (
     SECOND,
     ZERO_NS,
     ZERO_TIME,
+    exact_time,
     format_duration,
     format_time,
     parse_duration,
@@ -77,14 +78,17 @@ def test_fields_that_are_always_written() -> None:
         ("2024-02-03T04:05:06.100+02:00", "2024-02-03T02:05:06.1Z"),
         ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z"),
         (ZERO_TIME, ZERO_TIME),
+        ("0000-02-29T23:00:00-01:00", "0000-03-01T00:00:00Z"),
+        ("9999-12-31T23:59:59.9Z", "9999-12-31T23:59:59.9Z"),
     ],
 )
 def test_times(text: str, again: str) -> None:
-    assert format_time(parse_time(text)) == again
+    assert format_time(exact_time(text)) == again
 
 
 def test_zero_time() -> None:
-    assert parse_time(ZERO_TIME) == ZERO_NS
+    assert exact_time(ZERO_TIME) == ZERO_NS
+    assert parse_time(ZERO_TIME) == -(1 << 63)
     with pytest.raises(ValueError, match="RFC 3339"):
         parse_time("yesterday")
 

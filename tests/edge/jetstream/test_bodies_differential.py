@@ -1,4 +1,4 @@
-"""Nulls in requests mean to headwater what they mean to nats-server.
+"""Nulls and times in requests mean to headwater what they mean to nats-server.
 
 A step is a request: its subject below `$JS.API.`, and its body.
 """
@@ -13,7 +13,10 @@ from headwater.edge.jetstream import models
 
 Steps = list[tuple[Any, ...]]
 Compare = Callable[[Steps], Awaitable[None]]
-STREAM = ("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "storage": "memory"})
+STREAM = (
+    "STREAM.CREATE.S",
+    {"name": "S", "subjects": ["s.>"], "storage": "memory", "allow_direct": True},
+)
 CONSUMER = (
     "CONSUMER.DURABLE.CREATE.S.D",
     {"stream_name": "S", "config": {"durable_name": "D", "ack_policy": "explicit"}},
@@ -85,3 +88,70 @@ async def test_consumer_configurations_with_nulls(compare: Compare) -> None:
     for field in ("backoff", "filter_subjects", "priority_groups"):
         steps += [(create, {"stream_name": "S", "config": {**own, field: [None]}}), gone]
     await compare([*steps, GONE])
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "0001-01-01T00:00:00Z",
+        "0000-02-29T00:00:00Z",
+        "2020-01-01T00:00:00.100+02:00",
+        "2020-01-01T00:00:00,0500Z",
+        "2020-01-01T00:00:00+00:00",
+        "2200-01-01T00:00:00.1234567891Z",
+    ],
+)
+async def test_odd_times(compare: Compare, time: str) -> None:
+    """The zero time, which the `nats` tool sends, and others that a program may."""
+    source = {"name": "S", "opt_start_time": time}
+    steps: Steps = [STREAM, CONSUMER, ("=s.a", b"1"), ("=s.a", b"2")]
+    for config in (
+        {"opt_start_time": time, "deliver_policy": "by_start_time"},
+        {"pause_until": time},
+    ):
+        named = {"durable_name": "T", "ack_policy": "explicit", **config}
+        steps += [
+            ("CONSUMER.CREATE.S.T", {"stream_name": "S", "config": named}),
+            ("CONSUMER.DELETE.S.T",),
+        ]
+    steps += [
+        ("CONSUMER.PAUSE.S.D", {"pause_until": time}),
+        ("CONSUMER.DELETE.S.D",),
+        ("STREAM.MSG.GET.S", {"start_time": time}),
+        ("STREAM.MSG.GET.S", {"start_time": time, "next_by_subj": "s.>"}),
+        ("DIRECT.GET.S", {"start_time": time, "next_by_subj": "s.>"}),
+        ("DIRECT.GET.S", {"start_time": time, "batch": 1}),
+        ("DIRECT.GET.S", {"multi_last": ["s.>"], "up_to_time": time}),
+        ("STREAM.CREATE.M", {"name": "M", "storage": "memory", "sources": [source]}),
+        ("STREAM.DELETE.M",),
+        GONE,
+    ]
+    await compare(steps)
+
+
+@pytest.mark.parametrize("time", ["", "x", "2020-01-01T00:00:60Z", "2020-01-01t00:00:00z", "1"])
+async def test_times_that_are_none(client: Any, time: str) -> None:
+    await client.api(*STREAM)
+    await client.api(*CONSUMER)
+    config = {"durable_name": "T", "opt_start_time": time}
+    for answer in (
+        await client.api("CONSUMER.CREATE.S.T", {"stream_name": "S", "config": config}),
+        await client.api("CONSUMER.PAUSE.S.D", {"pause_until": time}),
+        await client.api("STREAM.MSG.GET.S", {"start_time": time}),
+    ):
+        assert answer["error"]["err_code"] == 10025
+    await client.api("STREAM.DELETE.S")
+
+
+async def test_times_beyond_64_bits_are_far_away(client: Any) -> None:
+    await client.api(*STREAM)
+    await client.request("s.a", b"1")
+    for time, pending in (("1500-01-01T00:00:00Z", 1), ("9999-12-31T23:59:59.999999999Z", 0)):
+        config = {"durable_name": "T", "opt_start_time": time, "deliver_policy": "by_start_time"}
+        answer = await client.api("CONSUMER.CREATE.S.T", {"stream_name": "S", "config": config})
+        assert answer["num_pending"] == pending
+        assert answer["config"]["opt_start_time"] == time
+        paused = await client.api("CONSUMER.PAUSE.S.T", {"pause_until": time})
+        assert (paused["paused"], paused["pause_until"]) == (not pending, time)
+        await client.api("CONSUMER.DELETE.S.T")
+    await client.api("STREAM.DELETE.S")
