@@ -32,6 +32,7 @@ cdef class ClientConn(Conn):
     cdef public int pings_out
     cdef public bint wants_responses    # permissions carry allow_responses
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
+    cdef Py_ssize_t broken(self) except? -2
     cdef int publish(self, Msg* m) except -1
     cdef int publish_checked(self, Msg* m) except -1
     cdef int answer_no_responders(self, Msg* m) except -1

@@ -204,16 +204,14 @@ class ClientConn(Conn):
                 i += 1
             ends[count] = i
             count += 1
-        if count < 1 + numbers or count > 2 + numbers:
-            self.fail("Unknown Protocol Operation", "Protocol Violation")
-            return NEED_MORE
+        if count < 1 + numbers or count > 2 + numbers or (with_headers and not self.headers):
+            return self.broken()
         m.size = take_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
         m.header_len = 0
         if with_headers:
             m.header_len = take_size(line + starts[count - 2], ends[count - 2] - starts[count - 2])
         if m.size < 0 or m.header_len < 0 or m.header_len > m.size:
-            self.fail("Unknown Protocol Operation", "Protocol Violation")
-            return NEED_MORE
+            return self.broken()
         if m.size > self.max_payload:
             self.fail("Maximum Payload Violation", "Maximum Message Payload Exceeded")
             return NEED_MORE
@@ -221,9 +219,6 @@ class ClientConn(Conn):
             return NEED_MORE
         if body[m.size] != 13 or body[m.size + 1] != 10:
             self.fail("Unknown Protocol Operation", "Protocol Violation")
-            return NEED_MORE
-        if with_headers and (not self.headers or m.header_len < 12):
-            self.fail("Unknown Protocol Operation", "Message Header Violation")
             return NEED_MORE
         m.subject = line + starts[0]
         m.subject_len = ends[0] - starts[0]
@@ -237,6 +232,13 @@ class ClientConn(Conn):
         m.body = body
         self.publish(cython.address(m))
         return m.size + 2
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def broken(self) -> cython.Py_ssize_t:
+        """End a client whose publish has arguments that make no sense; NATS sends no `-ERR`."""
+        self.close("Protocol Violation")
+        return NEED_MORE
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -28,7 +28,10 @@ from cython.cimports.headwater.edge.broker.core import (
     Sink,
 )
 from cython.cimports.headwater.edge.subjects.transform import Transform
+from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.libc.string import memcmp, memcpy
+
+from headwater.edge.wire.header_block import PREFIX
 
 # Answers that one account waits for; beyond this the oldest request gets none.
 RESPONSES_MAX = 65536
@@ -356,7 +359,7 @@ class ServiceImport(Sink):
     @cython.cfunc
     def described(self, m: cython.pointer(Msg), origin: Endpoint, chained: cython.bint) -> bytes:
         """Header block and payload, with the header that says who asks."""
-        block: bytes = b"NATS/1.0\r\n\r\n"
+        block: bytes = b""
         via: bytes = b""
         line: bytes
         payload: cython.Py_ssize_t = m.size - m.header_len
@@ -366,7 +369,10 @@ class ServiceImport(Sink):
             if INFO_NAME in block:
                 block, via = without_info(block)
         line = INFO_NAME + b" " + self.info(origin, via if chained else b"") + b"\r\n\r\n"
-        at = PyBytes_GET_SIZE(block) - 2
+        at = kept_length(PyBytes_GET_SIZE(block))
+        if at == 0:
+            block = PREFIX
+            at = PyBytes_GET_SIZE(block)
         body: bytes = PyBytes_FromStringAndSize(
             cython.cast(cython.p_char, cython.NULL), at + PyBytes_GET_SIZE(line) + payload
         )

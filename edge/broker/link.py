@@ -212,8 +212,6 @@ class Link(Conn):
             return NEED_MORE
         if body[m.size] != 13 or body[m.size + 1] != 10:
             return self.broken("Parse Error")
-        if with_headers and m.header_len < 12:
-            return self.broken("Message Header Violation")
         m.subject = m.reply = m.shown = line + starts[first]
         m.subject_len = ends[first] - starts[first]
         m.reply_len = m.shown_len = 0

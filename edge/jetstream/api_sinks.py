@@ -19,6 +19,7 @@ from cython.cimports.libc.string import memcmp, memcpy
 
 from headwater.edge.jetstream.times import format_time
 from headwater.edge.storage.errors import Damaged
+from headwater.edge.wire.header_block import opened
 
 API_LEN = cython.declare(cython.Py_ssize_t, 8)
 # Longest subject that is rewritten without a heap allocation; longer ones are not served.
@@ -169,9 +170,7 @@ class LastSink(Sink):
 def direct_body(stream: bytes, record: cython.pointer(Record)) -> bytes:
     """Header block and payload of a directly read message."""
     body: cython.p_char = cython.cast(cython.p_char, record.body)
-    head: bytes = b"NATS/1.0\r\n"
-    if record.header_len:
-        head = PyBytes_FromStringAndSize(body, record.header_len - 2)
+    head: bytes = opened(PyBytes_FromStringAndSize(body, record.header_len))
     subject = PyBytes_FromStringAndSize(
         cython.cast(cython.p_char, record.subject), record.subject_len
     )

@@ -30,6 +30,7 @@ from cython.cimports.headwater.edge.jetstream.flow import FlowWindow
 from cython.cimports.headwater.edge.jetstream.pending import Entry
 from cython.cimports.headwater.edge.jetstream.pull import PullQueue, PullRequest
 from cython.cimports.headwater.edge.jetstream.stream import Stream
+from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.headwater.edge.wire.numbers import put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy
@@ -394,9 +395,9 @@ class Delivery(Demand):
         if lines is None:
             memcpy(self.copy + at, self.record.body, self.record.size)
             return 0
-        if headers:
-            memcpy(self.copy + at, self.record.body, headers - 2)
-            at += headers - 2
+        if kept_length(headers):
+            memcpy(self.copy + at, self.record.body, kept_length(headers))
+            at += kept_length(headers)
         else:
             memcpy(self.copy + at, cython.cast(cython.p_const_char, b"NATS/1.0\r\n"), 10)
             at += 10

@@ -6,12 +6,12 @@ the request. A batch ends with an empty message of status 204.
 
 from typing import Any
 
-from headwater.edge.jetstream import headers
 from headwater.edge.jetstream.api import check_level
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import MsgGetRequest, decode
 from headwater.edge.jetstream.times import format_time, parse_time
 from headwater.edge.storage.errors import Damaged
+from headwater.edge.wire.header_block import opened
 
 # Subjects that one multi-subject request may name by its patterns.
 RESULTS_MAX = 1024
@@ -192,8 +192,8 @@ class DirectGet:
         )
         if batch is not None:
             lines += end_lines(*batch)
-        head = found.headers[:-2] if found.headers else headers.PREFIX
-        self.stream.account.send(reply, found.payload, b"", head + lines + b"\r\n")
+        block = opened(found.headers) + lines + b"\r\n"
+        self.stream.account.send(reply, found.payload, b"", block)
 
 
 def end_lines(pending: int, last: int) -> bytes:

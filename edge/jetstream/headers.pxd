@@ -1,8 +1,6 @@
-# Header lookup in raw header blocks. See headers.py.
+# What a stream reads in header blocks. See headers.py.
 
-cdef struct Slice:                      # n is -1 when the header is absent
-    const unsigned char* at
-    Py_ssize_t n
+from headwater.edge.wire.header_block cimport Slice
 
 cdef struct PublishHeaders:             # the headers that a stream acts on
     bint any                            # whether one of them was there
@@ -16,5 +14,5 @@ cdef struct PublishHeaders:             # the headers that a stream acts on
     Slice rollup
     Slice ttl
 
-cdef Slice find_header(const unsigned char* block, Py_ssize_t n, const unsigned char* key, Py_ssize_t key_len) noexcept nogil
+cdef bint has_status(const unsigned char* block, Py_ssize_t n) noexcept nogil
 cdef int scan_publish(const unsigned char* block, Py_ssize_t n, PublishHeaders* out) noexcept nogil

@@ -1,8 +1,4 @@
-"""Headers in raw blocks (ADR-4): lookup without copying, and editing for the rare paths.
-
-A block is `NATS/1.0[ status]`, lines `Key: value`, and an empty line, each ended by CR LF. Keys are
-matched byte by byte; the first of several wins; blanks before a value are dropped.
-"""
+"""What a stream reads in header blocks, in one pass, and their editing for the rare paths."""
 
 import cython
 from cython.cimports.cpython.bytes import (
@@ -10,73 +6,17 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cython.cimports.headwater.edge.wire.header_block import (
+    Slice,
+    find_header,
+    line_length,
+    value_of,
+)
 from cython.cimports.libc.string import memchr, memcmp
 
-PREFIX = b"NATS/1.0\r\n"
-END = b"\r\n"
+from headwater.edge.wire.header_block import opened
 
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def value_of(line: cython.p_const_uchar, n: cython.Py_ssize_t, key_len: cython.Py_ssize_t) -> Slice:
-    """The value in a header line of `n` bytes whose key (and colon) are known."""
-    found: Slice
-    start: cython.Py_ssize_t = key_len + 1
-    while start < n and line[start] == 32:
-        start += 1
-    found.at = line + start
-    found.n = n - start
-    return found
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def line_length(at: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Bytes before the next CR LF; -1 without one."""
-    i: cython.Py_ssize_t = 0
-    hit: cython.p_const_uchar
-    while i + 1 < n:
-        hit = cython.cast(cython.p_const_uchar, memchr(at + i, 13, n - i - 1))
-        if hit == cython.NULL:
-            return -1
-        if hit[1] == 10:
-            return hit - at
-        i = hit - at + 1
-    return -1
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def find_header(
-    block: cython.p_const_uchar,
-    n: cython.Py_ssize_t,
-    key: cython.p_const_uchar,
-    key_len: cython.Py_ssize_t,
-) -> Slice:
-    """The value of the first header `key`; `n` is -1 when there is none."""
-    found: Slice
-    i: cython.Py_ssize_t = 0
-    length: cython.Py_ssize_t
-    first: cython.bint = True
-    found.at = cython.NULL
-    found.n = -1
-    while i < n:
-        length = line_length(block + i, n - i)
-        if length < 0:
-            break
-        if (
-            not first
-            and length > key_len
-            and block[i + key_len] == 58
-            and memcmp(block + i, key, key_len) == 0
-        ):
-            return value_of(block + i, length, key_len)
-        first = False
-        i += length + 2
-    return found
+EMPTY = b"NATS/1.0\r\n\r\n"
 
 
 @cython.cfunc
@@ -137,7 +77,7 @@ def scan_publish(
     block: cython.p_const_uchar, n: cython.Py_ssize_t, out: cython.pointer(PublishHeaders)
 ) -> cython.int:
     """Find every header that a stream acts on, in one pass."""
-    i: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t = line_length(block, n) + 2
     length: cython.Py_ssize_t
     key_len: cython.Py_ssize_t
     colon: cython.p_const_uchar
@@ -147,8 +87,6 @@ def scan_publish(
     out.expected_subject_last.n = out.expected_subject.n = out.rollup.n = out.ttl.n = -1
     while i < n:
         length = line_length(block + i, n - i)
-        if length < 0:
-            break
         if length > 5 and same(block + i, b"Nats-", 5):
             colon = cython.cast(cython.p_const_uchar, memchr(block + i, 58, length))
             if colon != cython.NULL:
@@ -179,17 +117,41 @@ def get(block: bytes, key: bytes) -> bytes | None:
 
 def add(block: bytes, key: bytes, value: bytes) -> bytes:
     """`block` (may be empty) with one more header at its end."""
-    head: bytes = block[:-2] if block else PREFIX
-    return head + key + b": " + value + b"\r\n\r\n"
+    return opened(block) + key + b": " + value + b"\r\n\r\n"
 
 
 def without(block: bytes, drop: object) -> bytes:
     """`block` without the headers for whose key `drop(key)` is true; empty when none is left."""
-    lines: list = block.split(b"\r\n")
-    kept: list = [line for line in lines[1:-2] if not drop(line.split(b":", 1)[0])]
-    if not kept:
-        return b""
-    return b"\r\n".join([lines[0], *kept]) + b"\r\n\r\n"
+    first, *lines = block.split(b"\r\n")
+    kept: list = [
+        line for line in lines if b":" not in line or not drop(line.split(b":", 1)[0])
+    ]
+    if len(kept) == len(lines):
+        return block
+    block = b"\r\n".join([first, *kept])
+    return b"" if len(block) <= len(EMPTY) else block
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def has_status(block: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether the first line of a block says more than the version."""
+    return (
+        n > 8
+        and block[8] != 13
+        and same(block, b"NATS/1.0", 8)
+        and memchr(block + 8, 13, n - 8) != cython.NULL
+    )
+
+
+def without_status(block: bytes) -> bytes:
+    """`block` without the status of its first line; empty when nothing is left."""
+    version, cr, lines = block.partition(b"\r")
+    if not cr or not version.startswith(b"NATS/1.0"):
+        return block
+    block = b"NATS/1.0\r" + lines
+    return b"" if block == EMPTY else block
 
 
 def parse(block: bytes) -> dict:

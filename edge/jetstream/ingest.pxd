@@ -12,6 +12,7 @@ cdef class IngestSink(Sink):
     cdef int take_step(self, Msg* m) except -1
     cdef int store_quietly(self, Msg* m) except -1
     cdef int accept(self, Msg* m) except -1
+    cdef int accept_without_status(self, Msg* m) except -1
     cdef int store_plain(self, Msg* m) except -1
     cdef int store_special(self, Msg* m) except -1
     cdef int store_checked(self, Msg* m, PublishHeaders* h, bytes extra) except -1

@@ -20,14 +20,19 @@ from cython.cimports.headwater.edge.jetstream.fast_batch import (
     is_step,
     read_step,
 )
-from cython.cimports.headwater.edge.jetstream.headers import PublishHeaders, Slice, scan_publish
+from cython.cimports.headwater.edge.jetstream.headers import (
+    PublishHeaders,
+    Slice,
+    has_status,
+    scan_publish,
+)
 from cython.cimports.headwater.edge.jetstream.puback import DUPLICATE, STORED
 from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.wire.numbers import take_number
 from cython.cimports.libc.string import memcmp
 
-from headwater.edge.jetstream import errors, special, stream_wire
+from headwater.edge.jetstream import errors, headers, special, stream_wire
 from headwater.edge.jetstream.ttl import parse_ttl, with_ttl
 from headwater.edge.storage.errors import StoreError
 
@@ -105,12 +110,27 @@ class IngestSink(Sink):
                 if self.stream.counter:
                     return self.store_special(m)
                 return self.store_plain(m)
+            if has_status(m.body, m.header_len):
+                return self.accept_without_status(m)
             scan_publish(m.body, m.header_len, cython.address(h))
             if h.slow or self.stream.counter:
                 return self.store_special(m)
             return self.store_checked(m, cython.address(h), None)
         except StoreError as failure:
             return self.refuse_with(m, stream_wire.append_error(failure))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def accept_without_status(self, m: cython.pointer(Msg)) -> cython.int:
+        """`accept` for a message whose header block has a status, which is not stored."""
+        copy: Msg = m[0]
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        block: bytes = headers.without_status(PyBytes_FromStringAndSize(body, m.header_len))
+        copy.header_len = PyBytes_GET_SIZE(block)
+        block += PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len)
+        copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(block))
+        copy.size = PyBytes_GET_SIZE(block)
+        return self.accept(cython.address(copy))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

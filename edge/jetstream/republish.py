@@ -13,6 +13,7 @@ from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.subjects.transform import Transform
 
 from headwater.edge.jetstream.times import format_time
+from headwater.edge.wire.header_block import opened
 
 
 @cython.cclass
@@ -42,10 +43,7 @@ class Republisher:
         target: bytes = self.transform.apply(m.subject, m.subject_len)
         if target is None or not target:
             return 0
-        if m.header_len:
-            head = PyBytes_FromStringAndSize(body, m.header_len - 2)
-        else:
-            head = b"NATS/1.0\r\n"
+        head = opened(PyBytes_FromStringAndSize(body, m.header_len))
         subject: bytes = PyBytes_FromStringAndSize(
             cython.cast(cython.p_char, m.subject), m.subject_len
         )

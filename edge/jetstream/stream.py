@@ -25,6 +25,7 @@ from cython.cimports.headwater.edge.subjects.transform import Transform
 
 from headwater.edge.jetstream import stream_wire
 from headwater.edge.jetstream.times import SECOND
+from headwater.edge.wire.header_block import opened
 
 
 @cython.cclass
@@ -156,12 +157,9 @@ class Stream(Task):
             return sequence
         if extra is not None and extra:
             block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.size)
-            if m.header_len:
-                body = block[: m.header_len - 2] + extra + b"\r\n" + block[m.header_len :]
-                copy.header_len = m.header_len + len(extra)
-            else:
-                body = b"NATS/1.0\r\n" + extra + b"\r\n" + block
-                copy.header_len = 12 + len(extra)
+            body = opened(block[: m.header_len]) + extra + b"\r\n"
+            copy.header_len = PyBytes_GET_SIZE(body)
+            body += block[m.header_len :]
             copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
             copy.size = PyBytes_GET_SIZE(body)
         if self.keeps_interest and not self.wanted(copy.subject, copy.subject_len):

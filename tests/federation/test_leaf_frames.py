@@ -96,7 +96,7 @@ async def test_frames_one_byte_at_a_time() -> None:
     "frame",
     [
         b"LMSG\r\n", b"LMSG x\r\n", b"LMSG x -1\r\n\r\n", b"LMSG x 99999999999\r\n",
-        b"LMSG x 1\r\nabc\r\n", b"HMSG x 5 3\r\nabc\r\n", b"HMSG x 3 3\r\nabc\r\n",
+        b"LMSG x 1\r\nabc\r\n", b"HMSG x 5 3\r\nabc\r\n", b"HMSG x -1 3\r\nabc\r\n",
         b"LMSG x y z 1\r\na\r\n", b"LMSG x + r 1\r\na\r\n",
         b"LS+\r\n", b"LS+ a b\r\n", b"LS+ a b c\r\n", b"LS+ a..b\r\n", b"LS+ a b 1 2\r\n",
         b"LS- a b c\r\n", b"SUB a 1\r\n", b"NONSENSE\r\n", b"x" * 70_000,
@@ -107,6 +107,12 @@ async def test_nonsense_ends_the_link(frame: bytes) -> None:
     link = Link()
     link.conn.feed(frame)
     assert link.conn.closed
+
+
+async def test_header_blocks_of_any_form_pass() -> None:
+    link = Link()
+    link.conn.feed(b"HMSG plain 3 3\r\nabc\r\nHMSG plain 0 3\r\nabc\r\n")
+    assert link.got == [(b"plain", b"", b"abc", b""), (b"plain", b"", b"", b"abc")]
 
 
 async def test_random_bytes_never_break_the_node() -> None:
