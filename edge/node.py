@@ -210,6 +210,9 @@ class Node:
         """TLS before INFO; after `patience` seconds (0: never) without TLS, INFO comes first."""
         session = self._tls_filter(conn)
         conn.attach(sock, session)
+        if self.sessions.full():
+            conn.close("Maximum Connections Exceeded")
+            return
 
         def give_up() -> None:
             if not conn.closed and not session.begun:

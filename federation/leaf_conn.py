@@ -127,6 +127,7 @@ class LeafConn(Link):
         self.may_send = may_send
         self.may_receive = may_receive
         self.ready = True
+        self.prove()
 
     def ended(self) -> None:
         """Forget the peer's interest."""

@@ -15,6 +15,7 @@ from headwater.federation.domains import domain_denies
 from headwater.federation.interest import Interest
 from headwater.federation.leaf_conn import LeafConn
 from headwater.federation.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
+from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity
 
 if TYPE_CHECKING:
@@ -199,8 +200,14 @@ class LeafLinks:
             self._loops[account] = found
         return found
 
-    def authenticate(self, conn: LeafConn, fields: Mapping[str, Any], nonce: bytes) -> Identity:
-        """Identity of a peer that dialled this node. Raises AuthError."""
+    def authenticate(
+        self,
+        conn: LeafConn,
+        fields: Mapping[str, Any],
+        nonce: bytes,
+        done: Callable[[Identity | SecurityError], None],
+    ) -> None:
+        """Call `done` with who a peer is that dialled this node, or why it is refused."""
         options = self.node.options.leaf
         detail = self.detail(conn)
         request = AuthRequest(
@@ -213,7 +220,12 @@ class LeafLinks:
             map_certificate=bool(options.tls and options.tls.verify_and_map),
             now=time.time(),
         )
-        return self.node.authenticator.authenticate_leaf(request, options.authorization)
+        self.node.sessions.checks.decide(
+            conn,
+            request,
+            lambda asked: self.node.authenticator.authenticate_leaf(asked, options.authorization),
+            done,
+        )
 
     def hub_info(self, conn: LeafConn, nonce: str, **extra: Any) -> bytes:
         """INFO line of the accepting side."""

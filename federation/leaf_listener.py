@@ -5,6 +5,7 @@ import secrets
 import socket
 from typing import TYPE_CHECKING, Any
 
+from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.listener import Listener
 from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import HubSession
@@ -69,6 +70,7 @@ class LeafListener:
             options.min_version,
         )
         conn = self.links.open(session, sock)
+        conn.allowance = LOGIN_BYTES
         tls = options.tls
         timeout = options.authorization.timeout or LOGIN_TIMEOUT_S
         self.links.node.loop.call_later(timeout, self._login_expired, conn)
@@ -92,7 +94,9 @@ class LeafListener:
         return TLSFilter(self._tls_context, on_ready=ready)
 
     def _login_expired(self, conn: "LeafConn") -> None:
-        if not conn.ready and not conn.closed:
+        if conn.deciding:
+            self.links.node.loop.call_later(LOGIN_TIMEOUT_S, self._login_expired, conn)
+        elif not conn.ready and not conn.closed:
             log.error("%s - Authentication Timeout", conn.session.label(conn))
             conn.fail("Authentication Timeout", "Authentication Timeout")
 

@@ -8,7 +8,7 @@ the link, interest.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -70,8 +70,10 @@ class Links(Protocol):
     def loop_subject(self, account: str) -> bytes:
         """Subject that comes back only around a loop."""
 
-    def authenticate(self, conn: Any, fields: Mapping[str, Any], nonce: bytes) -> Any:
-        """Identity of a peer. Raises AuthError."""
+    def authenticate(
+        self, conn: Any, fields: Mapping[str, Any], nonce: bytes, done: Callable[[Any], None]
+    ) -> None:
+        """Call `done` with the identity of a peer or with a SecurityError, now or later."""
 
     def hub_info(self, conn: Any, nonce: str, **extra: Any) -> bytes:
         """INFO line of the accepting side."""
@@ -182,10 +184,13 @@ class HubSession(LeafSession):
             log.error("%s - %s", self.label(conn), refusal)
             conn.fail(refusal, "Protocol Violation")
             return
-        try:
-            identity = self.links.authenticate(conn, fields, self.nonce.encode())
-        except SecurityError as error:
-            log.error("%s - authentication error: %s", self.label(conn), error)
+        self.links.authenticate(
+            conn, fields, self.nonce.encode(), lambda outcome: self._decided(conn, fields, outcome)
+        )
+
+    def _decided(self, conn: Any, fields: Mapping[str, Any], identity: Any) -> None:
+        if isinstance(identity, SecurityError):
+            log.error("%s - authentication error: %s", self.label(conn), identity)
             conn.fail("Authorization Violation", "Authentication Failure")
             return
         self.peer = peer_of(fields)

@@ -6,9 +6,12 @@ unless it finds that a route to this peer is there already.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
+
+from headwater.security.errors import SecurityError
 
 log = logging.getLogger("headwater.route")
 
@@ -63,8 +66,8 @@ class Registry(Protocol):
     def own_info(self) -> RouteInfo:
         """What this node says of itself."""
 
-    def accepts(self, connect: RouteConnect) -> bool:
-        """Whether a dialler's credentials are right."""
+    def judge(self, conn: Any, connect: RouteConnect, done: Callable[[Any], None]) -> None:
+        """Call `done` with an identity when a dialler's credentials are right, or AuthError."""
 
     def agree_on_cluster(self, name: str, dynamic: bool) -> bool:
         """Whether the peer's cluster is this node's; a made-up name gives way."""
@@ -123,8 +126,14 @@ class RouteSession:
             return
         if connect.lang:
             conn.fail("attempted to connect to route port", "Incorrect Port")
-        elif not self.registry.accepts(connect):
-            log.error("%s - authentication error", self.label(conn))
+        else:
+            self.registry.judge(
+                conn, connect, lambda outcome: self._decided(conn, connect, outcome)
+            )
+
+    def _decided(self, conn: Any, connect: RouteConnect, outcome: Any) -> None:
+        if isinstance(outcome, SecurityError):
+            log.error("%s - authentication error: %s", self.label(conn), outcome)
             conn.fail("Authorization Violation", "Authentication Failure")
         elif self._same_cluster(conn, connect.cluster, connect.cluster_dynamic):
             self._connected = True

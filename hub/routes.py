@@ -5,10 +5,12 @@ import logging
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headwater.edge.broker.account import Account
+from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.version import NATS_LEVEL
 from headwater.hub.addresses import reachable
@@ -16,7 +18,9 @@ from headwater.hub.route_conn import RouteConn
 from headwater.hub.route_dialer import Dialer
 from headwater.hub.route_interest import RouteInterest
 from headwater.hub.route_session import RouteConnect, RouteInfo, RouteSession, info_line
-from headwater.security import passwords
+from headwater.security.auth_options import AuthOptions
+from headwater.security.authenticator import check_single
+from headwater.security.identity import AuthRequest
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
@@ -115,6 +119,8 @@ class Routes:
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not session.solicited:
+            conn.allowance = LOGIN_BYTES
         self.conns[conn.cid] = conn
         self._started[conn.cid] = time.time()
         timeout = self.options.authorization.timeout or HANDSHAKE_S
@@ -122,7 +128,9 @@ class Routes:
         return conn
 
     def _handshake_expired(self, conn: RouteConn) -> None:
-        if not conn.ready and not conn.closed:
+        if conn.deciding:
+            self.node.loop.call_later(HANDSHAKE_S, self._handshake_expired, conn)
+        elif not conn.ready and not conn.closed:
             conn.fail("Authentication Timeout", "Authentication Timeout")
 
     def _on_closed(self, conn: RouteConn, reason: str) -> None:
@@ -166,13 +174,21 @@ class Routes:
             ldm=self._leaving,
         )
 
-    def accepts(self, connect: RouteConnect) -> bool:
-        """Whether a dialler's credentials are right."""
-        wanted = self.options.authorization
-        if not wanted.user:
-            return True
-        return connect.user == wanted.user and passwords.matches(
-            wanted.password, connect.password
+    def judge(
+        self, conn: RouteConn, connect: RouteConnect, done: Callable[[Any], None]
+    ) -> None:
+        """Call `done` with an Identity when a dialler's credentials are right, or AuthError."""
+        session: RouteSession = conn.session
+        listener = AuthOptions(
+            user=self.options.authorization.user, password=self.options.authorization.password
+        )
+        request = AuthRequest(
+            connect={"user": connect.user, "pass": connect.password},
+            is_leaf=True,
+            host=session.place[0],
+        )
+        self.node.sessions.checks.decide(
+            conn, request, lambda asked: check_single(listener, asked), done
         )
 
     def agree_on_cluster(self, name: str, dynamic: bool) -> bool:
@@ -199,6 +215,7 @@ class Routes:
             return False
         self.peers[server_id] = conn
         conn.ready = True
+        conn.prove()
         if old is not None:
             old.close("Duplicate Route")
         conn.queue(b"".join([interest.lines() for interest in self._interest.values()]))

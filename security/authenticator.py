@@ -6,7 +6,7 @@ a mapped certificate), token, single user and password.
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headwater.security import jwt, nkeys, passwords
 from headwater.security.auth_options import (
@@ -62,6 +62,7 @@ class Authenticator:
         self._nkeys: dict[str, UserOptions] = {}
         for user in (*config.auth.users, *config.account_users):
             (self._nkeys if user.nkey else self._users)[user.nkey or user.user] = user
+        self._decoy = _decoy(self._users.values())
 
     def auth_required(self) -> bool:
         """Whether clients must present something (INFO's `auth_required`)."""
@@ -120,8 +121,7 @@ class Authenticator:
     def _leaf_user(self, request: AuthRequest, listener: AuthOptions) -> Identity:
         account = _or_global(listener.account)
         if listener.user:
-            _check_simple(listener, request)
-            return Identity(account=account, user=listener.user, kind="user")
+            return check_single(listener, request)
         if listener.nkey:
             if request.text("nkey") != listener.nkey:
                 raise AuthError("not the NKey of this leaf listener")
@@ -132,8 +132,10 @@ class Authenticator:
             user = _mapped_user(request, users)
         else:
             found = users.get(request.text("user"))
-            if found is None or not passwords.matches(found.password, request.text("pass")):
+            decoy = _decoy(listener.users)
+            if not _has_password(request, found.password if found else None, decoy):
                 raise AuthError("unknown leaf user or wrong password")
+            assert found is not None
             user = found
         return _identity(user, "user")
 
@@ -154,14 +156,11 @@ class Authenticator:
             if identity is not None:
                 return identity
         if single.token:
-            if not passwords.matches(single.token, request.text("auth_token")):
+            if not request.matches(single.token, request.text("auth_token")):
                 raise AuthError("wrong token")
             return Identity(kind="token")
         if single.user:
-            _check_simple(single, request)
-            return Identity(
-                user=single.user, kind="user", permissions=single.default_permissions
-            )
+            return check_single(single, request)
         raise AuthError("no credentials that this node knows")
 
     def _by_user(self, request: AuthRequest, no_auth_user: str) -> Identity | None:
@@ -182,10 +181,10 @@ class Authenticator:
         name = request.text("user")
         if not name:
             return None
-        user = _usable(self._users.get(name), request)
-        if not passwords.matches(user.password, request.text("pass")):
-            raise AuthError("wrong password")
-        return _identity(user, "user")
+        found = self._users.get(name)
+        if not _has_password(request, found.password if found else None, self._decoy):
+            raise AuthError("unknown user or wrong password")
+        return _identity(_usable(found, request), "user")
 
     def _by_jwt(self, request: AuthRequest) -> Identity:
         user = self._user_claims(request)
@@ -306,12 +305,38 @@ def _identity(user: UserOptions, kind: str) -> Identity:
     )
 
 
-def _check_simple(single: AuthOptions, request: AuthRequest) -> None:
-    right = passwords.matches(single.password, request.text("pass"))
+def _decoy(users: Iterable[UserOptions]) -> str:
+    """A hash to compute in vain, so that names which do not exist take as long as others."""
+    return next((user.password for user in users if passwords.is_bcrypt(user.password)), "")
+
+
+def _has_password(request: AuthRequest, configured: str | None, decoy: str) -> bool:
+    """Whether the presented password is right; None is that of a user who does not exist.
+
+    Where any password is kept as a hash, being wrong takes a hash for everybody.
+    """
+    presented = request.text("pass")
+    right = configured is not None and request.matches(configured, presented)
+    if not right and decoy and not (configured and passwords.is_bcrypt(configured)):
+        request.matches(decoy, presented)
+    return right
+
+
+def check_single(single: AuthOptions, request: AuthRequest) -> Identity:
+    """Identity of the one user of a listener; anybody where it names none. Raises AuthError."""
+    if not single.user:
+        return Identity()
+    right = request.matches(single.password, request.text("pass"))
     if request.text("user") != single.user or not right:
         raise AuthError("unknown user or wrong password")
     if single.proxy_required:
         raise AuthError("the user must connect through a trusted proxy")
+    return Identity(
+        account=_or_global(single.account),
+        user=single.user,
+        kind="user",
+        permissions=single.default_permissions,
+    )
 
 
 def _check_signature(public_key: str, request: AuthRequest) -> None:

@@ -52,5 +52,17 @@ class AuthRevokedError(AuthError):
     """The user's JWT was revoked by its account."""
 
 
+class HashNeeded(Exception):
+    """A decision needs to know whether the secret `presented` has the bcrypt hash `configured`.
+
+    No SecurityError: nothing has been decided. Put the verdict into the request and ask again.
+    """
+
+    def __init__(self, configured: str, presented: str) -> None:
+        super().__init__("a password hash has to be computed")
+        self.configured = configured
+        self.presented = presented
+
+
 class CalloutRequired(AuthError):
     """The decision belongs to the configured auth callout service."""

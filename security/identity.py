@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.security import passwords
 from headwater.security.auth_options import (
     GLOBAL_ACCOUNT,
     AuthOptions,
@@ -12,6 +13,7 @@ from headwater.security.auth_options import (
     PermissionOptions,
     UserOptions,
 )
+from headwater.security.errors import HashNeeded
 
 CONNECTION_TYPES = frozenset(
     ("STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
@@ -88,6 +90,20 @@ class AuthRequest(msgspec.Struct, kw_only=True):
     """Listener's own `no_auth_user`, instead of the node's."""
     now: float = 0.0
     """Unix seconds."""
+    verdicts: dict[tuple[str, str], bool] | None = None
+    """Known answers to (bcrypt hash, presented secret); None computes them where they arise."""
+
+    def matches(self, configured: str, presented: str) -> bool:
+        """Whether the `presented` secret is the `configured` one.
+
+        Raises HashNeeded when that takes a hash whose verdict is not known yet.
+        """
+        if self.verdicts is None or not passwords.is_slow(configured, presented):
+            return passwords.matches(configured, presented)
+        verdict = self.verdicts.get((configured, presented))
+        if verdict is None:
+            raise HashNeeded(configured, presented)
+        return verdict
 
     def text(self, field: str) -> str:
         """A text field of CONNECT, or empty."""

@@ -13,6 +13,11 @@ def is_bcrypt(secret: str) -> bool:
     return secret.startswith(BCRYPT_PREFIXES)
 
 
+def is_slow(configured: str, presented: str) -> bool:
+    """Whether `matches` has to compute a bcrypt hash, which takes a tenth of a second or more."""
+    return is_bcrypt(configured) and len(presented) <= BCRYPT_MAX_BYTES
+
+
 def matches(configured: str, presented: str) -> bool:
     """Whether the `presented` secret is the `configured` one (plain or bcrypt hash)."""
     given = presented.encode("utf-8", "surrogatepass")

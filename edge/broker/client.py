@@ -153,9 +153,12 @@ class ClientConn(Conn):
                 self.fail("maximum control line exceeded", "Maximum Control Line Exceeded")
                 break
             c = data[pos] | 32
-            if not self.ready and c != 99 and line > 1:
-                self.server.first_verb(self)
-                continue
+            if not self.ready:
+                if self.deciding:
+                    break
+                if c != 99 and line > 1:
+                    self.server.first_verb(self)
+                    continue
             if c == 112 and line > 4 and (data[pos + 1] | 32) == 117:
                 used = self.message(data + pos, line, at + 1, n - pos - line - 1, False)
             elif c == 104 and line > 5 and (data[pos + 1] | 32) == 112:
@@ -346,6 +349,10 @@ class ClientConn(Conn):
         """Answer `-ERR` and go on."""
         self.queue(b"-ERR '" + error.encode("utf-8", "replace") + b"'\r\n")
 
+    def welcome(self) -> None:
+        """Answer CONNECT: the login has succeeded."""
+        self.acknowledge()
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def acknowledge(self) -> cython.int:
@@ -402,8 +409,7 @@ class ClientConn(Conn):
         if self.no_responders and not self.headers:
             self.fail("no responders requires headers support", "No Responders Requires Headers")
             return
-        if self.server.login(self, fields) and not self.closed:
-            self.acknowledge()
+        self.server.login(self, fields)
 
     def subscribe(self, args: list) -> None:
         """SUB <subject> [queue] <sid>."""

@@ -20,6 +20,9 @@ cdef class Conn(Endpoint):
     cdef bint writing
     cdef bint paused
     cdef bint lingering
+    cdef bint unfed                     # the filter still has bytes that were not taken
+    cdef public bint deciding           # a login is being decided: nothing is read or parsed
+    cdef public Py_ssize_t allowance    # bytes that it may still send before its login; -1: proven
     cdef public bint overtaken          # slow and without progress: producers no longer wait for it
     cdef public Py_ssize_t max_pending
     cdef public long long progress_ns   # last time the socket took bytes
@@ -39,4 +42,5 @@ cdef class Conn(Endpoint):
     cdef int send_filtered(self) except -1
     cdef int settle(self) except -1
     cdef int pause(self) except -1
+    cdef int spend(self, Py_ssize_t n) except -1
     cpdef close(self, str reason)

@@ -26,6 +26,11 @@ LOW_WATER = cython.declare(cython.Py_ssize_t, 1 << 20)
 OUT_INITIAL = cython.declare(cython.Py_ssize_t, 16 << 10)
 # A buffer that grew beyond this is given back when it is empty.
 OUT_KEPT = cython.declare(cython.Py_ssize_t, 1 << 20)
+# What an accepted connection may send before it has logged in: CONNECT with a long token, and what
+# a client sends behind it without waiting.
+LOGIN_BYTES = 16 << 10
+# What a TLS handshake may take beside that: a client's chain of certificates.
+HANDSHAKE_BYTES = cython.declare(cython.Py_ssize_t, 48 << 10)
 # How long a closed connection still reads, so that its last error line is not lost to a reset.
 LINGER_S = 0.5
 
@@ -47,6 +52,7 @@ class Conn(Endpoint):
         self.cid = cid
         self.max_pending = max_pending
         self.reason = ""
+        self.allowance = -1
         self.progress_ns = self.received_ns = kernel.now_ns
 
     def __dealloc__(self):
@@ -68,10 +74,41 @@ class Conn(Endpoint):
         """
         self.filter = filter
         self.wire = bytearray() if filter is not None else None
+        if filter is not None and self.allowance >= 0:
+            self.allowance += HANDSHAKE_BYTES
+
+    def prove(self) -> None:
+        """The login has succeeded: what comes from now on is bounded by the protocol alone."""
+        self.allowance = -1
+        if hasattr(self.filter, "prove"):
+            self.filter.prove()
+
+    def halt(self) -> None:
+        """Read and parse nothing until `proceed`: a login is being decided elsewhere."""
+        self.deciding = True
+        if self.reading:
+            self.reading = False
+            self.loop.remove_reader(self.fd)
+
+    def proceed(self) -> None:
+        """The login has been decided: go on with what came behind it."""
+        if not self.deciding:
+            return
+        self.deciding = False
+        if self.closed:
+            return
+        self.resume()
+        if self.held_len:
+            self.take(self.held, 0)
+        self.kernel.kick()
 
     def resume(self) -> None:
         """Read again."""
-        if not self.closed and not self.reading:
+        if self.closed or self.reading or self.deciding:
+            return
+        if self.unfed:
+            self.loop.call_soon(self.feed_rest)
+        else:
             self.reading = True
             self.loop.add_reader(self.fd, self.on_readable)
 
@@ -103,9 +140,11 @@ class Conn(Endpoint):
     def on_readable(self) -> None:
         """One turn: read once, parse, and let the kernel finish."""
         kernel: Kernel = self.kernel
-        n: cython.Py_ssize_t = recv(
-            self.fd, kernel.read_buffer, kernel.read_capacity, MSG_DONTWAIT
-        )
+        limit: cython.Py_ssize_t = kernel.read_capacity
+        n: cython.Py_ssize_t
+        if 0 <= self.allowance < limit:
+            limit = self.allowance + 1
+        n = recv(self.fd, kernel.read_buffer, limit, MSG_DONTWAIT)
         if n < 0:
             if errno == EAGAIN or errno == EINTR:
                 return
@@ -130,7 +169,19 @@ class Conn(Endpoint):
             finally:
                 kernel.kicked = kicked
                 kernel.reading = False
+            if self.allowance >= 0:
+                self.spend(n)
         kernel.turn()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def spend(self, n: cython.Py_ssize_t) -> cython.int:
+        """Count bytes of a peer that has not logged in yet, and cut one that sends too many."""
+        self.allowance = max(0, self.allowance - n)
+        if self.allowance == 0 and not self.deciding and not self.closed:
+            log.error("cid %d: cut, it sent too much before it had logged in", self.cid)
+            self.close("Authentication Failure")
+        return 0
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they came from the wire, through the filter if there is one."""
@@ -147,6 +198,25 @@ class Conn(Endpoint):
             self.take(
                 cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), PyBytes_GET_SIZE(data)
             )
+        if self.filter is not None and not self.closed:
+            self.unfed = getattr(self.filter, "more", False)
+            if self.unfed and self.reading:
+                self.reading = False
+                self.loop.remove_reader(self.fd)
+                self.resume()
+
+    def feed_rest(self) -> None:
+        """Take a further part of what the filter made of one read; others had their turn."""
+        if self.closed or self.reading or self.paused or self.deciding or not self.unfed:
+            return
+        self.unfed = False
+        try:
+            self.feed(b"")
+        except Exception:
+            log.exception("cid %d: what came in could not be handled", self.cid)
+            self.close("Parse Error")
+        self.resume()
+        self.kernel.turn()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -378,6 +448,16 @@ class Conn(Endpoint):
         if self.on_closed is not None:
             self.on_closed(self, reason)
         self.linger(reason)
+        self.loop.call_soon(self.shed)
+
+    def shed(self) -> None:
+        """Give the buffers of a closed connection back; no parser is at work on them by now."""
+        free(self.out)
+        free(self.held)
+        self.out = self.held = cython.NULL
+        self.out_start = self.out_end = self.out_capacity = 0
+        self.held_len = self.held_capacity = 0
+        self.filter = self.wire = None
 
     def ended(self) -> None:
         """Hook of the subclasses: forget subscriptions. Called once, before `on_closed`."""

@@ -165,6 +165,8 @@ class Link(Conn):
                     data + pos, line, at + 1, n - pos - line - 1, data[pos] == 72
                 )
             else:
+                if self.deciding:
+                    break
                 if line > 0 and data[pos + line - 1] == 13:
                     line -= 1
                 used = 0

@@ -11,6 +11,9 @@ log = logging.getLogger("headwater.broker")
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
+REST_MIN_S = 0.01
+REST_MAX_S = 1.0
+"""Pause after a failed accept (no descriptor is left), doubled from the one to the other."""
 ANY = ("", "0.0.0.0", "::")
 MAPPED = "::ffff:"
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT, errno.ENOPROTOOPT)
@@ -34,29 +37,46 @@ class Listener:
         self._loop = loop
         self._on_socket = on_socket
         self.sock = _bind(host, 0 if port == -1 else port)
+        self._resting: asyncio.TimerHandle | None = None
+        self._rest_s = REST_MIN_S
         self.host: str
         self.port: int
         self.host, self.port = self.sock.getsockname()[:2]
 
     def start(self) -> None:
         """Begin to accept."""
-        self._loop.add_reader(self.sock.fileno(), self._accept)
+        self._resting = None
+        if self.sock.fileno() >= 0:
+            self._loop.add_reader(self.sock.fileno(), self._accept)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 sock, address = self.sock.accept()
-            except (BlockingIOError, InterruptedError):
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("Error accepting a connection: %s", error)
+                self._rest(error)
                 return
+            self._rest_s = REST_MIN_S
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._on_socket(sock, plain_address(address))
 
+    def _rest(self, error: OSError) -> None:
+        """Accept nothing for a while: whatever is short will not be there at once."""
+        self._loop.remove_reader(self.sock.fileno())
+        self._resting = self._loop.call_later(self._rest_s, self.start)
+        log.error(
+            "Cannot accept connections on %s:%d: %s; trying again in %d ms",
+            self.host, self.port, error, round(self._rest_s * 1000),
+        )
+        self._rest_s = min(REST_MAX_S, self._rest_s * 2)
+
     def close(self) -> None:
         """Stop listening."""
+        if self._resting is not None:
+            self._resting.cancel()
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock.fileno())
             self.sock.close()

@@ -15,12 +15,15 @@ from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
+from headwater.edge.broker.closed_conn import ClosedConn
+from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.grants import Rights
+from headwater.edge.broker.password_checks import PasswordChecks
 from headwater.edge.conf.options import Options
 from headwater.edge.info import NodeFacts, info_fields, info_line
 from headwater.security.authenticator import Authenticator
-from headwater.security.errors import AuthError
+from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity
 from headwater.security.permissions import Permissions
 
@@ -31,6 +34,10 @@ SWEEP_S = 0.25
 
 PATIENCE_NS = 1_000_000_000
 """Time without progress after which producers no longer wait for a slow receiver."""
+
+
+_OF_OPEN_CONNS = ("auth", "certificate", "fallback", "info", "verdicts")
+"""Details of a connection that are of no use once it has ended, some of them secret."""
 
 
 class SessionObserver(Protocol):
@@ -44,17 +51,6 @@ class SessionObserver(Protocol):
 
     def client_closed(self, conn: ClientConn, reason: str) -> None:
         """A connection has ended, whether or not it had logged in."""
-
-
-class ClosedConn:
-    """What monitoring keeps of a connection that ended."""
-
-    __slots__ = ("conn", "reason", "stop")
-
-    def __init__(self, conn: ClientConn, reason: str) -> None:
-        self.conn = conn
-        self.reason = reason
-        self.stop = time.time()
 
 
 class Sessions:
@@ -82,6 +78,7 @@ class Sessions:
         self.auth_errors = 0
         self.draining = False
         self.observers: list[SessionObserver] = []
+        self.checks = PasswordChecks(kernel.loop)
         self._next_cid = 0
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._nonces: dict[int, str] = {}
@@ -98,6 +95,7 @@ class Sessions:
         conn.max_control_line = self.options.max_control_line
         conn.max_subscriptions = self.options.max_subscriptions
         conn.on_closed = self._on_closed
+        conn.allowance = max(LOGIN_BYTES, 2 * self.options.max_control_line)
         self._details[conn.cid] = {
             "ip": address[0] if address else "",
             "port": address[1] if len(address) > 1 else 0,
@@ -107,12 +105,16 @@ class Sessions:
         }
         self.conns[conn.cid] = conn
         self.total += 1
+        self._arm(conn, self.options.auth_timeout(), self._login_expired)
         return conn
+
+    def full(self) -> bool:
+        """Whether there are more connections than may be."""
+        return 0 < self.options.max_connections < len(self.conns)
 
     def greet(self, conn: ClientConn) -> None:
         """Send INFO and start the login's clock."""
-        limit = self.options.max_connections
-        if 0 < limit < len(self.conns):
+        if self.full():
             conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
             return
         if self.authenticator.nonce_required():
@@ -164,32 +166,48 @@ class Sessions:
         if conn.account is not None and conn.identity is not None:
             conn.account.connections -= 1
         log.debug("cid:%d connection closed: %s", conn.cid, reason)
-        self.closed[conn.cid] = ClosedConn(conn, reason)
         for observer in self.observers:
             observer.client_closed(conn, reason)
+        self.closed[conn.cid] = ClosedConn(conn, reason)
+        detail = self._details.get(conn.cid, {})
+        for key in _OF_OPEN_CONNS:
+            detail.pop(key, None)
         while len(self.closed) > self.options.max_closed_clients:
             forgotten, _ = self.closed.popitem(last=False)
             self._details.pop(forgotten, None)
 
     # --- login ---
 
-    def login(self, conn: ClientConn, fields: dict[str, Any]) -> bool:
-        """CONNECT came: admit the connection, or refuse and close it."""
+    def login(self, conn: ClientConn, fields: dict[str, Any], *, answer: bool = True) -> None:
+        """Admit a connection, or refuse and close it, now or a little later.
+
+        `fields` are those of CONNECT, which is answered unless it never came.
+        """
         detail = self.detail(conn)
         detail.setdefault("rtt_ns", round((time.time() - detail.get("start", 0.0)) * 1e9))
-        try:
-            identity = self.authenticator.authenticate(self._auth_request(conn, fields))
-        except AuthError as error:
-            self.auth_errors += 1
-            log.error(
-                "%s:%s - cid:%d - authentication error: %s",
-                detail.get("ip"), detail.get("port"), conn.cid, error,
-            )
-            for observer in self.observers:
-                observer.client_refused(conn, "Authentication Failure")
-            conn.refuse("Authorization Violation", "Authentication Failure")
-            return False
-        return self._admit(conn, identity)
+        self.checks.decide(
+            conn,
+            self._auth_request(conn, fields),
+            lambda request: self.authenticator.authenticate(request),
+            lambda outcome: self._decided(conn, outcome, answer),
+        )
+
+    def _decided(
+        self, conn: ClientConn, outcome: Identity | SecurityError, answer: bool
+    ) -> None:
+        if not isinstance(outcome, SecurityError):
+            if self._admit(conn, outcome) and answer:
+                conn.welcome()
+            return
+        detail = self.detail(conn)
+        self.auth_errors += 1
+        log.error(
+            "%s:%s - cid:%d - authentication error: %s",
+            detail.get("ip"), detail.get("port"), conn.cid, outcome,
+        )
+        for observer in self.observers:
+            observer.client_refused(conn, "Authentication Failure")
+        conn.refuse("Authorization Violation", "Authentication Failure")
 
     def _auth_request(self, conn: ClientConn, fields: dict[str, Any]) -> AuthRequest:
         detail = self.detail(conn)
@@ -198,6 +216,7 @@ class Sessions:
             fields = fallback | {name: value for name, value in fields.items() if value}
         return AuthRequest(
             connect=fields,
+            verdicts=detail.setdefault("verdicts", {}),
             nonce=self._nonces.get(conn.cid, "").encode(),
             connection_type=str(detail.get("kind", "STANDARD")),
             host=str(detail.get("ip", "")),
@@ -216,12 +235,17 @@ class Sessions:
         """
         if not conn.ready or conn.closed:
             return
-        try:
-            identity = self.authenticator.authenticate(self._auth_request(conn, conn.options))
-        except AuthError:
+        self.checks.decide(
+            conn,
+            self._auth_request(conn, conn.options),
+            lambda request: self.authenticator.authenticate(request),
+            lambda outcome: self._decided_again(conn, outcome),
+        )
+
+    def _decided_again(self, conn: ClientConn, outcome: Identity | SecurityError) -> None:
+        if isinstance(outcome, SecurityError):
             conn.refuse("Authorization Violation", "Authentication Failure")
-            return
-        if self._admit(conn, identity, again=True) and conn.permissions is not None:
+        elif self._admit(conn, outcome, again=True) and conn.permissions is not None:
             for sub in list(conn.subs.values()):
                 if not conn.permissions.can_subscribe(sub.subject, sub.queue):
                     text = f"{_quoted(sub.subject)} (sid {_quoted(sub.sid)})"
@@ -249,6 +273,7 @@ class Sessions:
         conn.restrict(rights)
         self._apply_limits(conn, identity, account)
         conn.ready = True
+        conn.prove()
         self._arm(conn, self.options.ping_interval, self._ping)
         if identity.expires > 0:
             delay = max(0.0, identity.expires - time.time())
@@ -278,11 +303,15 @@ class Sessions:
     def first_verb(self, conn: ClientConn) -> None:
         """A verb came before CONNECT: an implicit login where that is configured."""
         no_auth_user = self.detail(conn).get("no_auth_user") or self.options.no_auth_user
-        if not no_auth_user or not self.login(conn, {}):
+        if no_auth_user:
+            self.login(conn, {}, answer=False)
+        if not conn.ready and not conn.deciding and not conn.closed:
             conn.refuse("Authorization Violation", "Authentication Failure")
 
     def _login_expired(self, conn: ClientConn) -> None:
-        if not conn.ready:
+        if conn.deciding:
+            self._arm(conn, self.options.auth_timeout(), self._login_expired)
+        elif not conn.ready:
             conn.refuse("Authentication Timeout", "Authentication Timeout")
         elif not conn.options:
             self._arm(conn, self.options.ping_interval, self._ping)
@@ -369,6 +398,7 @@ class Sessions:
     def close_all(self, reason: str = "Server Shutdown") -> None:
         """End every session."""
         self._sweeper.cancel()
+        self.checks.stop()
         for conn in list(self.conns.values()):
             conn.close(reason)
 

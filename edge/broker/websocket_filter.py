@@ -21,7 +21,11 @@ COMPRESS_BYTES_MIN = 64
 """Shorter messages are sent as they are: deflating them costs more than it saves."""
 
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
-"""Longest message after inflating, as in NATS; more is an attack."""
+INFLATED_PAYLOADS_MAX = 8
+"""Longest message after inflating, in bytes and in times `max_payload`; more is an attack."""
+
+TAKEN_BYTES_MAX = 256 * 1024
+"""What one read hands on at once, however much it inflates to; others get their turn between."""
 
 _POLICY = (
     "Authentication Timeout",
@@ -65,29 +69,67 @@ class WebSocketFilter:
     """One WebSocket after its handshake."""
 
     def __init__(self, *, server_side: bool = True, compression: bool = False) -> None:
-        extensions: list[Extension] = [BoundedDeflate()] if compression else []
+        self._deflate = BoundedDeflate()
+        extensions: list[Extension] = [self._deflate] if compression else []
         role = ConnectionType.SERVER if server_side else ConnectionType.CLIENT
         self._frames = Connection(role, extensions)
         self._control = bytearray()
         self._reason = ""
         self._closing = False
+        self._untaken = memoryview(b"")
+        self._goodbye: CloseConnection | None = None
+        self.more = False
+        """Whether `receive(b"")` gives more, without anything having come."""
+
+    def bound(self, max_payload: int, before_login: int) -> None:
+        """Bound inflated messages by the payload allowed, and their sum before the login."""
+        self._deflate.longest = min(INFLATED_BYTES_MAX, INFLATED_PAYLOADS_MAX * max_payload)
+        self._deflate.unproven = before_login
+
+    def prove(self) -> None:
+        """The client has logged in."""
+        self._deflate.unproven = -1
 
     def receive(self, data: bytes) -> bytes:
         """Payloads of what came. Raises ConnectionError with the reason when it ends."""
+        if self._untaken:
+            if data:
+                self._frames.receive_data(data)
+            return self._take()
         if self._closing:
             return b""
-        self._frames.receive_data(data)
+        if self._goodbye is not None:
+            self._answer_close(self._goodbye)
+        self.more = False
+        if data:
+            self._frames.receive_data(data)
         parts: list[bytes] = []
+        size = 0
         for event in self._frames.events():
             if isinstance(event, BytesMessage):
+                size += len(event.data)
                 parts.append(bytes(event.data))
             elif isinstance(event, TextMessage):
                 parts.append(event.data.encode())
+                size += len(parts[-1])
             elif isinstance(event, Ping):
                 self._control += self._frames.send(event.response())
             elif isinstance(event, CloseConnection):
-                self._answer_close(event)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+                if not parts:
+                    self._answer_close(event)
+                self._goodbye = event
+            if size >= TAKEN_BYTES_MAX or self._goodbye is not None:
+                self.more = True
+                break
+        if size <= TAKEN_BYTES_MAX:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        self._untaken = memoryview(b"".join(parts))
+        return self._take()
+
+    def _take(self) -> bytes:
+        data = bytes(self._untaken[:TAKEN_BYTES_MAX])
+        self._untaken = self._untaken[TAKEN_BYTES_MAX:]
+        return data
 
     def _answer_close(self, event: CloseConnection) -> None:
         """The peer said goodbye, or broke the protocol: answer, and end."""
@@ -103,7 +145,7 @@ class WebSocketFilter:
         """Frames of `data`, after control frames that wait; a close frame last when it is time."""
         parts = [bytes(self._control)]
         self._control.clear()
-        if not self._closing:
+        if not self._closing and self._goodbye is None:
             for start in range(0, len(data), FRAME_BYTES_MAX):
                 piece = data[start : start + FRAME_BYTES_MAX]
                 parts.append(self._frames.send(BytesMessage(data=piece)))
@@ -128,7 +170,16 @@ class FilterStack:
     def receive(self, data: bytes) -> bytes:
         """Protocol bytes of what came from the wire. Raises ConnectionError."""
         plain = self._outer.receive(data)
-        return self._inner.receive(plain) if plain else b""
+        return self._inner.receive(plain) if plain or self.more else b""
+
+    @property
+    def more(self) -> bool:
+        """As of the inner filter."""
+        return self._inner.more
+
+    def prove(self) -> None:
+        """The client has logged in."""
+        self._inner.prove()
 
     def send(self, data: bytes) -> bytes:
         """Bytes for the wire."""
@@ -146,6 +197,10 @@ class BoundedDeflate(PerMessageDeflate):
         super().__init__(client_no_context_takeover=True, server_no_context_takeover=True)
         self._enabled = True
         self._inflated = 0
+        self.longest = INFLATED_BYTES_MAX
+        """Bytes of one message after inflating."""
+        self.unproven = -1
+        """Bytes of all messages together that may still come; -1 is any number."""
 
     def frame_inbound_payload_data(
         self, proto: FrameDecoder | FrameProtocol, data: bytes
@@ -154,7 +209,9 @@ class BoundedDeflate(PerMessageDeflate):
         if not self._inbound_compressed or not self._inbound_is_compressible:
             return data
         assert self._decompressor is not None
-        room = INFLATED_BYTES_MAX - self._inflated
+        room = self.longest - self._inflated
+        if self.unproven >= 0:
+            room = min(room, self.unproven)
         try:
             piece = self._decompressor.decompress(data, room + 1)
         except zlib.error:
@@ -162,6 +219,8 @@ class BoundedDeflate(PerMessageDeflate):
         if len(piece) > room:
             return CloseReason.MESSAGE_TOO_BIG
         self._inflated += len(piece)
+        if self.unproven >= 0:
+            self.unproven -= len(piece)
         return piece
 
     def frame_inbound_complete(

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.listener import Listener
 from headwater.edge.broker.tls_filter import TLSFilter
 from headwater.edge.broker.websocket_filter import FilterStack, WebSocketFilter
 from headwater.edge.broker.websocket_request import (
+    HEAD_BYTES_MAX,
     LEAF_PATH,
     MQTT_PATH,
     RefusedError,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.broker")
 
 READ_BYTES = 16 * 1024
+TLS_BYTES_MAX = 64 * 1024
+"""What a TLS handshake, with a client's chain of certificates, may take beside the request."""
 HANDSHAKE_TIMEOUT_S = 2.0
 """Used when the configuration names none."""
 
@@ -48,6 +52,7 @@ class Handshake:
             self.tls = TLSFilter(service.context)
         self._reader = UpgradeReader(service.options.websocket, secure=self.tls is not None)
         loop = service.loop
+        self._room = HEAD_BYTES_MAX + (TLS_BYTES_MAX if self.tls is not None else 0)
         self._timer = loop.call_later(service.timeout, self._end, "handshake timeout")
         loop.add_reader(sock.fileno(), self._on_readable)
         service.pending.add(self)
@@ -59,8 +64,12 @@ class Handshake:
             return
         except OSError:
             data = b""
+        self._room -= len(data)
         if not data:
             self._end("")
+            return
+        if self._room < 0:
+            self._end("too many bytes before the handshake was complete")
             return
         try:
             plain = self._plain(data)
@@ -99,6 +108,7 @@ class Handshake:
         """Answer the request; returns the filter for the connection that follows."""
         self._write(upgrade.answer(extra))
         frames = WebSocketFilter(compression=upgrade.compression)
+        frames.bound(self.service.options.max_payload, LOGIN_BYTES)
         return frames if self.tls is None else FilterStack(self.tls, frames)
 
     def refuse(self, error: RefusedError) -> None:

@@ -155,7 +155,7 @@ def _rows(node: "Node", options: ConnzOptions, now_ns: int) -> Iterable[_Row]:
             yield _Row(node, conn, now_ns)
     if options.state in (CLOSED, ALL):
         for ended in list(sessions.closed.values()):
-            yield _Row(node, ended.conn, now_ns, ended)
+            yield _Row(node, ended, now_ns, ended)
 
 
 def _selected(row: _Row, options: ConnzOptions) -> bool:

@@ -38,6 +38,7 @@ class MonitorService:
         self._urls: list[str] = []
         self._doors: list[tuple[Listener, Any]] = []
         self._runner: Any = None
+        self._visitors: Any = None
         self._serving: asyncio.Task[None] | None = None
         self._early: Any = None
 
@@ -73,24 +74,32 @@ class MonitorService:
 
     def _open(self, scheme: str, port: int, context: Any) -> None:
         host = self.options.http_host or self.options.host
-        listener = Listener(self._node.loop, host, port, lambda sock, address: None)
+        listener = Listener(
+            self._node.loop, host, port, lambda sock, address: self._visitors.take(sock, context)
+        )
         self._doors.append((listener, context))
         log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)
         reachable = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
         self._urls.append(f"{scheme}://{reachable}:{listener.port}{self._base}")
 
     async def _serve(self) -> None:
-        web = await asyncio.to_thread(importlib.import_module, "aiohttp.web")
+        visitors = await asyncio.to_thread(
+            importlib.import_module, "headwater.edge.monitor.visitors"
+        )
+        from aiohttp import web
+
         app = web.Application(client_max_size=REQUEST_BYTES_MAX)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
         await self._runner.setup()
-        for listener, context in self._doors:
-            await web.SockSite(self._runner, listener.sock, ssl_context=context).start()
+        self._visitors = visitors.Visitors(self._runner, self._node.loop)
+        for listener, _ in self._doors:
+            listener.start()
 
     async def _answer(self, request: Any) -> Any:
         from aiohttp import web
 
+        request.protocol.asked()
         path = request.path
         if self._base:
             if path != self._base and not path.startswith(self._base + "/"):
@@ -98,7 +107,11 @@ class MonitorService:
             else:
                 path = path[len(self._base) :]
         path = "/" + path.strip("/")
-        reply = render(self._node, path, Query(request.query))
+        try:
+            reply = render(self._node, path, Query(request.query))
+        except Exception:
+            log.exception("a monitoring request for %s could not be answered", path)
+            return web.Response(status=500, text="this page could not be made; see the log\n")
         response = web.Response(body=reply.body, status=reply.status)
         callback = request.query.get("callback", "")
         if callback.isidentifier() and reply.content_type == JSON:
@@ -115,10 +128,12 @@ class MonitorService:
         self._stop_early()
         if self._serving is not None:
             await asyncio.wait([self._serving], timeout=STOP_S)
-        if self._runner is not None:
-            await self._runner.cleanup()
         for listener, _ in self._doors:
             listener.close()
+        if self._visitors is not None:
+            self._visitors.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
 
     def ports(self) -> dict[str, list[str]]:
         """URLs of the endpoints."""

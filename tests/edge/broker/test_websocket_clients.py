@@ -62,7 +62,7 @@ async def test_messages_go_both_ways() -> None:
     async with running() as (node, url):
         await exchange(url)
         await asyncio.sleep(0)
-        detail = node.sessions.detail(next(iter(node.sessions.closed.values())).conn)
+        detail = node.sessions.detail(next(iter(node.sessions.closed.values())))
         assert detail["kind"] == "WEBSOCKET"
 
 

@@ -1,0 +1,53 @@
+"""What is kept of a client connection that has ended: copied facts for monitoring, no buffers."""
+
+import time
+from typing import Any
+
+from headwater.security.identity import Identity
+
+_TOLD_MAX = {"name": 256, "lang": 64, "version": 64, "jwt": 4096}
+"""CONNECT fields that are kept, and the longest text of each in characters."""
+
+
+class ClosedConn:
+    """The record of one connection; its attributes are named as those of a `ClientConn`."""
+
+    __slots__ = (
+        "account",
+        "cid",
+        "identity",
+        "in_bytes",
+        "in_msgs",
+        "options",
+        "out_bytes",
+        "out_msgs",
+        "pending",
+        "progress_ns",
+        "reason",
+        "received_ns",
+        "stalls",
+        "stop",
+        "subs",
+    )
+
+    def __init__(self, conn: Any, reason: str) -> None:
+        self.reason = reason
+        self.stop = time.time()
+        """Unix seconds."""
+        self.cid: int = conn.cid
+        self.account: Any = conn.account
+        self.identity: Identity | None = conn.identity
+        self.pending = 0
+        self.subs: dict[bytes, Any] = {}
+        self.in_msgs: int = conn.in_msgs
+        self.out_msgs: int = conn.out_msgs
+        self.in_bytes: int = conn.in_bytes
+        self.out_bytes: int = conn.out_bytes
+        self.stalls: int = conn.stalls
+        self.received_ns: int = conn.received_ns
+        self.progress_ns: int = conn.progress_ns
+        self.options: dict[str, str] = {
+            field: conn.options[field][:longest]
+            for field, longest in _TOLD_MAX.items()
+            if isinstance(conn.options.get(field), str)
+        }
