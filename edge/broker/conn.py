@@ -180,6 +180,7 @@ class Conn(Endpoint):
         self.allowance = max(0, self.allowance - n)
         if self.allowance == 0 and not self.deciding and not self.closed:
             log.error("cid %d: cut, it sent too much before it had logged in", self.cid)
+            self.queue(b"-ERR 'Authorization Violation'\r\n")
             self.close("Authentication Failure")
         return 0
 
