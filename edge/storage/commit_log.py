@@ -6,8 +6,8 @@ stores learn how far they are committed. A log sequence number (lsn) is the numb
 A batch is synced as soon as its most impatient record asks; stores whose acks come after the write
 learn of that before.
 
-When a write or sync fails, nothing that was pending is acknowledged. The log begins a fresh file,
-writes everything there that was not synced, and only what is synced there is durable.
+When a write or sync fails, nothing that was pending is acknowledged; log_restart.py says how the log
+goes on.
 """
 
 import asyncio
@@ -16,14 +16,16 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
-from cython.cimports.headwater.edge.storage.batch_runs import BatchRuns
+from cython.cimports.headwater.edge.storage.batch_writer import (
+    FOOTER_BYTES,
+    RUN_BYTES,
+    BatchWriter,
+)
 from cython.cimports.headwater.edge.storage.commit_thread import BLOCK_BYTES, NO_SYNC, CommitThread
-from cython.cimports.headwater.edge.storage.crc import crc32c
 from cython.cimports.headwater.edge.storage.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.log_waiters import Waiters
 from cython.cimports.headwater.edge.storage.logged_store import LoggedStore
@@ -38,24 +40,15 @@ from cython.cimports.headwater.edge.storage.record import (
     KIND_STATE_PUT,
     RecordHeader,
     record_size,
-    seal_header,
 )
 from cython.cimports.headwater.edge.storage.second_copies import SecondCopies
 from cython.cimports.headwater.edge.storage.tidemarks import Tidemarks
-from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.libc.string import memcpy
 
 from headwater.edge.files import FIRST_TWIN
-from headwater.edge.storage.batch_end import write_copies, write_footers
 from headwater.edge.storage.commit_stepper import CommitStepper
-from headwater.edge.storage.dead_ends import is_dead_end
 from headwater.edge.storage.errors import StoreClosed, StoreError, StoreFailed, StoreFull
-from headwater.edge.storage.log_files import LogFiles, LogHeader
-from headwater.edge.storage.log_rewrite import (
-    RETRY_FIRST,
-    begin_again,
-    begin_first,
-    look_for_room,
-)
+from headwater.edge.storage.log_files import LogFiles, LogHeader, Slot
 from headwater.edge.storage.states import Snapshot, StateTable
 
 # Full segments' worth of records that may wait to be retired before appends are refused. What
@@ -71,9 +64,12 @@ UNSYNCED_MAX = 32 << 20
 UNSYNCED_BATCHES_MAX = cython.declare(cython.Py_ssize_t, 16384)
 # Values of states up to this size are written twice: what is damaged is one copy.
 TWICE_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
-FOOTER_BYTES = cython.declare(cython.Py_ssize_t, 16)
-RUN_BYTES = cython.declare(cython.Py_ssize_t, 24)
-RETRY_MAX = 30.0
+# Damage that comes as a whole page does not reach across this.
+PAGE_BYTES = cython.declare(cython.Py_ssize_t, 4096)
+# Where that is less than this part of a log segment. (Smaller ones are for tests.)
+PAGES_MIN = cython.declare(cython.Py_ssize_t, 8)
+# What says that a device has no room, not that it fails.
+FULL = (errors_by_name.ENOSPC, errors_by_name.EDQUOT, errors_by_name.EFBIG)
 
 log = logging.getLogger("headwater.storage")
 
@@ -92,7 +88,7 @@ class TurnEnd(Task):
 
 
 @cython.cclass
-class CommitLog:
+class CommitLog(BatchWriter):
     """See the module. Made by NodeStore; `start` follows once recovery has set the position."""
 
     def __init__(
@@ -102,42 +98,37 @@ class CommitLog:
         seed: int,
         node_id: bytes,
     ):
-        self.kernel = kernel
+        BatchWriter.__init__(self, kernel, seed)
         self.files = files
         self.directory = files.directory
         self.segment_bytes = files.segment_bytes
-        self.seed = seed
         self.node_id = node_id
         self.table = StateTable()
-        self.stores = {}
         self.live = []
         self.keep = 1
-        self.touched = []
         self.turn_stores = []
         self.pending = deque()
         self.unwritten = deque()
-        self.batch_delay_ns = NO_SYNC
         self.waiters = Waiters(kernel)
         self.early_waiters = Waiters(kernel)
         self.gate = Endpoint()
-        self.batch = 1
-        self.runs = BatchRuns()
         self.again = SecondCopies()
         self.tidemarks = Tidemarks()
         self.held = -1
         self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
-        self.retry_delay = RETRY_FIRST
 
-    def start(self, batch: int, chain: int, number: int, previous: int, end: int) -> None:
-        """Begin segment `number` after what recovery found: number and end of the last one that
-        counts, the checksum of its last record, and the first batch number. Starts the thread.
-        Raises OSError, but not for want of room: see `begin_first`."""
+    def start(
+        self, slot: Slot, batch: int, chain: int, number: int, previous: int, end: int
+    ) -> None:
+        """Begin segment `number`, in `slot`, after what recovery found: number and end of the last
+        one that counts, the checksum of its last record, and the first batch number. Starts the
+        thread. Raises OSError."""
         self.batch = batch
         self.durable = batch - 1
         self.reached = batch - 1
         self.thread = CommitThread(batch)
         self.chain = chain
-        begin_first(self, number, previous, end)
+        self.begin_segment(slot, number, previous, end, chain)
         self.durable_segment = previous
         self.durable_end = end
         self.durable_chain = chain
@@ -190,15 +181,15 @@ class CommitLog:
         """Where the next record goes, with room for it and for the batch's footers. Raises
         StoreFull, StoreFailed."""
         need: cython.Py_ssize_t = record_size(length)
-        footers: cython.Py_ssize_t = BLOCK_BYTES + 2 * record_size(
-            FOOTER_BYTES + RUN_BYTES * (self.runs.count + 1)
-        )
+        footers: cython.Py_ssize_t = BLOCK_BYTES + self.footer_room(1)
         if self.failure is not None and message:
             raise self.failure
         if self.active.end + need + footers > self.active.capacity:
             self.roll(need + footers, message)
         if self.batch_records == 0 and not self.kernel.turning:
             self.kernel.kick()
+        if message and self.is_congested():
+            self.kernel.congested = self.gate
         return self.active.image + self.active.end
 
     def ensure(self, size: int) -> None:
@@ -228,19 +219,16 @@ class CommitLog:
         return 0
 
     def no_room(self, error: OSError) -> StoreError:
-        """What to raise when there is no file to go on with; appends are tried again by a timer."""
-        if error.errno not in (errors_by_name.ENOSPC, errors_by_name.EDQUOT, errors_by_name.EFBIG):
+        """What to raise when there is no file to go on with; the log is full until there is."""
+        if error.errno not in FULL:
             return StoreFailed(f"cannot make a log segment: {error}")
         failure = StoreFull(f"no room in {self.directory}: {error.strerror}")
         if self.failure is None:
-            log.error("%s: reads go on, publishes are refused until there is room", failure)
             self.fail(failure)
             for lsn in (self.batch - 1, self.batch):  # what was stored is acknowledged, and soon
                 self.hurry(lsn)
             self.open_gate()
-            if self.room_timer is not None:
-                self.room_timer.cancel()
-            self.room_timer = self.kernel.loop.call_later(self.retry_delay, self.retry_room)
+            self.on_full(failure)
         return failure
 
     def block(self, error: OSError) -> None:
@@ -252,23 +240,6 @@ class CommitLog:
         """A segment could be retired."""
         self.blocked = False
 
-    def retry_room(self) -> None:
-        """See whether there is room again."""
-        if not self.closed and isinstance(self.failure, StoreFull) and not look_for_room(self):
-            self.let_dead_go()
-            self.room_timer = self.kernel.loop.call_later(self.retry_delay, self.retry_room)
-
-    def let_dead_go(self) -> None:
-        """Have segments rewritten, and the newest records retired, to give back what is dead."""
-        from headwater.edge.storage.dead_space import press  # it needs this module
-
-        press(self.stores, 0)
-        retired = not self.blocked and len(self.live) <= self.keep + 1
-        if retired and any(is_dead_end(store) for store in self.stores.values()):
-            self.hand_over()
-            with suppress(StoreError):
-                self.begin_next()
-
     def fail(self, failure: StoreError | None) -> None:
         """Set or clear what stops appends, and tell every store."""
         store: LoggedStore
@@ -279,124 +250,11 @@ class CommitLog:
             store.scheduled_listener()
         self.kernel.kick()
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def finish(self, at: cython.p_uchar, length: cython.Py_ssize_t) -> cython.int:
-        """Seal a record whose fields and body are in place."""
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
-        size: cython.Py_ssize_t = record_size(length)
-        memset(at + HEADER_BYTES + length, 0, size - HEADER_BYTES - length)
-        header.length = cython.cast(cython.uint, length)
-        header.body_crc = crc32c(0, at + HEADER_BYTES, length)
-        header.segment = self.active.number
-        header.offset = cython.cast(cython.uint, self.active.end)
-        header.chain = self.chain
-        seal_header(header, self.seed)
-        self.chain = header.header_crc
-        self.active.end += size
-        self.batch_records += 1
-        self.written += size
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def touch(self, store: LoggedStore) -> cython.int:
-        """Have the store told when this batch is durable."""
-        if store.touched_batch != self.batch:
-            store.touched_batch = self.batch
-            self.touched.append(store)
-            if store.sync_delay_ns < self.batch_delay_ns:
-                self.batch_delay_ns = store.sync_delay_ns
-            if store.acks_written:
-                self.batch_tell = True
-            else:
-                self.batch_strict = True
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(0, check=False)
-    def write_message(
-        self,
-        store: LoggedStore,
-        m: cython.pointer(Msg),
-        timestamp: cython.longlong,
-        sequence: cython.ulonglong,
-    ) -> cython.ulonglong:
-        """Append a message; returns the address of its record."""
-        length: cython.Py_ssize_t = store.body_size(m)
-        at: cython.p_uchar = self.reserve(length, True)
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
-        header.kind = KIND_MESSAGE
-        header.flags = 0
-        header.subject_len = cython.cast(cython.uint, m.subject_len)
-        header.header_len = cython.cast(cython.uint, m.header_len)
-        header.sequence = sequence
-        header.timestamp = timestamp
-        header.stream = store.stream_id
-        header.length = cython.cast(cython.uint, length)
-        store.write_body(header, m)
-        self.runs.add(store, self.batch, sequence)
-        self.touch(store)
-        self.finish(at, length)
-        if (
-            self.written - self.flushed > cython.cast(cython.ulonglong, self.high_water)
-            or self.slow
-        ):
-            self.kernel.congested = self.gate
-        return cython.cast(cython.ulonglong, at)
-
-    @cython.ccall
-    @cython.exceptval(0, check=False)
-    def write_record(
-        self,
-        kind: cython.int,
-        stream: cython.ulonglong,
-        sequence: cython.ulonglong,
-        first: bytes,
-        second: bytes,
-        rest: bytes,
-        delay_ns: cython.longlong = 0,
-    ) -> cython.ulonglong:
-        """Append a record that is no message, to be synced within `delay_ns`; returns its lsn."""
-        a: cython.Py_ssize_t = PyBytes_GET_SIZE(first)
-        b: cython.Py_ssize_t = PyBytes_GET_SIZE(second)
-        c: cython.Py_ssize_t = PyBytes_GET_SIZE(rest)
-        at: cython.p_uchar
-        header: cython.pointer(RecordHeader)
-        if self.closed:
-            raise StoreClosed("the log is closed")
-        at = self.reserve(a + b + c, False)
-        header = cython.cast(cython.pointer(RecordHeader), at)
-        header.kind = cython.cast(cython.uchar, kind)
-        header.flags = 0
-        header.subject_len = cython.cast(cython.uint, a)
-        header.header_len = cython.cast(cython.uint, b)
-        header.sequence = sequence
-        header.timestamp = self.kernel.now_ns
-        header.stream = stream
-        memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(first), a)
-        memcpy(at + HEADER_BYTES + a, PyBytes_AS_STRING(second), b)
-        memcpy(at + HEADER_BYTES + a + b, PyBytes_AS_STRING(rest), c)
-        self.finish(at, a + b + c)
-        if delay_ns < self.batch_delay_ns:
-            self.batch_delay_ns = delay_ns
-        return self.batch
-
     def write_twice(self, kind: int, stream: int, body: bytes) -> int:
         """Append a record that is no message in two pages; returns its lsn."""
         lsn: int = self.write_record(kind, stream, 0, body, b"", b"")
         self.again.add(kind, stream, body, b"", b"", self.active.end)
         return lsn
-
-    @cython.cfunc
-    @cython.exceptval(0, check=False)
-    def write_own(
-        self, store: LoggedStore, kind: cython.int, at: cython.ulonglong, body: bytes
-    ) -> cython.ulonglong:
-        """Append a record of a stream, to be synced when its messages are; returns its lsn."""
-        return self.write_record(
-            kind, store.stream_id, at, b"", b"", body, store.sync_delay_ns
-        )
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -441,24 +299,48 @@ class CommitLog:
     @cython.exceptval(-1, check=False)
     def hold_batch(self, align: cython.Py_ssize_t) -> cython.int:
         """End the batch, up to a multiple of `align`; it is handed over with the next one."""
-        write_footers(self, self.lazy_flag(), align)
+        self.write_footers(self.lazy_flag(), align, self.thread.newest_synced())
         self.held = self.batch_start
         return self.next_batch()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_copies(self) -> cython.int:
+        """Write what the batch has put once so far a second time, behind its footers and in another
+        page; what is synced together with the batch is a batch of its own. Ends the first one."""
+        rows: list = self.again.take()
+        delay_ns: cython.longlong = self.batch_delay_ns
+        footers: cython.Py_ssize_t = self.footer_room(0)
+        page: cython.Py_ssize_t = PAGE_BYTES
+        need: cython.Py_ssize_t
+        while page * PAGES_MIN > self.segment_bytes:
+            page //= 2
+        need = page + BLOCK_BYTES + 2 * record_size(FOOTER_BYTES + RUN_BYTES)
+        for _, _, first, second, rest in rows:
+            need += record_size(
+                PyBytes_GET_SIZE(first) + PyBytes_GET_SIZE(second) + PyBytes_GET_SIZE(rest)
+            )
+        if ((self.again.end + page - 1) & ~(page - 1)) <= self.active.end + footers:
+            page = BLOCK_BYTES
+        together = self.active.end + footers + need <= self.active.capacity
+        if page >= BLOCK_BYTES and together:
+            self.hold_batch(page)
+        elif page >= BLOCK_BYTES:
+            self.close_batch(False)
+        try:
+            if page >= BLOCK_BYTES and not together:
+                self.roll(min(need, self.segment_bytes - FILE_HEADER_BYTES), False)
+            for kind, stream, first, second, rest in rows:
+                self.write_record(kind, stream, 0, first, second, rest, delay_ns)
+        except StoreError as error:
+            log.debug("not all second copies of states are written: %s", error)
+        return 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def lazy_flag(self) -> cython.int:
         """Whether this batch may be told of before its sync."""
         return FLAG_LAZY if self.batch_delay_ns > 0 and not self.batch_strict else 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def next_batch(self) -> cython.int:
-        self.batch += 1
-        self.batch_start = self.active.end
-        self.batch_records = 0
-        self.runs.count = 0
-        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -473,7 +355,7 @@ class CommitLog:
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
         if self.again.rows and not part:
-            write_copies(self)
+            self.write_copies()
             segment = self.active
             if self.batch_records == 0 and self.held < 0:
                 return 0
@@ -481,7 +363,9 @@ class CommitLog:
             tell = self.batch_tell
         if len(self.pending) >= UNSYNCED_BATCHES_MAX:
             delay_ns = self.batch_delay_ns = 0
-        write_footers(self, FLAG_PART if part else self.lazy_flag(), BLOCK_BYTES)
+        self.write_footers(
+            FLAG_PART if part else self.lazy_flag(), BLOCK_BYTES, self.thread.newest_synced()
+        )
         start = self.held if self.held >= 0 else self.batch_start
         self.held = -1
         length = segment.end - start
@@ -531,7 +415,10 @@ class CommitLog:
         self.complete(synced)
         self.tidemarks.flush()
         if error and not isinstance(self.failure, StoreFailed):
-            self.on_failure(error)
+            self.sync_failures += 1
+            reason = os.strerror(error)
+            self.fail(StoreFailed(f"the commit log cannot be written: {reason}"))
+            self.on_broken(reason)
         self.kernel.turn()
 
     @cython.cfunc
@@ -609,13 +496,19 @@ class CommitLog:
         """Bytes of records that are not durable yet."""
         return self.written - self.settled
 
-    @property
-    def congested(self) -> bool:
-        """Whether producers should wait."""
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def is_congested(self) -> cython.bint:
         return (
             self.written - self.flushed > cython.cast(cython.ulonglong, self.high_water)
             or self.slow
         )
+
+    @property
+    def congested(self) -> bool:
+        """Whether producers should wait."""
+        return self.is_congested()
 
     def backlog(self) -> int:
         """Bytes in segments that are not retired; one for a very large message counts as full."""
@@ -726,14 +619,41 @@ class CommitLog:
         self.let_go_on()
         return segment
 
-    def on_failure(self, error: int) -> None:
-        """A write or sync failed: stop, and make a new beginning soon."""
-        self.sync_failures += 1
-        reason = os.strerror(error)
-        log.error("the commit log cannot be written (%s): nothing is acknowledged", reason)
-        self.fail(StoreFailed(f"the commit log cannot be written: {reason}"))
-        self.kernel.loop.call_later(self.retry_delay, begin_again, self)
-        self.retry_delay = min(self.retry_delay * 2, RETRY_MAX)
+    def rewind(self, slot: Slot) -> tuple[list, set]:
+        """Forget everything that is not durable, and begin again behind it with a segment in
+        `slot`. Returns the segments that hold what was forgotten, the oldest one in part, and the
+        stores that wait for it."""
+        old = [item for item in self.live if item.number >= self.durable_segment]
+        number: cython.uint = self.active.number + 1
+        waiting = {row[0] for batch in self.pending for row in batch[4]} | set(self.touched)
+        self.thread.clear_error()
+        self.failure = None
+        self.pending.clear()
+        self.unwritten.clear()
+        self.touched = []
+        self.runs.count = 0
+        self.batch_records = 0
+        self.batch += 1
+        self.written = self.flushed = self.settled
+        self.batch_delay_ns = 0
+        self.chain = self.durable_chain
+        self.begin_segment(
+            slot, number, self.durable_segment, self.durable_end, self.durable_chain
+        )
+        return old, waiting
+
+    def forget(self, old: list) -> None:
+        """What `rewind` returned of segments was written again."""
+        segment: LogSegment
+        for item in old:
+            segment = item
+            if segment.number == self.durable_segment:
+                segment.end = self.durable_end
+                segment.suspect = True
+                segment.slot.blank = False
+            else:
+                self.live.remove(segment)
+                self.files.discard(segment.slot)
 
     def begin_next(self) -> None:
         """End the active segment, so that all others can be retired."""

@@ -38,8 +38,8 @@ from headwater.edge.storage.background import Background
 from headwater.edge.storage.dead_runs import needed_runs
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.index_rows import index_of
 from headwater.edge.storage.removals import when_removals_last, write_index_later
-from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_files import FOOTER, RUN, SegmentHeader
 from headwater.edge.storage.segment_jobs import remove_segments
 

@@ -5,9 +5,14 @@ however little of it lives. Of one stream that is a segment or two; of thousands
 change their messages, or work them off, it would be the device.
 """
 
+from contextlib import suppress
+
 import cython
+from cython.cimports.headwater.edge.storage.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.file_store import FileStore
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
+
+from headwater.edge.storage.errors import StoreError
 
 # Less than this is not worth another file.
 SMALL = cython.declare(cython.Py_ssize_t, 64 << 10)
@@ -52,3 +57,21 @@ def press(stores: dict, most: int) -> int:
             total -= dead
             pressed += 1
     return pressed
+
+
+def let_dead_go(log: CommitLog) -> None:
+    """On a full device: have segments that waste room rewritten, and end newest segments of which
+    nothing is left, so that they go away with the log segment that holds the removal."""
+    store: FileStore
+    segment: StreamSegment
+    dead_end: cython.bint = False
+    press(log.stores, 0)
+    for item in log.stores.values():
+        store = item
+        if store.segments:
+            segment = store.segments[len(store.segments) - 1]
+            dead_end = dead_end or segment.is_dead_end(store.first_seq)
+    if dead_end and not log.blocked and len(log.live) <= log.keep + 1:
+        log.hand_over()
+        with suppress(StoreError):
+            log.begin_next()

@@ -27,10 +27,10 @@ from headwater.edge.storage.erase_log import submit_zeros, wipe_images
 from headwater.edge.storage.erase_rows import IN_LOG_FILE, IN_SEGMENT, names_subject, rows_of
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.index_rows import index_of
 from headwater.edge.storage.log_files import DATA_START, Slot
 from headwater.edge.storage.record_layout import ERASE, ERASE_DONE
 from headwater.edge.storage.removals import when_removals_last
-from headwater.edge.storage.replay import index_of
 
 QUARANTINE = "quarantine"
 RETRY = 1.0

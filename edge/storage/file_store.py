@@ -37,7 +37,6 @@ from cython.cimports.headwater.edge.storage.subject_table import Subject
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcmp, memset
 
-from headwater.edge.storage.dead_ends import is_dead_end
 from headwater.edge.storage.errors import Damaged, StoreError
 from headwater.edge.storage.loss import Loss
 from headwater.edge.storage.removals import when_removals_last
@@ -513,8 +512,8 @@ class FileStore(LoggedStore):
         if self.stage is not None:
             return 0
         segment = self.segments[len(self.segments) - 1] if self.segments else None
-        if segment is not None and self.log.failure is not None and is_dead_end(self):
-            segment.sealed = True
+        if segment is not None and self.log.failure is not None:
+            segment.sealed = segment.sealed or segment.is_dead_end(self.first_seq)
         if segment is None or segment.sealed:
             number = next_number(self.directory) if segment is None else segment.number + 1
             segment = StreamSegment(number, 0, segment_path(self.directory, number))

@@ -7,8 +7,8 @@ and no Python object.
 import cython
 from cython.cimports.headwater.edge.storage.file_store import FileStore
 from cython.cimports.headwater.edge.storage.index import Entry
+from cython.cimports.headwater.edge.storage.index_rows import IndexRow
 from cython.cimports.headwater.edge.storage.record import record_size
-from cython.cimports.headwater.edge.storage.replay import IndexRow
 from cython.cimports.headwater.edge.storage.stream_segment import StreamSegment
 from cython.cimports.libc.stdlib import calloc, free
 from cython.cimports.libc.string import memcpy

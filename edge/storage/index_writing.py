@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes
-from headwater.edge.storage.replay import index_of
+from headwater.edge.storage.index_rows import index_of
 from headwater.edge.storage.segment_jobs import write_index
 from headwater.edge.storage.store import MessageStore
 

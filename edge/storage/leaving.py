@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from headwater.edge.files import rename, sync_directory
 from headwater.edge.storage.background import Background
 from headwater.edge.storage.directory import StoreDirectory, discard_tree
-from headwater.edge.storage.log_rewrite import look_for_room
 from headwater.edge.storage.record import STREAM_DELETE
 
 log = logging.getLogger("headwater.storage")
@@ -28,6 +27,8 @@ class Leaving:
         self._log = commit_log
         self._directory = directory
         self._background = background
+        self.on_room: Callable[[], object] = lambda: None
+        """Called when files are gone, so that there may be room again."""
         self._streams: dict[str, int] = {}
         self._waiters: dict[str, asyncio.Future[None]] = {}
 
@@ -71,7 +72,7 @@ class Leaving:
         """Files are gone, as far as they can be for now: there may be room again."""
         if error is not None:
             log.warning("files that nobody needs cannot be removed: %s", error)
-        look_for_room(self._log)
+        self.on_room()
 
     def freed(self, durable: Awaitable[None], incarnation: str) -> Awaitable[None]:
         """Done when a stream's removal is `durable` and its files are gone too, but not much

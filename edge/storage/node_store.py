@@ -20,6 +20,7 @@ from headwater.edge.storage.ceilings import Ceilings
 from headwater.edge.storage.commit_log import CommitLog
 from headwater.edge.storage.compact import Compactor
 from headwater.edge.storage.damage_report import DamageReport
+from headwater.edge.storage.dead_space import let_dead_go
 from headwater.edge.storage.directory import StoreDirectory
 from headwater.edge.storage.disk_budget import DiskBudget
 from headwater.edge.storage.durability import Durability
@@ -30,6 +31,7 @@ from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_writing import write_indexes
 from headwater.edge.storage.leaving import Leaving
 from headwater.edge.storage.log_files import SLOT_MIN, LogFiles
+from headwater.edge.storage.log_restart import LogRestart
 from headwater.edge.storage.loss import LOST_BEFORE, keep_sizes, removed_before, restore_sizes
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.metas import Metas, encode_meta
@@ -164,6 +166,8 @@ class NodeStore:
             seed_of(self.directory.node_id),
             self.directory.node_id,
         )
+        self.restart = LogRestart(self.log)
+        self.restart.on_dead_weight = partial(let_dead_go, self.log)
         self.ceilings = Ceilings(self.log)
         self.retirer = Retirer(self.log, self.background)
         self.retirer.on_settle = self._note_segments
@@ -172,6 +176,7 @@ class NodeStore:
         self.compactor.on_gone = self._note_gone
         self.eraser = Eraser(self.log, self.background, self.retirer)
         self.leaving = Leaving(self.log, self.directory, self.background)
+        self.leaving.on_room = self.restart.look_for_room
         self.repacker = Repacker(self, self._identities)
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_retire = self.retirer.wake
@@ -194,9 +199,7 @@ class NodeStore:
         recovery.replay()
         self.problems += self.directory.problems + recovery.problems
         self._settle(found, recovery)
-        self.log.start(
-            recovery.batch, recovery.chain, recovery.next_number, recovery.number, recovery.end
-        )
+        self._start_log(recovery)
         self.eraser.resume(self._erases_left, recovery.erase_done)
         for stream in found:
             stream.store.log_lost()
@@ -218,6 +221,21 @@ class NodeStore:
         self.directory.mark_boot()
         self.repacker.resume()
         return [stream for stream in found if not stream.store.closed]
+
+    def _start_log(self, recovery: LogRecovery) -> None:
+        slot, full = self.restart.first_slot()
+        self.log.start(
+            slot,
+            recovery.batch,
+            recovery.chain,
+            recovery.next_number,
+            recovery.number,
+            recovery.end,
+        )
+        if full is None:
+            self.log.active.write_header()
+        else:
+            self.restart.hold(full)
 
     def _go_on(self, found: list[RecoveredStream], skip: int, exact: bool) -> None:
         """Leave out `skip` sequences in every stream that gives them out: they may have been

@@ -14,9 +14,9 @@ from headwater.edge import files
 from headwater.edge.storage.dictionary_pieces import SHARED_MIN
 from headwater.edge.storage.errors import StoreError
 from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.index_rows import index_of
 from headwater.edge.storage.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.removals import when_removals_last, write_index_later
-from headwater.edge.storage.replay import index_of
 from headwater.security.errors import SealingError
 
 # How often to look whether the log or the segments have come further, in seconds.

@@ -5,14 +5,6 @@ from headwater.edge.storage.log_segment cimport LogSegment
 from headwater.edge.storage.record cimport RecordHeader
 from headwater.edge.storage.stream_segment cimport StreamSegment
 
-cdef struct IndexRow:                   # one message of an index file, 32 bytes
-    unsigned long long sequence
-    long long timestamp
-    unsigned int offset
-    unsigned int size
-    unsigned int header_len
-    unsigned int subject
-
 cdef class Survey:
     cdef public Py_ssize_t end          # after the last footer that counts
     cdef public unsigned long long batch

@@ -36,8 +36,8 @@ from headwater.edge.storage.background import Background
 from headwater.edge.storage.dead_space import press
 from headwater.edge.storage.file_store import HEAD
 from headwater.edge.storage.index_bytes import index_bytes
+from headwater.edge.storage.index_rows import index_of
 from headwater.edge.storage.removals import when_removals_last, write_index_later
-from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.segment_jobs import cut_segments, write_segments
 from headwater.edge.storage.states import put_again
 

@@ -20,10 +20,10 @@ from headwater.edge.storage.erase_jobs import overwrite
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.storage.file_store import FileStore
 from headwater.edge.storage.index_bytes import index_bytes, read_index
+from headwater.edge.storage.index_rows import index_of
 from headwater.edge.storage.log_files import Slot
 from headwater.edge.storage.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.removals import write_index_later
-from headwater.edge.storage.replay import index_of
 from headwater.edge.storage.scrub_check import RecordCheck
 from headwater.edge.storage.scrub_tasks import (
     RecordsTask,

@@ -25,3 +25,4 @@ cdef class StreamSegment:
     cdef public bytearray deletes       # packed runs, as in DELETE records
     cdef public list lost
     cpdef bint mostly_dead(self)
+    cpdef bint is_dead_end(self, unsigned long long first_alive)

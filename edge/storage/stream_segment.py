@@ -2,6 +2,9 @@
 
 import cython
 
+# A segment on a full device that takes less than this is not worth another file.
+DEAD_END_MIN = cython.declare(cython.Py_ssize_t, 8192)
+
 
 @cython.cclass
 class StreamSegment:
@@ -29,3 +32,9 @@ class StreamSegment:
     def mostly_dead(self) -> cython.bint:
         """Whether rewriting would give back more than half of what records of messages take."""
         return self.live_bytes * 2 + self.rest < cython.cast(cython.ulonglong, self.end)
+
+    @cython.ccall
+    def is_dead_end(self, first_alive: cython.ulonglong) -> cython.bint:
+        """Whether it takes room, and all its messages are below `first_alive`. A stream's newest
+        segment stays even so, since its footer tells how far the stream is."""
+        return self.end > DEAD_END_MIN and self.last < first_alive

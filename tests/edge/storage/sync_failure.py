@@ -16,7 +16,7 @@ def main() -> None:
     switch = Path(os.environ["FAIL_SYNC"])
     harness.open()
     store = harness.create()
-    harness.node.log.retry_delay = 0.02
+    harness.node.restart.retry_delay = 0.02
     for n in range(1, 401):
         store.add_message(b"a", b"%d" % n)
         if n % 100 == 0:

@@ -28,7 +28,7 @@ def device(tmp_path: Path) -> Iterator[Path]:
 def test_full_device_refuses_publishes_and_heals(device: Path) -> None:
     harness = Harness(device / "data")
     harness.open()
-    harness.node.log.retry_delay = 0.02
+    harness.node.restart.retry_delay = 0.02
     harness.node.retirer.retry_delay = 0.02
     store = harness.create()
     n = 0
