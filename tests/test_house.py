@@ -40,10 +40,6 @@ CIRCLES = {
         edge.jetstream.delivery edge.jetstream.demand edge.jetstream.interest
         edge.jetstream.saver edge.jetstream.stream
     """,
-    "the commit log and its end of a batch": """
-        edge.storage.batch_end edge.storage.commit_log edge.storage.dead_space
-        edge.storage.file_store edge.storage.log_rewrite
-    """,
     "feed and upstream": """
         federation.feed federation.upstream
     """,

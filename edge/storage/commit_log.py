@@ -6,8 +6,8 @@ stores learn how far they are committed. A log sequence number (lsn) is the numb
 A batch is synced as soon as its most impatient record asks; stores whose acks come after the write
 learn of that before.
 
-When a write or sync fails, nothing that was pending is acknowledged; log_restart.py says how the log
-goes on.
+When a write or sync fails, nothing that was pending is acknowledged; log_restart.py says how the
+log goes on.
 """
 
 import asyncio

@@ -35,13 +35,7 @@ from headwater.edge.storage.log_restart import LogRestart
 from headwater.edge.storage.loss import LOST_BEFORE, keep_sizes, removed_before, restore_sizes
 from headwater.edge.storage.memory import MemoryStore
 from headwater.edge.storage.metas import Metas, encode_meta
-from headwater.edge.storage.notes import (
-    NOTES_OWNER,
-    SegmentNote,
-    decode_note,
-    number_runs,
-    runs_text,
-)
+from headwater.edge.storage.notes import SegmentNote, decode_note, runs_text
 from headwater.edge.storage.packers import META_PURPOSE, Packers, list_dictionary, sealed_meta
 from headwater.edge.storage.packing import Packer
 from headwater.edge.storage.put_back import put_back_tail
@@ -59,6 +53,7 @@ from headwater.edge.storage.retire import Retirer
 from headwater.edge.storage.scrubber import Scrubber
 from headwater.edge.storage.segment_files import OpenFiles
 from headwater.edge.storage.segment_jobs import remove_segments
+from headwater.edge.storage.segment_notes import SegmentNotes
 from headwater.edge.storage.state_copy import StateCopy, place_of
 from headwater.edge.storage.store import MessageStore, Usage
 from headwater.edge.storage.store_options import StoreOptions
@@ -168,6 +163,7 @@ class NodeStore:
         )
         self.restart = LogRestart(self.log)
         self.restart.on_dead_weight = partial(let_dead_go, self.log)
+        self.segment_notes = SegmentNotes(self.log, self._identities)
         self.ceilings = Ceilings(self.log)
         self.retirer = Retirer(self.log, self.background)
         self.retirer.on_settle = self._note_segments
@@ -398,51 +394,23 @@ class NodeStore:
         """A log segment was retired: note in the log how far the segments of these streams are."""
         self.eraser.put_again()
         self.leaving.put_again()
-        self._put_notes(stores)
+        self.segment_notes.put(stores)
         self.state_copy.wake()
 
     def _note_gone(self, store: FileStore) -> int:
         """A segment's messages were taken over by another: note it; returns the lsn."""
-        self._put_notes([store])
+        self.segment_notes.put([store])
         return int(self.log.hand_over())
-
-    def _put_notes(self, stores: list[FileStore]) -> None:
-        for store in stores:
-            identity = self._identities.get(store.incarnation)
-            if store.closed or identity is None or not store.segments:
-                continue
-            settled = [segment for segment in store.segments if segment.settled_end]
-            if not settled:
-                continue
-            oldest, newest = settled[0], settled[-1]
-            store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
-            note = SegmentNote(
-                str(identity["account"]),
-                str(identity["name"]),
-                newest.number,
-                newest.generation,
-                newest.settled_end,
-                store.settled_last,
-                oldest.number,
-                oldest.last,
-                store.born,
-                number_runs(store.gone_numbers),
-            )
-            self.log.put_state(NOTES_OWNER, store.incarnation.encode(), note.encode())
 
     def _tell_vanished(self) -> None:
         """Streams that the log knows and nobody removed, but that cannot be served."""
-        for key in self.log.table.keys(NOTES_OWNER):
-            if key.decode() in self._stores:
-                continue
-            value = self.log.states(NOTES_OWNER)[key][0]
-            note = decode_note(value or SegmentNote("", "").encode())
+        for incarnation, note in self.segment_notes.others(self._stores):
             self.unserved += 1
             self.problems.append(
                 f"stream '{note.account} > {note.name}' is not served: its directory "
-                f"{self.directory.streams / key.decode()} is missing or was put aside"
+                f"{self.directory.streams / incarnation} is missing or was put aside"
             )
-            self.log.delete_state(NOTES_OWNER, key)
+            self.segment_notes.drop(incarnation)
 
     def _drop_unfinished(self, found: list[RecoveredStream]) -> None:
         """Remove streams that were never finished, and those that a finished one replaced."""
@@ -612,9 +580,8 @@ class NodeStore:
         self.set_durability(store)
         if first_seq > 1:
             store.purge(None, first_seq)
-        note = SegmentNote(account, name).encode()
         try:
-            self.log.put_state(NOTES_OWNER, incarnation.encode(), note)
+            self.segment_notes.begin(incarnation, SegmentNote(account, name))
         except StoreError as error:
             log.warning("the log has no note of stream '%s > %s': %s", account, name, error)
         return store
@@ -713,7 +680,7 @@ class NodeStore:
         owner = store.incarnation.encode()
         for key in self.log.table.keys(owner):
             self.log.delete_state(owner, key)
-        self.log.delete_state(NOTES_OWNER, owner)
+        self.segment_notes.drop(store.incarnation)
         self.metas.forget(store.incarnation)
         lsn = self.leaving.write(store.stream_id, store.incarnation)
         self._forget(store)
@@ -762,9 +729,9 @@ class NodeStore:
         put_back_tail(store, self.quarantine)
         store.log_lost()
         self.problems += stream.problems
-        note = SegmentNote(stream.account, stream.name, born=store.born).encode()
-        self.log.put_state(NOTES_OWNER, store.incarnation.encode(), note)
-        self._put_notes([store])
+        note = SegmentNote(stream.account, stream.name, born=store.born)
+        self.segment_notes.begin(store.incarnation, note)
+        self.segment_notes.put([store])
         return stream
 
     def label(self, store: MessageStore) -> str:
