@@ -61,8 +61,8 @@ def run(invocation: Invocation, arguments: list[str]) -> int:
 
     try:
         configure_logging(options)
-    except OSError as error:
-        print(f"nats-server: cannot open log file: {error}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(f"nats-server: cannot open the log: {error}", file=sys.stderr)
         return 1
     for warning in invocation.warnings:
         log.warning("%s", warning)
@@ -71,13 +71,7 @@ def run(invocation: Invocation, arguments: list[str]) -> int:
 
 def configure_logging(options: Options) -> None:
     """Set up log output as the options say."""
-    logs.configure(
-        file=options.log_file,
-        debug=options.debug,
-        trace=options.trace,
-        with_time=options.logtime,
-        utc=options.logtime_utc,
-    )
+    logs.configure(logs.settings_of(options))
 
 
 async def _main(options: Options, arguments: list[str]) -> int:
@@ -93,7 +87,8 @@ async def _main(options: Options, arguments: list[str]) -> int:
         tasks = _listen_to_signals(node, arguments)
         node.start()
     except _start_errors() as error:
-        log.critical("%s", error)
+        for line in str(error).splitlines():
+            log.critical("%s", line)
         if node is not None:
             await node.stop()
         return 1
@@ -146,7 +141,8 @@ def _reload(node: Node, arguments: list[str]) -> None:
     try:
         reload_node(node, parse_args(arguments).options)
     except ConfigError as error:
-        log.error("Failed to reload server configuration: %s", error)
+        for problem in error.problems:
+            log.error("Failed to reload server configuration: %s", problem)
 
 
 def _start_errors() -> tuple[type[Exception], ...]:

@@ -130,17 +130,8 @@ def _apply_disk_budget(node: "Node", options: Options) -> None:
 
 
 def _apply_log_settings(old: Options, new: Options) -> None:
-    def settings(options: Options) -> dict[str, Any]:
-        return {
-            "file": options.log_file,
-            "debug": options.debug,
-            "trace": options.trace,
-            "with_time": options.logtime,
-            "utc": options.logtime_utc,
-        }
-
-    if settings(old) != settings(new):
-        logs.configure(**settings(new))
+    if logs.settings_of(old) != logs.settings_of(new):
+        logs.configure(logs.settings_of(new))
 
 
 def _apply_facts(node: "Node") -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headwater.edge.version import NATS_LEVEL
+from headwater.edge.wire.json_objects import object_in
 from headwater.federation.rules import Rules
 from headwater.security.auth_options import PermissionOptions
 from headwater.security.errors import SecurityError
@@ -175,7 +176,7 @@ class HubSession(LeafSession):
 
     def got_connect(self, conn: Any, payload: bytes) -> None:
         """CONNECT: check who it is, bind the link and open the flow of interest."""
-        fields = decode_fields(payload)
+        fields = object_in(payload)
         if fields is None or conn.ready:
             conn.fail("Unknown Protocol Operation", "Protocol Violation")
             return
@@ -251,7 +252,7 @@ class SpokeSession(LeafSession):
 
     def got_info(self, conn: Any, payload: bytes) -> None:
         """The hub's INFO: the first is answered by CONNECT, the second admits the link."""
-        fields = decode_fields(payload)
+        fields = object_in(payload)
         if fields is None:
             conn.fail("Unknown Protocol Operation", "Protocol Violation")
             return
@@ -340,15 +341,6 @@ def connect_line(fields: Mapping[str, Any]) -> bytes:
     given["version"] = NATS_LEVEL
     given["protocol"] = LEAF_PROTOCOL
     return b"CONNECT " + msgspec.json.encode(given) + b"\r\n"
-
-
-def decode_fields(payload: bytes) -> dict[str, Any] | None:
-    """The JSON object of an INFO or CONNECT; None when it is none."""
-    try:
-        fields = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return fields if isinstance(fields, dict) else None
 
 
 def peer_of(fields: Mapping[str, Any]) -> Peer:

@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.edge.jetstream.models import StreamSource
 from headwater.edge.jetstream.name_hash import name_hash
+from headwater.edge.wire.json_objects import object_in
 
 SECOND = 1_000_000_000
 
@@ -192,11 +193,8 @@ class OriginRequest:
 
     def read(self, headers: bytes, payload: bytes) -> Answer:
         """The origin's answer. One that cannot be read counts as an error."""
-        try:
-            fields = msgspec.json.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            fields = None
-        if not isinstance(fields, dict):
+        fields = object_in(payload)
+        if fields is None:
             return _refused(10025, "the origin's answer is not JSON")
         error = fields.get("error")
         if isinstance(error, dict):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.security.errors import SecurityError
 
 log = logging.getLogger("headwater.route")
@@ -121,7 +122,7 @@ class RouteSession:
             return
         try:
             connect = msgspec.json.decode(payload, type=RouteConnect)
-        except msgspec.MsgspecError:
+        except BAD_JSON:
             conn.fail("Unknown Protocol Operation", "Parse Error")
             return
         if connect.lang:
@@ -150,7 +151,7 @@ class RouteSession:
         """The peer tells of itself, or of another node."""
         try:
             info = msgspec.json.decode(payload, type=RouteInfo)
-        except msgspec.MsgspecError:
+        except BAD_JSON:
             conn.fail("Unknown Protocol Operation", "Parse Error")
             return
         if conn.ready:

@@ -6,7 +6,6 @@ queued as `-ERR`; the others close the connection with the reason that monitorin
 """
 
 import cython
-import msgspec
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
     PyBytes_FromStringAndSize,
@@ -18,6 +17,8 @@ from cython.cimports.headwater.edge.broker.core import KIND_CLIENT, Endpoint, Ke
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
 from cython.cimports.libc.string import memchr, memcmp, memcpy
+
+from headwater.edge.wire.json_objects import object_in
 
 # A PUB line has at most 3 arguments, an HPUB line 4; one more shows that there are too many.
 ARGS_MAX = cython.declare(cython.int, 5)
@@ -388,11 +389,8 @@ class ClientConn(Conn):
 
     def connect(self, payload: bytes) -> None:
         """CONNECT: take the client's options and log it in."""
-        try:
-            fields = msgspec.json.decode(payload)
-        except msgspec.DecodeError:
-            fields = None
-        if not isinstance(fields, dict):
+        fields = object_in(payload)
+        if fields is None:
             self.fail("Unknown Protocol Operation", "Protocol Violation")
             return
         self.options = fields

@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.edge.broker.core import Endpoint
 from headwater.edge.system_info import client_info, user_token
+from headwater.edge.wire.json_objects import object_in
 
 if TYPE_CHECKING:
     from headwater.edge.broker.account import Account
@@ -63,8 +64,4 @@ class RequestInfo:
 
 
 def _decoded(text: bytes) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(text) if text else {}
-    except msgspec.DecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return object_in(text) or {}
