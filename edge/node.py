@@ -14,12 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headwater.edge.account_terms import terms_of
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.imports_shares import Shares
 from headwater.edge.broker.listener import Listener, ListenError
 from headwater.edge.broker.sessions import Sessions
-from headwater.edge.conf.options import Options, TLSOptions
+from headwater.edge.conf.options import AccountJetStreamOptions, Options, TLSOptions
 from headwater.edge.info import NodeFacts
 from headwater.edge.lame_duck import lame_duck
 from headwater.edge.monitor.observations import Observations
@@ -28,7 +29,7 @@ from headwater.edge.service import EarlyService, Service
 from headwater.edge.system import SystemService
 from headwater.edge.version import NATS_LEVEL, VERSION
 from headwater.security import nkeys
-from headwater.security.auth_options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
+from headwater.security.auth_options import SYSTEM_ACCOUNT
 from headwater.security.authenticator import Authenticator
 from headwater.security.identity import AuthConfig
 
@@ -52,6 +53,8 @@ class Node:
         self._running: list[Service] = []
         self.account_hooks: list[Callable[[Account], None]] = []
         """Called with every account that is made."""
+        self.reload_hooks: list[Callable[[], None]] = []
+        """Called when other options have come into force."""
         self.farewells: list[Callable[[], None]] = []
         """Called when lame duck mode begins."""
         self.reloader: Callable[[], None] | None = None
@@ -82,7 +85,7 @@ class Node:
         if found is None:
             found = Account(name, self.kernel)
             self.accounts[name] = found
-            self._serve_jetstream(found)
+            self._apply_terms(found)
             for hook in self.account_hooks:
                 hook(found)
         return found
@@ -101,33 +104,38 @@ class Node:
         self.apply_account_limits()
 
     def apply_account_limits(self) -> None:
-        """Give accounts the limits, mappings and imports of the options in force."""
-        for name, configured in self.options.accounts.items():
-            self.account(name).limits = {
-                "max_connections": configured.max_connections,
-                "max_subscriptions": configured.max_subscriptions,
-                "max_payload": configured.max_payload,
-                "max_leafnodes": configured.max_leafnodes,
-            }
+        """Give accounts the terms, mappings and imports that are in force now."""
         self.shares.refresh()
+        for name in self.options.account_names():
+            self.account(name)
+        for account in list(self.accounts.values()):
+            self._apply_terms(account)
 
-    def _serve_jetstream(self, account: Account) -> None:
+    def _apply_terms(self, account: Account) -> None:
+        """Bring what an account is granted into force; sessions beyond that end."""
+        terms = terms_of(account.name, self.options, self.authenticator)
+        account.limits = terms.limits()
+        registry = self.sessions.registry
+        registry.expire_account(account, terms.expires)
+        registry.apply_limits(account)
+        for session in registry.of_account(account):
+            session.apply_limits()
+        self._serve_jetstream(account, terms.jetstream)
+
+    def _serve_jetstream(
+        self, account: Account, granted: AccountJetStreamOptions | None
+    ) -> None:
         """Give an account its JetStream API, or the answer that it has none."""
         if self.jetstream is None:
             return
         if account.name == self.system_account:
             self.jetstream.deny(account, system=True)
-        elif self._has_jetstream(account.name):
-            self.jetstream.enable(account)
-        elif not self.shares.imports_service(account.name, "$JS.API.INFO"):
+        elif granted is not None:
+            self.jetstream.enable(account, granted)
+        elif self.shares.imports_service(account.name, "$JS.API.INFO"):
+            self.jetstream.withdraw(account)
+        else:
             self.jetstream.deny(account)
-
-    def _has_jetstream(self, name: str) -> bool:
-        """Configured accounts have it when they say so; `$G` when it is the only account."""
-        configured = self.options.accounts.get(name)
-        if configured is not None:
-            return configured.jetstream is not None
-        return name != GLOBAL_ACCOUNT or not self.options.accounts
 
     # --- start ---
 
@@ -157,6 +165,7 @@ class Node:
 
         log.info("Starting JetStream")
         jetstream = NodeJetStream(self.kernel, self.options, self.account)
+        jetstream.granted = lambda name: terms_of(name, self.options, self.authenticator).jetstream
         jetstream.server_name = self.server_name
         jetstream.progress = self._recovering
         self.progress = Progress()
@@ -167,7 +176,7 @@ class Node:
         jetstream.open()
         self.jetstream = jetstream
         for account in list(self.accounts.values()):
-            self._serve_jetstream(account)
+            self._apply_terms(account)
 
     def _recovering(self, done: int, total: int) -> None:
         self.progress.now = (done, total)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge import logs
+from headwater.edge.broker.registry import Session
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
 
@@ -50,6 +51,7 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "websocket": lambda options: options.websocket,
     "cluster.name": lambda options: options.cluster.name,
     "cluster.port": lambda options: options.cluster.port,
+    "cluster.accounts": lambda options: options.cluster.accounts,
     "leafnodes.port": lambda options: options.leaf.port,
     "operator": lambda options: options.operator.operators,
     "headwater.sealing": lambda options: options.headwater.sealing,
@@ -66,6 +68,7 @@ _NOTED: dict[str, Callable[[Options], Any]] = {
     "log_file": lambda options: options.log_file,
     "authorization": lambda options: options.auth,
     "accounts": lambda options: options.accounts,
+    "cluster.authorization": lambda options: _Secret(options.cluster.authorization),
     "tls": lambda options: options.tls,
     "max_connections": lambda options: options.max_connections,
     "max_payload": lambda options: options.max_payload,
@@ -106,7 +109,9 @@ def reload_node(node: "Node", options: Options) -> None:
     _apply_facts(node)
     node.apply_account_limits()
     _apply_limits(node)
-    _judge_clients(node, old)
+    _judge_sessions(node, old)
+    for action in node.reload_hooks:
+        action()
     node.observations.loaded_ns = time.time_ns()
     for name, read in _NOTED.items():
         if read(old) != read(options):
@@ -147,7 +152,10 @@ def _apply_facts(node: "Node") -> None:
 
 
 def _apply_limits(node: "Node") -> None:
-    """Bounds of connections that are open; too many of them are closed, the newest first."""
+    """Bounds of connections that are open; too many of them are closed, the newest first.
+
+    Accounts have seen to their own, see `Node.apply_account_limits`.
+    """
     options = node.options
     conns = list(node.sessions.conns.values())
     for conn in conns:
@@ -159,19 +167,27 @@ def _apply_limits(node: "Node") -> None:
             conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
 
 
-def _judge_clients(node: "Node", old: Options) -> None:
-    """Decide again on the clients whose grounds for being here have changed."""
+def _judge_sessions(node: "Node", old: Options) -> None:
+    """Decide again on the sessions whose grounds for being here have changed."""
     new = node.options
     before, after = _users(old), _users(new)
-    same_rules = old.operator == new.operator and _single(old) == _single(new)
-    for conn in list(node.sessions.conns.values()):
-        identity = conn.identity
-        if identity is None:
-            continue
-        known = before.get(identity.user)
-        unchanged = known is not None and known == after.get(identity.user)
-        if not (unchanged or (same_rules and known is None and _open(old) == _open(new))):
-            node.sessions.reauthorize(conn)
+    same_rules = (
+        old.operator == new.operator
+        and _single(old) == _single(new)
+        and _open(old) == _open(new)
+    )
+    same_leaf_rules = old.leaf.authorization == new.leaf.authorization
+
+    def unchanged(session: Session) -> bool:
+        if session.is_leaf and not same_leaf_rules:
+            return False
+        known = before.get(session.identity.user)
+        if known is not None:
+            return bool(known == after.get(session.identity.user))
+        return same_rules
+
+    registry = node.sessions.registry
+    registry.judge([session for session in registry.all() if not unchanged(session)])
 
 
 def _users(options: Options) -> dict[str, Any]:

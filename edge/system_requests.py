@@ -70,7 +70,9 @@ def _decode(payload: bytes, kind: type[Options]) -> Options:
 
 
 def _kick(node: "Node", payload: bytes) -> None:
-    conn = node.sessions.conns.get(_decode(payload, Target).cid)
+    cid = _decode(payload, Target).cid
+    session = node.sessions.registry.find(cid)
+    conn = node.sessions.conns.get(cid) if session is None else session.conn
     if conn is None:
         raise MonitorError("no such client or leafnode id")
     conn.close("Kicked")

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.listener import plain_address
+from headwater.edge.broker.registry import TOO_MANY, Outcome, Session
 from headwater.edge.info import info_fields, info_line
 from headwater.federation.domains import domain_denies
 from headwater.federation.interest import Interest
 from headwater.federation.leaf_conn import LeafConn
 from headwater.federation.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
 from headwater.security.errors import SecurityError
-from headwater.security.identity import AuthRequest, Identity
+from headwater.security.identity import AuthRequest, Identity, lowest
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
@@ -52,7 +53,7 @@ class LeafLinks:
         self.conns: dict[int, LeafConn] = {}
         self.total = 0
         self.on_link_up: list[Callable[[Account], None]] = []
-        self._next_cid = 0
+        self.registry = node.sessions.registry
         self._loops: dict[str, bytes] = {}
         self._interest: dict[int, Interest] = {}
         self._details: dict[int, dict[str, Any]] = {}
@@ -68,9 +69,8 @@ class LeafLinks:
 
     def open(self, session: LeafSession, sock: socket.socket) -> LeafConn:
         """Make the connection of a new socket; the caller attaches it."""
-        self._next_cid += 1
         options = self.node.options
-        conn = LeafConn(session, self.node.kernel, self._next_cid, options.max_pending)
+        conn = LeafConn(session, self.node.kernel, self.registry.next_cid(), options.max_pending)
         conn.max_payload = options.max_payload
         conn.headers = not options.no_header_support
         conn.on_closed = self._on_closed
@@ -99,6 +99,7 @@ class LeafLinks:
 
     def _on_closed(self, conn: LeafConn, reason: str) -> None:
         self.conns.pop(conn.cid, None)
+        self.registry.leave(conn.cid)
         timer = self._pings.pop(conn.cid, None)
         if timer is not None:
             timer.cancel()
@@ -116,12 +117,8 @@ class LeafLinks:
         """Bind a link to an account and begin to exchange interest; False when it was refused."""
         bound = self.node.account(account)
         session: LeafSession = conn.session
-        limit = bound.limits.get("max_leafnodes", -1)
-        if 0 <= limit <= len(self.of_account(account)):
-            conn.fail(
-                "maximum account active connections exceeded",
-                "Maximum Account Connections Exceeded",
-            )
+        if not self.registry.has_room(bound, leaf=True):
+            conn.fail(*TOO_MANY)
             return False
         if not session.solicited:
             self._replace_twin(conn, account)
@@ -131,9 +128,47 @@ class LeafLinks:
         interest = Interest(conn, announce, isolated)
         self._interest[conn.cid] = interest
         interest.begin(bound, [self.loop_subject(account)])
+        self._enter(conn, self.detail(conn).get("identity") or Identity(account=account))
         self._ping_later(conn, FIRST_PING_S)
         self.node.loop.call_soon(self._link_up, bound)
         return True
+
+    def _enter(self, conn: LeafConn, identity: Identity) -> None:
+        """Put an admitted link among the sessions of its account."""
+        login = not conn.session.solicited
+        entered = Session(
+            conn,
+            conn.account,
+            identity,
+            is_leaf=True,
+            end=conn.fail,
+            apply_limits=lambda: self._apply_limits(conn, identity),
+            decide=(lambda done: self._decide(conn, done)) if login else None,
+            rebind=(lambda found: self._rebind(conn, found)) if login else None,
+        )
+        self._apply_limits(conn, identity)
+        self.registry.enter(entered)
+
+    def _apply_limits(self, conn: LeafConn, identity: Identity) -> None:
+        """Of the limits that the node, the account and the user have, the lowest is in force."""
+        own, limits, options = identity.limits, conn.account.limits, self.node.options
+        session: LeafSession = conn.session
+        session.max_subscriptions = lowest(
+            own.max_subscriptions,
+            limits.get("max_subscriptions", -1),
+            options.max_subscriptions or -1,
+        )
+        wire = max(options.max_payload, session.max_payload)
+        conn.max_payload = lowest(own.max_payload, limits.get("max_payload", -1), wire)
+
+    def _rebind(self, conn: LeafConn, identity: Identity) -> None:
+        """Put a newly decided identity into force; another account takes another link."""
+        if identity.account != conn.account.name:
+            conn.fail("Authorization Violation", "Authentication Failure")
+            return
+        self.detail(conn)["identity"] = identity
+        conn.session.permit(conn, identity)
+        self._enter(conn, identity)
 
     def _link_up(self, account: Account) -> None:
         for action in self.on_link_up:
@@ -208,8 +243,21 @@ class LeafLinks:
         done: Callable[[Identity | SecurityError], None],
     ) -> None:
         """Call `done` with who a peer is that dialled this node, or why it is refused."""
+        detail = self.detail(conn)
+        detail["login"] = fields, nonce
+
+        def decided(outcome: Outcome) -> None:
+            if isinstance(outcome, Identity):
+                detail["identity"] = outcome
+            done(outcome)
+
+        self._decide(conn, decided)
+
+    def _decide(self, conn: LeafConn, done: Callable[[Outcome], None]) -> None:
+        """Call `done` with the identity that a peer has by what it presented, or why none."""
         options = self.node.options.leaf
         detail = self.detail(conn)
+        fields, nonce = detail["login"]
         request = AuthRequest(
             connect=fields,
             nonce=nonce,

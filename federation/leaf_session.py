@@ -95,6 +95,10 @@ class LeafSession:
         """Seconds to wait before the next attempt, when the peer or a loop asks for it."""
         self.last_error = ""
         self.rules = LinkRules()
+        self.max_subscriptions = -1
+        """Subjects that the peer may be interested in; -1 is any number."""
+        self.max_payload = 0
+        """The largest message that the peer says it sends."""
 
     def label(self, conn: Any) -> str:
         """How log lines name the link."""
@@ -135,6 +139,10 @@ class LeafSession:
             log.error("%s - %s", self.label(conn), text)
             conn.fail(text, "Protocol Violation")
             return False
+        if 0 <= self.max_subscriptions <= len(conn.subs):
+            log.error("%s - maximum subscriptions exceeded", self.label(conn))
+            conn.queue(b"-ERR 'maximum subscriptions exceeded'\r\n")
+            return False
         if subject.startswith((b"$LDS.", b"$GR.", b"_GR_.")) or conn.spoke:
             return True
         if self.rules.send.permits_interest(subject):
@@ -166,6 +174,8 @@ class HubSession(LeafSession):
         self.nonce = nonce
         self.min_version = min_version
         self.isolated = False
+        self._denied: Any = None
+        """What the peer said that it will not take."""
 
     def greet(self, conn: Any) -> None:
         """Open the handshake."""
@@ -199,17 +209,26 @@ class HubSession(LeafSession):
         conn.spoke = bool(fields.get("is_hub"))
         conn.headers = conn.headers and bool(fields.get("headers"))
         self.isolated = bool(fields.get("isolate"))
-        self.rules = hub_rules(identity.permissions, fields.get("deny_pub"))
+        self._denied = fields.get("deny_pub")
         self._admit(conn, identity)
 
-    def _admit(self, conn: Any, identity: Any) -> None:
+    def permit(self, conn: Any, identity: Any) -> None:
+        """Put the permissions of a peer that is linked already into force, and tell it."""
+        self._tell(conn, identity)
+        self.links.restrict(conn, self.rules)
+
+    def _tell(self, conn: Any, identity: Any) -> None:
         options = identity.permissions
+        self.rules = hub_rules(options, self._denied)
         extra: dict[str, Any] = {
             "connect_info": True,
             "remote_account": identity.account,
             **info_permissions(options),
         }
         conn.queue(self.links.hub_info(conn, self.nonce, **extra))
+
+    def _admit(self, conn: Any, identity: Any) -> None:
+        self._tell(conn, identity)
         if self.links.admit(conn, identity.account, self.rules):
             log.info(
                 "%s - Leafnode connection from %r created for account: %s",
@@ -281,7 +300,7 @@ class SpokeSession(LeafSession):
         self.peer = peer_of({**fields, "name": fields.get("server_name")})
         conn.cluster = cluster.encode()
         conn.headers = conn.headers and bool(fields.get("headers"))
-        conn.max_payload = max(conn.max_payload, int(fields.get("max_payload") or 0))
+        self.max_payload = int(fields.get("max_payload") or 0)
         self._take_rules(fields)
         try:
             self.remote.secure(conn, bool(fields.get("tls_required")))

@@ -106,6 +106,8 @@ class RouteSession:
         self.implicit = False
         self.registered = False
         self._connected = False
+        self.told: RouteConnect | None = None
+        """How a peer that dialled has introduced itself."""
 
     def label(self, conn: Any) -> str:
         """How log lines name the route."""
@@ -138,6 +140,7 @@ class RouteSession:
             conn.fail("Authorization Violation", "Authentication Failure")
         elif self._same_cluster(conn, connect.cluster, connect.cluster_dynamic):
             self._connected = True
+            self.told = connect
             conn.headers = connect.headers
 
     def _same_cluster(self, conn: Any, name: str, dynamic: bool) -> bool:

@@ -1,6 +1,7 @@
 """All routes of a node: who is connected, what is told to whom, and whether it is alive."""
 
 import asyncio
+import functools
 import logging
 import secrets
 import socket
@@ -20,6 +21,7 @@ from headwater.hub.route_interest import RouteInterest
 from headwater.hub.route_session import RouteConnect, RouteInfo, RouteSession, info_line
 from headwater.security.auth_options import AuthOptions
 from headwater.security.authenticator import check_single
+from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest
 
 if TYPE_CHECKING:
@@ -61,8 +63,19 @@ class Routes:
         self._ws_urls: list[str] = []
         self._ignored: frozenset[bytes] = frozenset()
         self._leaving = False
-        self._next_cid = 0
         node.facts.cluster = self.cluster
+
+    def _judge(self) -> None:
+        """Other options are in force: end the routes whose credentials are right no more."""
+        self.options = self.node.options.cluster
+        for conn in list(self.conns.values()):
+            session: RouteSession = conn.session
+            if session.told is not None:
+                self.judge(conn, session.told, functools.partial(self._judged, conn))
+
+    def _judged(self, conn: RouteConn, outcome: Any) -> None:
+        if isinstance(outcome, SecurityError):
+            conn.fail("Authorization Violation", "Authentication Failure")
 
     # --- begin and end ---
 
@@ -75,6 +88,7 @@ class Routes:
             self._watch(account)
         node.account_hooks.append(self._watch)
         node.farewells.append(self._leave)
+        node.reload_hooks.append(self._judge)
         self._urls = self._own_urls()
         self._ws_urls = self._own_ws_urls()
         self._tell_clients()
@@ -109,10 +123,13 @@ class Routes:
 
     def open(self, session: RouteSession, sock: socket.socket) -> RouteConn:
         """Make the connection of a new socket; the caller attaches it."""
-        self._next_cid += 1
         node = self.node
         conn = RouteConn(
-            session, node.kernel, self._next_cid, node.options.max_pending, node.known_account
+            session,
+            node.kernel,
+            node.sessions.registry.next_cid(),
+            node.options.max_pending,
+            node.known_account,
         )
         conn.headers = not node.options.no_header_support
         conn.ignored = self._ignored

@@ -35,10 +35,12 @@ from headwater.security.errors import (
 )
 from headwater.security.identity import (
     CONNECTION_TYPES,
+    UNLIMITED,
     AuthConfig,
     AuthRequest,
     Identity,
     IdentityLimits,
+    lowest,
 )
 from headwater.security.resolver import MemoryResolver
 from headwater.security.scope import apply_template
@@ -106,7 +108,8 @@ class Authenticator:
         return self.authenticate(request)
 
     def account_claims(self, key: str) -> AccountClaims | None:
-        """Claims of an account that a trusted operator has signed, expired or not; else None."""
+        """Claims of an account that a trusted operator has signed and that can be in force,
+        expired or not; else None."""
         claims = self.resolver.claims(key)
         return claims if claims is not None and claims.iss in self.trusted_keys else None
 
@@ -409,12 +412,7 @@ def _rules(rules: SubjectPermission) -> SubjectRules | None:
 def _limits(limits: UserLimits, account: AccountClaims) -> IdentityLimits:
     bounds = account.nats.limits
     return IdentityLimits(
-        max_payload=_lower(limits.payload, bounds.payload),
-        max_subscriptions=_lower(limits.subs, bounds.subs),
+        max_payload=lowest(limits.payload, bounds.payload),
+        max_subscriptions=lowest(limits.subs, bounds.subs),
+        max_data=lowest(limits.data or UNLIMITED, bounds.data or UNLIMITED),
     )
-
-
-def _lower(first: int, second: int) -> int:
-    """The stricter of two limits where -1 is none."""
-    bounded = [value for value in (first, second) if value >= 0]
-    return min(bounded, default=-1)

@@ -36,6 +36,10 @@ class AuthError(SecurityError):
     """
 
     wire_text = "Authorization Violation"
+    ended_text = "Authorization Violation"
+    """What a session is told that had been admitted and may be no longer."""
+    reason_shown = "Authentication Failure"
+    """Why it ended, as monitoring shows it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -46,10 +50,15 @@ class AuthExpiredError(AuthError):
     """The user's JWT is past its expiry."""
 
     wire_text = "User Authentication Expired"
+    ended_text = wire_text
+    reason_shown = "Authentication Expired"
 
 
 class AuthRevokedError(AuthError):
     """The user's JWT was revoked by its account."""
+
+    ended_text = "User Authentication Revoked"
+    reason_shown = "Credentials Revoked"
 
 
 class HashNeeded(Exception):

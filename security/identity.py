@@ -22,11 +22,18 @@ CONNECTION_TYPES = frozenset(
 UNLIMITED = -1
 
 
+def lowest(*limits: int) -> int:
+    """The strictest of some limits, of which -1 is none; -1 when all are."""
+    return min((limit for limit in limits if limit >= 0), default=UNLIMITED)
+
+
 class IdentityLimits(msgspec.Struct, kw_only=True, frozen=True):
     """Limits of one connection that come with its identity; -1 leaves the node's limit."""
 
     max_payload: int = UNLIMITED
     max_subscriptions: int = UNLIMITED
+    max_data: int = UNLIMITED
+    """Bytes of messages in both directions; 0 is no limit, too."""
 
 
 class Identity(msgspec.Struct, kw_only=True):

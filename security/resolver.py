@@ -1,8 +1,12 @@
 """Account tokens of operator mode, held in memory."""
 
+import logging
+
 from headwater.security import jwt
 from headwater.security.claims import AccountClaims
 from headwater.security.errors import JWTError
+
+log = logging.getLogger("headwater.security")
 
 MAX_ACCOUNTS = 65536
 """Accounts that a memory resolver holds."""
@@ -27,7 +31,7 @@ class MemoryResolver:
         return len(self._claims)
 
     def claims(self, account: str) -> AccountClaims | None:
-        """Verified claims of an account, or None when it is unknown."""
+        """Verified claims of an account; None when it is unknown, or its token has a problem."""
         return self._claims.get(account)
 
     def token(self, account: str) -> str | None:
@@ -53,5 +57,10 @@ class MemoryResolver:
         return claims
 
     def _keep(self, claims: AccountClaims, token: str) -> None:
-        self._claims[claims.sub] = claims
+        problem = claims.problem()
+        if problem:
+            log.error("account %s: %s", claims.sub, problem)
+            self._claims.pop(claims.sub, None)
+        else:
+            self._claims[claims.sub] = claims
         self._tokens[claims.sub] = token

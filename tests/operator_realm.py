@@ -34,16 +34,17 @@ def recipe(name: str, config: str) -> Recipe:
 class Realm:
     """One operator, the accounts "A", "B" and "S" (the system's), and their users."""
 
-    def __init__(self, **operator: Any) -> None:
+    def __init__(self, *, more: str = "", **operator: Any) -> None:
         self.operator = KeyPair.create("O")
         self.body = OperatorBody(**operator)
-        self.keys = {name: KeyPair.create("A") for name in "ABS"}
+        self.keys = {name: KeyPair.create("A") for name in f"ABS{more}"}
         self.bodies = {
             name: AccountBody(limits=AccountLimits.unlimited()) for name in self.keys
         }
         self.expires: dict[str, int] = {}
         self.signer = self.operator
         """Key that signs accounts."""
+        self._own_token = ""
 
     def account(self, name: str) -> str:
         """Public key of an account."""
@@ -61,12 +62,12 @@ class Realm:
 
     def config(self, extra: str = "", resolver: str = "MEMORY") -> str:
         """A configuration in operator mode, with all accounts preloaded."""
-        operator = jwt.encode(
-            OperatorClaims(sub=self.operator.public_key, nats=self.body), self.operator
-        )
+        if not self._own_token:
+            claims = OperatorClaims(sub=self.operator.public_key, nats=self.body)
+            self._own_token = jwt.encode(claims, self.operator)
         tokens = "\n".join(f"  {self.account(name)}: {self.token(name)}" for name in self.keys)
         return (
-            f"operator: {operator}\nsystem_account: {self.account('S')}\n"
+            f"operator: {self._own_token}\nsystem_account: {self.account('S')}\n"
             f"resolver: {resolver}\nresolver_preload {{\n{tokens}\n}}\n{extra}\n"
         )
 
@@ -122,6 +123,12 @@ class Raw:
         if user is not None:
             options.update(user.fields(self.info.get("nonce", "")))
         return self.send(f"CONNECT {json.dumps(options)}\r\n")
+
+    def link(self, user: User, **fields: Any) -> list[str]:
+        """Log in as a leaf node; the lines up to PONG or the end of the connection."""
+        told = {"name": "spoke", "version": "2.11.0", "headers": True, **fields}
+        told.update(user.fields(self.info.get("nonce", "")))
+        return self.send(f"CONNECT {json.dumps(told)}\r\n")
 
     def send(self, protocol: str = "") -> list[str]:
         """Send protocol text and a PING; the lines up to PONG or the end."""

@@ -133,6 +133,7 @@ class ClientConn(Conn):
         self.options = {}
         self.max_control_line = 4096
         self.max_payload = 1 << 20
+        self.max_subscriptions = -1
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -423,7 +424,7 @@ class ClientConn(Conn):
         if sid in self.subs:
             self.acknowledge()
             return
-        if self.max_subscriptions > 0 and len(self.subs) >= self.max_subscriptions:
+        if 0 <= self.max_subscriptions <= len(self.subs):
             self.warn("maximum subscriptions exceeded")
             return
         if not self.server.may_subscribe(self, subject, queue):

@@ -20,11 +20,12 @@ from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.grants import Rights
 from headwater.edge.broker.password_checks import PasswordChecks
+from headwater.edge.broker.registry import TOO_MANY, Outcome, Registry, Session
 from headwater.edge.conf.options import Options
 from headwater.edge.info import NodeFacts, info_fields, info_line
 from headwater.security.authenticator import Authenticator
 from headwater.security.errors import SecurityError
-from headwater.security.identity import AuthRequest, Identity
+from headwater.security.identity import AuthRequest, Identity, lowest
 from headwater.security.permissions import Permissions
 
 log = logging.getLogger("headwater.broker")
@@ -79,7 +80,7 @@ class Sessions:
         self.draining = False
         self.observers: list[SessionObserver] = []
         self.checks = PasswordChecks(kernel.loop)
-        self._next_cid = 0
+        self.registry = Registry(kernel.loop)
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._nonces: dict[int, str] = {}
         self._details: dict[int, dict[str, Any]] = {}
@@ -89,11 +90,9 @@ class Sessions:
 
     def accept(self, sock: Any, address: tuple[Any, ...], *, kind: str = "STANDARD") -> ClientConn:
         """Make the session of a new socket. The caller attaches it and then calls `greet`."""
-        self._next_cid += 1
-        conn = ClientConn(self, self.kernel, self._next_cid, self.options.max_pending)
+        conn = ClientConn(self, self.kernel, self.registry.next_cid(), self.options.max_pending)
         conn.max_payload = self.options.max_payload
         conn.max_control_line = self.options.max_control_line
-        conn.max_subscriptions = self.options.max_subscriptions
         conn.on_closed = self._on_closed
         conn.allowance = max(LOGIN_BYTES, 2 * self.options.max_control_line)
         self._details[conn.cid] = {
@@ -163,6 +162,7 @@ class Sessions:
             log.warning("Slow consumer cut: cid %d, %s", conn.cid, reason)
         elif reason == "Stale Connection":
             self.stale += 1
+        self.registry.leave(conn.cid)
         if conn.account is not None and conn.identity is not None:
             conn.account.connections -= 1
         log.debug("cid:%d connection closed: %s", conn.cid, reason)
@@ -227,40 +227,34 @@ class Sessions:
             now=time.time(),
         )
 
-    def reauthorize(self, conn: ClientConn) -> None:
-        """Decide again on a client that is logged in, after the configuration has changed.
-
-        A client that may no longer come in is disconnected; one whose rights have shrunk loses
-        the subscriptions that it may no longer have.
-        """
-        if not conn.ready or conn.closed:
-            return
+    def _decide(self, conn: ClientConn, done: Callable[[Outcome], None]) -> None:
+        """Call `done` with the identity that a client has by what it presented, or why it has
+        none."""
         self.checks.decide(
             conn,
             self._auth_request(conn, conn.options),
             lambda request: self.authenticator.authenticate(request),
-            lambda outcome: self._decided_again(conn, outcome),
+            done,
         )
 
-    def _decided_again(self, conn: ClientConn, outcome: Identity | SecurityError) -> None:
-        if isinstance(outcome, SecurityError):
-            conn.refuse("Authorization Violation", "Authentication Failure")
-        elif self._admit(conn, outcome, again=True) and conn.permissions is not None:
-            for sub in list(conn.subs.values()):
-                if not conn.permissions.can_subscribe(sub.subject, sub.queue):
-                    text = f"{_quoted(sub.subject)} (sid {_quoted(sub.sid)})"
-                    conn.warn(f"Permissions Violation for Subscription to {text}")
-                    conn.drop_sub(sub)
+    def _rebind(self, conn: ClientConn, identity: Identity) -> None:
+        """Put a newly decided identity into force.
+
+        A client whose rights have shrunk loses the subscriptions that it may no longer have.
+        """
+        if not self._admit(conn, identity, again=True) or conn.permissions is None:
+            return
+        for sub in list(conn.subs.values()):
+            if not conn.permissions.can_subscribe(sub.subject, sub.queue):
+                text = f"{_quoted(sub.subject)} (sid {_quoted(sub.sid)})"
+                conn.warn(f"Permissions Violation for Subscription to {text}")
+                conn.drop_sub(sub)
 
     def _admit(self, conn: ClientConn, identity: Identity, *, again: bool = False) -> bool:
         account = self.account_for(identity.account)
-        limit = account.limits.get("max_connections", -1)
         bound = conn.identity is not None
-        if not bound and 0 <= limit <= account.connections:
-            conn.refuse(
-                "maximum account active connections exceeded",
-                "Maximum Account Connections Exceeded",
-            )
+        if conn.account is not account and not self.registry.has_room(account, leaf=False):
+            conn.refuse(*TOO_MANY)
             return False
         if bound and conn.account is not None:
             conn.account.connections -= 1
@@ -275,9 +269,17 @@ class Sessions:
         conn.ready = True
         conn.prove()
         self._arm(conn, self.options.ping_interval, self._ping)
-        if identity.expires > 0:
-            delay = max(0.0, identity.expires - time.time())
-            self.kernel.loop.call_later(delay, self._expired, conn)
+        self.registry.enter(
+            Session(
+                conn,
+                account,
+                identity,
+                end=conn.refuse,
+                apply_limits=lambda: self.apply_limits(conn),
+                decide=lambda done: self._decide(conn, done),
+                rebind=lambda found: self._rebind(conn, found),
+            )
+        )
         if conn.options and not again:
             for observer in self.observers:
                 observer.client_admitted(conn)
@@ -289,16 +291,18 @@ class Sessions:
             self._apply_limits(conn, conn.identity, conn.account)
 
     def _apply_limits(self, conn: ClientConn, identity: Identity, account: Account) -> None:
-        payload = identity.limits.max_payload
-        conn.max_payload = payload if payload >= 0 else self.options.max_payload
-        if account.limits.get("max_payload", -1) > 0:
-            conn.max_payload = min(conn.max_payload, account.limits["max_payload"])
-        subscriptions = identity.limits.max_subscriptions
-        if subscriptions < 0:
-            subscriptions = account.limits.get("max_subscriptions", -1)
-        conn.max_subscriptions = (
-            subscriptions if subscriptions > 0 else self.options.max_subscriptions
+        """Of the limits that the node, the account and the user have, the lowest is in force."""
+        own, limits = identity.limits, account.limits
+        conn.max_payload = lowest(
+            own.max_payload, limits.get("max_payload", -1), self.options.max_payload
         )
+        conn.max_subscriptions = lowest(
+            own.max_subscriptions,
+            limits.get("max_subscriptions", -1),
+            self.options.max_subscriptions or -1,
+        )
+        if conn.max_subscriptions == 0 or 0 < conn.max_subscriptions < len(conn.subs):
+            conn.refuse("maximum subscriptions exceeded", "Maximum Subscriptions Exceeded")
 
     def first_verb(self, conn: ClientConn) -> None:
         """A verb came before CONNECT: an implicit login where that is configured."""
@@ -315,10 +319,6 @@ class Sessions:
             conn.refuse("Authentication Timeout", "Authentication Timeout")
         elif not conn.options:
             self._arm(conn, self.options.ping_interval, self._ping)
-
-    def _expired(self, conn: ClientConn) -> None:
-        if not conn.closed:
-            conn.refuse("User Authentication Expired", "Authentication Expired")
 
     def after_first_ping(self, conn: ClientConn) -> None:
         """Newer clients learn their account from a second INFO."""
@@ -399,6 +399,7 @@ class Sessions:
         """End every session."""
         self._sweeper.cancel()
         self.checks.stop()
+        self.registry.stop()
         for conn in list(self.conns.values()):
             conn.close(reason)
 

@@ -160,6 +160,8 @@ class AccountJetStreamOptions(msgspec.Struct, kw_only=True):
     max_ack_pending: int = -1
     cluster_traffic: str = "system"
     """"system" or "owner": the account that carries replication traffic."""
+    tiers: "dict[str, AccountJetStreamOptions]" = {}
+    """Limits by replication tier ("R1", "R3"), instead of the ones above; from a token only."""
 
 
 class AccountOptions(msgspec.Struct, kw_only=True):

@@ -14,6 +14,7 @@ from headwater.edge.jetstream.models import (
     AccountLimits,
     ApiStats,
     StreamConfig,
+    TierInfo,
 )
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.subject_index import SubjectIndex
@@ -26,6 +27,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.jetstream")
 
 STORAGES = ("file", "memory")
+ONE_REPLICA = "R1"
+"""Tier of the streams of this node."""
+NO_TIER = AccountJetStreamOptions(max_memory=0, max_store=0)
+"""Of an account whose tiers leave out `ONE_REPLICA`."""
+NO_LIMITS_SHOWN = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
+"""In the place of overall limits, for an account that has tiers."""
 
 
 class AccountJetStream:
@@ -50,17 +65,14 @@ class AccountJetStream:
         self.router: Any = None
 
     def set_limits(self, options: AccountJetStreamOptions) -> None:
-        """Go by these limits from now on; what is above them already stays."""
-        self.limits = AccountLimits(
-            max_memory=options.max_memory,
-            max_storage=options.max_store,
-            max_streams=options.max_streams,
-            max_consumers=options.max_consumers,
-            max_ack_pending=options.max_ack_pending,
-            memory_max_stream_bytes=options.memory_max_stream_bytes,
-            storage_max_stream_bytes=options.store_max_stream_bytes,
-            max_bytes_required=options.max_bytes_required,
-        )
+        """Go by these limits from now on; what is above them already stays.
+
+        With tiers, the one for a single replica counts: there are no others on this node.
+        """
+        self.tiers = {name: _wire_limits(tier) for name, tier in options.tiers.items()}
+        if options.tiers:
+            options = options.tiers.get(ONE_REPLICA, NO_TIER)
+        self.limits = _wire_limits(options)
         self.usage["memory"].limit = options.max_memory
         self.usage["file"].limit = options.max_store
 
@@ -75,13 +87,17 @@ class AccountJetStream:
         for sink in self.sinks:
             self.account.insert(sink)
 
-    def close(self) -> None:
-        """Stop serving; streams are stopped and keep their data."""
+    def silence(self) -> None:
+        """Stop serving the API."""
         for sink in self.sinks:
             self.account.remove(sink)
         self.sinks = []
         if self.router is not None:
             self.router.stop()
+
+    def close(self) -> None:
+        """Stop serving; streams are stopped and keep their data."""
+        self.silence()
         for stream in list(self.streams.values()):
             stream_life.stop(stream, "Server Shutdown")
 
@@ -121,6 +137,7 @@ class AccountJetStream:
             if stream_config.same_config(existing.config, config):
                 return existing
             raise errors.STREAM_NAME_EXIST.error()
+        self.check_consumers(config)
         self.check_reservation(config, None)
         if self.overlapping(config.subjects, ""):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
@@ -133,6 +150,7 @@ class AccountJetStream:
     def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> None:
         """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""
         config = stream_config.checked_update(stream.config, wanted, self.scope(pedantic))
+        self.check_consumers(config)
         self.check_reservation(config, stream.config)
         if self.overlapping(config.subjects, stream.name):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
@@ -149,17 +167,28 @@ class AccountJetStream:
 
     def check_new(self, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""
+        self.check_tier(wanted)
         self.check_count(wanted)
         config = stream_config.checked(wanted, self.scope(pedantic))
         if config.num_replicas > 1:
             raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
         return config
 
+    def check_tier(self, config: StreamConfig) -> None:
+        """Refuse a number of replicas that none of the account's tiers is for."""
+        if self.tiers and f"R{max(1, config.num_replicas)}" not in self.tiers:
+            raise errors.NO_LIMITS.error()
+
     def check_count(self, config: StreamConfig) -> None:
         """Refuse one stream too many."""
         others = len(self.streams) - (config.name in self.streams)
         if 0 < self.limits.max_streams <= others:
             raise errors.MAXIMUM_STREAMS_LIMIT.error()
+
+    def check_consumers(self, config: StreamConfig) -> None:
+        """Refuse a stream that is to have more consumers than the account allows each."""
+        if 0 < self.limits.max_consumers < config.max_consumers:
+            raise errors.MAXIMUM_CONSUMERS_LIMIT.error()
 
     def check_reservation(self, new: StreamConfig, old: StreamConfig | None) -> None:
         """Refuse a `max_bytes` that account or node can not promise."""
@@ -189,14 +218,32 @@ class AccountJetStream:
 
     def info(self) -> AccountInfo:
         """Answer to `$JS.API.INFO`."""
+        used: dict[str, Any] = {
+            "memory": self.usage["memory"].used,
+            "storage": self.usage["file"].used,
+            "reserved_memory": self.usage["memory"].reserved,
+            "reserved_storage": self.usage["file"].reserved,
+            "streams": len(self.streams),
+            "consumers": self.consumer_count(),
+        }
+        tiers = {
+            name: TierInfo(limits=limits, **(used if name == ONE_REPLICA else {}))
+            for name, limits in self.tiers.items()
+        }
+        limits = NO_LIMITS_SHOWN if tiers else self.limits
         return AccountInfo(
-            memory=self.usage["memory"].used,
-            storage=self.usage["file"].used,
-            reserved_memory=self.usage["memory"].reserved,
-            reserved_storage=self.usage["file"].reserved,
-            streams=len(self.streams),
-            consumers=self.consumer_count(),
-            limits=self.limits,
-            domain=self.node.domain,
-            api=self.api,
+            **used, limits=limits, tiers=tiers, domain=self.node.domain, api=self.api
         )
+
+
+def _wire_limits(options: AccountJetStreamOptions) -> AccountLimits:
+    return AccountLimits(
+        max_memory=options.max_memory,
+        max_storage=options.max_store,
+        max_streams=options.max_streams,
+        max_consumers=options.max_consumers,
+        max_ack_pending=options.max_ack_pending,
+        memory_max_stream_bytes=options.memory_max_stream_bytes,
+        storage_max_stream_bytes=options.store_max_stream_bytes,
+        max_bytes_required=options.max_bytes_required,
+    )

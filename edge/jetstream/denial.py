@@ -38,6 +38,11 @@ class Denial:
         for sink in self.sinks:
             self.account.insert(sink)
 
+    def stop(self) -> None:
+        """Answer no longer."""
+        for sink in self.sinks:
+            self.account.remove(sink)
+
     def serve(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
     ) -> None:

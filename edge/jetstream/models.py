@@ -585,8 +585,8 @@ class ApiStats(Wire):
     inflight: int = 0
 
 
-class AccountInfo(Wire):
-    """Answer to INFO."""
+class TierInfo(Wire):
+    """What an account may use and uses in one replication tier."""
 
     memory: int = always(0)
     storage: int = always(0)
@@ -595,8 +595,14 @@ class AccountInfo(Wire):
     streams: int = always(0)
     consumers: int = always(0)
     limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
+
+
+class AccountInfo(TierInfo):
+    """Answer to INFO; `tiers` instead of `limits` where an account has them."""
+
     domain: str = ""
     api: ApiStats = msgspec.field(default_factory=ApiStats)
+    tiers: dict[str, TierInfo] = {}
 
 
 # --- decoding --------------------------------------------------------------------------------

@@ -51,6 +51,9 @@ DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
 CLUSTER_SEGMENT_BYTES = 64 << 20
 
+NOTHING_GRANTED = AccountJetStreamOptions(max_memory=0, max_store=0)
+"""Limits of what an account without JetStream has stored before."""
+
 UpstreamFactory = Callable[[Stream], Any]
 
 
@@ -79,12 +82,20 @@ class NodeJetStream:
         self.usage = {"memory": Usage("memory"), "file": Usage("file")}
         self.storage: NodeStore | None = None
         self._routes: dict[str, Any] | None = None
+        self._denials: dict[str, Any] = {}
+        """Of the accounts that are told that they have no JetStream."""
+        self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured
+        """What an account is granted; None when it has no JetStream."""
         self._sweeps: dict[Stream, int] = {}
         self.age_watch: AgeWatch | None = None
         self.saver: Any = None  # saver.Saver of the consumers' progress, made with the first one
         self.progress: Callable[[int, int], None] = lambda done, total: None
         """Called while `open` recovers; see StoreOptions."""
         self.closed = False
+
+    def _configured(self, name: str) -> AccountJetStreamOptions | None:
+        found = self.options.accounts.get(name)
+        return AccountJetStreamOptions() if found is None else found.jetstream
 
     def _directory(self) -> Path:
         parent = self.options.jetstream.store_dir
@@ -172,30 +183,49 @@ class NodeJetStream:
         """JetStream of an account by name; made when it is first asked for."""
         found = self.accounts.get(name)
         if found is None:
-            configured = self.options.accounts.get(name)
-            limits = configured.jetstream if configured is not None else None
             account = self.lookup(name)
-            found = AccountJetStream(self, account, limits or AccountJetStreamOptions())
+            found = AccountJetStream(self, account, self.granted(name) or NOTHING_GRANTED)
             self.accounts[name] = found
             account.jetstream = found
         return found
 
-    def enable(self, account: Account) -> AccountJetStream:
-        """Serve the JetStream API in an account."""
+    def enable(
+        self, account: Account, limits: AccountJetStreamOptions | None = None
+    ) -> AccountJetStream:
+        """Serve the JetStream API in an account, with these limits where any are given."""
+        denial = self._denials.pop(account.name, None)
+        if denial is not None:
+            denial.stop()
         found = self.account_js(account.name)
+        if limits is not None:
+            found.set_limits(limits)
         if not found.sinks:
             found.listen()
         return found
 
     def deny(self, account: Account, *, system: bool = False) -> None:
-        """Tell the clients of an account without JetStream so, instead of leaving them waiting."""
+        """Tell the clients of an account without JetStream so, instead of leaving them waiting.
+
+        What an account has stored while it had JetStream stays, and takes nothing more.
+        """
+        if account.name in self._denials:
+            return
         from headwater.edge.jetstream.denial import Denial
 
-        Denial(account, self.routes(), self.domain, system).listen()
+        self.withdraw(account)
+        denial = Denial(account, self.routes(), self.domain, system)
+        self._denials[account.name] = denial
+        denial.listen()
 
-    def set_limits(self, name: str, limits: AccountJetStreamOptions) -> None:
-        """Give an account other limits, as a changed JWT or configuration says."""
-        self.account_js(name).set_limits(limits)
+    def withdraw(self, account: Account) -> None:
+        """Say nothing in an account: it has no JetStream here, and asks for it elsewhere."""
+        denial = self._denials.pop(account.name, None)
+        if denial is not None:
+            denial.stop()
+        had = self.accounts.get(account.name)
+        if had is not None:
+            had.silence()
+            had.set_limits(NOTHING_GRANTED)
 
     async def shutdown(self) -> None:
         """Stop all streams and leave storage so that the next start has little to read."""

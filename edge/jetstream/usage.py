@@ -40,7 +40,7 @@ class Usage:
 
     def room_for(self, reservation: int) -> bool:
         """Whether a reservation (0 or less: one byte at least) fits below every limit."""
-        more: int = reservation if reservation > 0 else 0
+        more: int = reservation if reservation > 0 else 1
         if self.limit >= 0 and self.reserved + more > self.limit:
             return False
         return self.parent is None or self.parent.room_for(reservation)

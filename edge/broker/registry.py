@@ -1,0 +1,231 @@
+"""Every session of a node that has logged in: clients (WebSocket ones, too) and leaf links.
+
+What ends or changes a session while it lasts is here, once for all kinds: its own expiry, that of
+its account, revocation, a configuration or token that changed, the limits of its account, and the
+operator's word. A route is no session of an account; it shares the numbering only.
+"""
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headwater.edge.broker.account import Account
+from headwater.security.errors import AuthError, SecurityError
+from headwater.security.identity import Identity
+
+Outcome = Identity | SecurityError
+"""What was decided on a login: who it is, or why not."""
+
+SWEEP_S = 0.25
+"""How often the bytes of sessions with a limit of them are looked at."""
+
+TOO_MANY = ("maximum account active connections exceeded", "Maximum Account Connections Exceeded")
+ACCOUNT_EXPIRED = ("Account Authentication Expired", "Authentication Expired")
+USER_EXPIRED = ("User Authentication Expired", "Authentication Expired")
+DATA_EXCEEDED = ("maximum data exceeded", "Maximum Data Exceeded")
+"""What the peer is told, and the reason that monitoring shows."""
+
+
+class Session:
+    """One session. Its makers say how it is ended and judged again."""
+
+    __slots__ = (
+        "account",
+        "apply_limits",
+        "conn",
+        "decide",
+        "end",
+        "identity",
+        "is_leaf",
+        "rebind",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        conn: Any,
+        account: Account,
+        identity: Identity,
+        *,
+        end: Callable[[str, str], None],
+        apply_limits: Callable[[], None],
+        is_leaf: bool = False,
+        decide: Callable[[Callable[[Outcome], None]], None] | None = None,
+        rebind: Callable[[Identity], None] | None = None,
+    ) -> None:
+        """`end(text, reason)` tells the peer and closes; `apply_limits()` puts the limits of node,
+        account and identity into force; `decide(done)` calls `done`, now or
+        later, with the identity that the peer would have now or with why it has none, and
+        `rebind(identity)` puts it into force. A link that this node dialled has neither."""
+        self.conn = conn
+        self.account = account
+        self.identity = identity
+        self.is_leaf = is_leaf
+        self.end = end
+        self.apply_limits = apply_limits
+        self.decide = decide
+        self.rebind = rebind
+        self.timer: asyncio.TimerHandle | None = None
+
+    def data_limit(self) -> int:
+        """Bytes that this session may move; -1 is any number."""
+        return self.identity.limits.max_data
+
+    def moved(self) -> int:
+        """Bytes of messages in both directions."""
+        return int(self.conn.in_bytes + self.conn.out_bytes)
+
+
+class Registry:
+    """The sessions of one node, by connection, in the order in which they came."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._sessions: dict[int, Session] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
+        """Clients and leaf links of each account that has any."""
+        self._metered: set[int] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._expiries: dict[str, asyncio.TimerHandle] = {}
+        self._ends: dict[str, int] = {}
+        """When the accounts end that do."""
+        self._last_cid = 0
+
+    def next_cid(self) -> int:
+        """Number for a new connection of any kind; never used before."""
+        self._last_cid += 1
+        return self._last_cid
+
+    # --- who is there ---
+
+    def of_account(self, account: Account) -> list[Session]:
+        """Sessions of an account, the oldest first."""
+        return [session for session in self._sessions.values() if session.account is account]
+
+    def all(self) -> list[Session]:
+        """Every session, the oldest first."""
+        return list(self._sessions.values())
+
+    def find(self, cid: int) -> Session | None:
+        """The session of a connection."""
+        return self._sessions.get(cid)
+
+    def has_room(self, account: Account, *, leaf: bool) -> bool:
+        """Whether an account lasts and its limits leave room for one session more.
+
+        Leaf links have a limit of their own, and count among the connections that a client's
+        login is measured by.
+        """
+        if 0 < self._ends.get(account.name, 0) <= time.time():
+            return False
+        limit = account.limits.get("max_leafnodes" if leaf else "max_connections", -1)
+        if limit < 0:
+            return True
+        clients, leafs = self._counts.get(account.name, (0, 0))
+        return bool(limit > (leafs if leaf else clients + leafs))
+
+    # --- coming and going ---
+
+    def enter(self, session: Session) -> None:
+        """A session has logged in, or is now under another identity."""
+        cid = session.conn.cid
+        old = self._sessions.get(cid)
+        if old is not None:
+            self._disarm(old)
+            self._count(old, -1)
+        self._sessions[cid] = session
+        self._count(session, 1)
+        self._metered.discard(cid)
+        if session.identity.expires > 0:
+            delay = max(0.0, session.identity.expires - time.time())
+            session.timer = self._loop.call_later(delay, session.end, *USER_EXPIRED)
+        if session.data_limit() > 0:
+            self._metered.add(cid)
+            if self._sweeper is None:
+                self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def leave(self, cid: int) -> None:
+        """The connection of a session has ended; nothing happens when it was none."""
+        session = self._sessions.pop(cid, None)
+        self._metered.discard(cid)
+        if session is not None:
+            self._disarm(session)
+            self._count(session, -1)
+
+    def _count(self, session: Session, by: int) -> None:
+        name = session.account.name
+        clients, leafs = self._counts.get(name, (0, 0))
+        if session.is_leaf:
+            leafs += by
+        else:
+            clients += by
+        if clients or leafs:
+            self._counts[name] = (clients, leafs)
+        else:
+            self._counts.pop(name, None)
+
+    def _disarm(self, session: Session) -> None:
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+
+    def _sweep(self) -> None:
+        for cid in list(self._metered):
+            session = self._sessions[cid]
+            if session.moved() > session.data_limit():
+                session.end(*DATA_EXCEEDED)
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep) if self._metered else None
+
+    # --- what changes while they last ---
+
+    def expire_account(self, account: Account, at: int) -> None:
+        """End an account's sessions at `at` (Unix seconds); 0 takes the appointment back."""
+        timer = self._expiries.pop(account.name, None)
+        if timer is not None:
+            timer.cancel()
+        self._ends.pop(account.name, None)
+        if at > 0:
+            self._ends[account.name] = at
+            self._expiries[account.name] = self._loop.call_later(
+                max(0.0, at - time.time()), self.end_account, account
+            )
+
+    def end_account(self, account: Account, text: tuple[str, str] = ACCOUNT_EXPIRED) -> None:
+        """End every session of an account."""
+        for session in self.of_account(account):
+            session.end(*text)
+
+    def apply_limits(self, account: Account) -> None:
+        """End the sessions that are too many by the account's limits now, the newest first."""
+        connections = account.limits.get("max_connections", -1)
+        leafs = account.limits.get("max_leafnodes", -1)
+        there = self.of_account(account)
+        surplus = there[connections:] if connections >= 0 else []
+        links = [session for session in there if session.is_leaf]
+        for session in {id(s): s for s in surplus + (links[leafs:] if leafs >= 0 else [])}.values():
+            session.end(*TOO_MANY)
+
+    def judge(self, sessions: Iterable[Session]) -> None:
+        """Decide again who these sessions are, and end those that would not be admitted now."""
+        for session in list(sessions):
+            if session.decide is not None and not session.conn.closed:
+                session.decide(functools.partial(self._judged, session))
+
+    def _judged(self, session: Session, outcome: Outcome) -> None:
+        if isinstance(outcome, AuthError):
+            session.end(outcome.ended_text, outcome.reason_shown)
+        elif isinstance(outcome, SecurityError) or session.rebind is None:
+            session.end(AuthError.ended_text, AuthError.reason_shown)
+        else:
+            session.rebind(outcome)
+
+    def stop(self) -> None:
+        """End all timers."""
+        for session in self._sessions.values():
+            self._disarm(session)
+        for timer in self._expiries.values():
+            timer.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()

@@ -1,0 +1,106 @@
+"""Sessions that last while the grounds for them change: clients and leaf links alike."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.servers import Recipe, Server, free_port
+from tests.operator_realm import SERVERS, Raw, Realm, recipe
+
+REVOKED = ["-ERR 'User Authentication Revoked'"]
+REFUSED = ["-ERR 'Authorization Violation'"]
+
+
+def from_file(name: str, path: Path) -> Recipe:
+    """A server whose configuration the test rewrites."""
+    start = recipe(name, "").command
+    return Recipe(name, (*start, "-c", str(path), "-a", "127.0.0.1", "-p", "{port}"))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_operator_kicks_clients_and_leafs(name: str) -> None:
+    realm = Realm()
+    port = free_port()
+    extra = f"leafnodes {{ listen: '127.0.0.1:{port}' }}"
+    with Server(recipe(name, realm.config(extra))) as server, Raw(port) as link:
+        link.link(realm.user())
+        with Raw(server.port) as client, Raw(server.port) as system:
+            client.login(realm.user())
+            system.login(realm.user("S"))
+            kick = f"$SYS.REQ.SERVER.{client.info['server_id']}.KICK"
+            for victim in (client, link):
+                system.request(kick, {"cid": victim.info["client_id"]}, seconds=0.2)
+                victim.rest()
+            assert system.send() == []
+
+
+def test_revocation_by_reload_ends_clients_and_leafs(tmp_path: Path) -> None:
+    realm = Realm()
+    port = free_port()
+    extra = f"leafnodes {{ listen: '127.0.0.1:{port}' }}"
+    path = tmp_path / "server.conf"
+    path.write_text(realm.config(extra))
+    first, second, kept = realm.user(), realm.user(), realm.user()
+    with Server(from_file("headwater", path)) as server, Raw(port) as link:
+        link.link(second)
+        with Raw(server.port) as client, Raw(server.port) as other:
+            assert (client.login(first), other.login(kept)) == ([], [])
+            realm.bodies["A"].revocations = {
+                user.pair.public_key: int(time.time()) + 10 for user in (first, second)
+            }
+            path.write_text(realm.config(extra))
+            server.signal(signal.SIGHUP)
+            assert client.rest() == REVOKED
+            assert link.rest()[-1:] == REVOKED
+            assert other.send() == []
+
+
+CONFIG = """
+authorization {{ users: [{{user: a, password: {a}}}, {{user: b, password: b}}] }}
+leafnodes {{ listen: '127.0.0.1:{leaf}', authorization {{
+  users: [{{user: l, password: {l}}}, {{user: m, password: m}}] }} }}
+cluster {{ name: C, listen: '127.0.0.1:{route}',
+  authorization {{ user: r, password: {r}, timeout: 5 }} }}
+"""
+
+
+def test_a_changed_password_ends_who_used_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    ports = {"leaf": free_port(), "route": free_port()}
+    path.write_text(CONFIG.format(a="a", l="l", r="r", **ports))
+    with Server(from_file("headwater", path)) as server:
+        a, b = Raw(server.port), Raw(server.port)
+        old, new = Raw(ports["leaf"]), Raw(ports["leaf"])
+        route = Raw(ports["route"])
+        assert a.login(user="a", **{"pass": "a"}) == []
+        assert b.login(user="b", **{"pass": "b"}) == []
+        for link, user in ((old, "l"), (new, "m")):
+            login = link.login(user=user, name=user, version="2.11.0", **{"pass": user})
+            assert not any("-ERR" in line for line in login)
+        connect = '{"name": "P", "cluster": "C", "user": "r", "pass": "r"}'
+        info = '{"server_id": "P", "server_name": "p", "cluster": "C"}'
+        told = route.send(f"CONNECT {connect}\r\nINFO {info}\r\n")
+        assert not any("-ERR" in line for line in told)
+        path.write_text(CONFIG.format(a="changed", l="changed", r="changed", **ports))
+        server.signal(signal.SIGHUP)
+        for ended in (a, old, route):
+            assert ended.rest()[-1:] == REFUSED
+        for kept in (b, new):
+            assert not any("-ERR" in line for line in kept.send())
+        for raw in (a, b, old, new, route):
+            raw.close()
+
+
+def test_a_leaf_does_not_pass_by_the_callout() -> None:
+    """Where a service decides on logins, it decides on those of leaf links, too."""
+    port = free_port()
+    config = f"""
+    authorization {{ users: [{{user: auth, password: auth}}, {{user: x, password: x}}]
+      auth_callout {{ issuer: {Realm().account("A")}, auth_users: [auth] }} }}
+    leafnodes {{ listen: '127.0.0.1:{port}' }}
+    """
+    with Server(recipe("headwater", config)), Raw(port) as link:
+        login = link.login(user="x", version="2.11.0", **{"pass": "x"})
+        assert login[-1:] == REFUSED
