@@ -161,11 +161,13 @@ class Node:
         log.info("Server is ready")
 
     def _start_jetstream(self) -> None:
+        from headwater.edge.broker.imports_info import RequestInfo
         from headwater.edge.jetstream.node import NodeJetStream
 
         log.info("Starting JetStream")
         jetstream = NodeJetStream(self.kernel, self.options, self.account)
         jetstream.granted = lambda name: terms_of(name, self.options, self.authenticator).jetstream
+        jetstream.describe = RequestInfo(self).client
         jetstream.server_name = self.server_name
         jetstream.progress = self._recovering
         self.progress = Progress()

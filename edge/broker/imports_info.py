@@ -43,6 +43,13 @@ class RequestInfo:
         ordered = {name: fields[name] for name in _ORDER if fields.get(name)}
         return msgspec.json.encode(ordered)
 
+    def client(
+        self, origin: Endpoint | None, account: "Account", via: bytes
+    ) -> dict[str, Any]:
+        """Who made a request in `account`, as advisories tell it; `via` is what a crossing said."""
+        fields = _decoded(via) or self._fields(origin, account, True)
+        return {name: fields[name] for name in _ORDER if fields.get(name) and name != "jwt"}
+
     def _fields(
         self, origin: Endpoint | None, account: "Account", share: bool
     ) -> dict[str, Any]:

@@ -19,10 +19,13 @@ class Advisories:
     def __init__(self, domain: str) -> None:
         self.domain = domain
 
+    def wanted(self, account: Any, tail: str) -> bool:
+        """Whether anybody listens to an event in `account`."""
+        return bool(account.has_interest((PREFIX + tail).encode()))
+
     def send(self, account: Any, tail: str, kind: str, fields: dict[str, Any]) -> None:
         """Publish one event in `account`, when there is interest in its subject."""
-        subject = (PREFIX + tail).encode()
-        if not account.has_interest(subject):
+        if not self.wanted(account, tail):
             return
         event: dict[str, Any] = {
             "type": TYPE_PREFIX + kind,
@@ -32,7 +35,7 @@ class Advisories:
         }
         if self.domain:
             event["domain"] = self.domain
-        account.send(subject, msgspec.json.encode(event))
+        account.send((PREFIX + tail).encode(), msgspec.json.encode(event))
 
     def stream_action(self, stream: Any, action: str) -> None:
         """A stream was made (`create`), changed (`modify`) or deleted (`delete`)."""
@@ -57,7 +60,8 @@ class Advisories:
         tail = f"STREAM.BATCH_ABANDONED.{stream.name}"
         self.send(stream.account, tail, "stream_batch_abandoned", fields)
 
-    def snapshot(self, stream: Any, action: str, fields: dict[str, Any]) -> None:
-        """A backup or restore began or ended; `action` is e.g. `snapshot_create`."""
-        tail = f"STREAM.{action.upper()}.{stream.name}"
-        self.send(stream.account, tail, action, {"stream": stream.name, **fields})
+    def transfer(self, account: Any, stream: str, action: str, fields: dict[str, Any]) -> None:
+        """A backup or restore began or ended: `action` is `snapshot_create`, `snapshot_complete`,
+        `restore_create` or `restore_complete`."""
+        tail = f"STREAM.{action.upper()}.{stream}"
+        self.send(account, tail, action, {"stream": stream, **fields})

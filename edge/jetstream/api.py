@@ -60,6 +60,7 @@ class Context(msgspec.Struct, kw_only=True):
     subject: bytes
     reply: bytes
     headers: bytes
+    payload: bytes
     strict: bool
     pedantic: bool = False
     """Handlers set it from the request's body."""
@@ -138,12 +139,13 @@ class Router:
             tokens = []
         name, route = find_route(self.table, tokens)
         if route is None:
-            self.refuse(reply, "system", errors.BAD_REQUEST.error())
+            # Silent as nats-server is: somebody else may serve the subject, or a stream store it.
             return
         context = Context(
             subject=subject,
             reply=reply,
             headers=block,
+            payload=payload,
             strict=self.account_js.strict,
             origin=origin,
         )
@@ -151,20 +153,13 @@ class Router:
         try:
             check_level(block)
             answer = route.handler(self.account_js, rest, payload, context)
-        except JetStreamError as error:
-            self.refuse(reply, route.kind, error)
-            return
         except Exception as error:
-            self.failed(reply, route.kind, error)
+            self.failed(context, route.kind, error)
             return
         if isinstance(answer, Awaitable):
-            self.wait(answer, reply, route)
+            self.spawn(self.finish(answer, context, route.kind))
         elif answer is not None:
-            self.respond(reply, route.kind, answer)
-
-    def wait(self, answer: Awaitable[Any], reply: bytes, route: Route) -> None:
-        """Answer when the awaitable is done."""
-        self.spawn(self.finish(answer, reply, route))
+            self.respond(context, route.kind, answer)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that belongs to this account's API until it is done or the node stops."""
@@ -172,48 +167,79 @@ class Router:
         self.waiting.add(task)
         task.add_done_callback(self.waiting.discard)
 
-    async def finish(self, answer: Awaitable[Any], reply: bytes, route: Route) -> None:
+    async def finish(self, answer: Awaitable[Any], context: Context, kind: str) -> None:
         """Await and send one answer."""
         try:
             done = await answer
-        except JetStreamError as error:
-            self.refuse(reply, route.kind, error)
-            return
         except Exception as error:
-            self.failed(reply, route.kind, error)
+            self.failed(context, kind, error)
             return
         if done is not None:
-            self.respond(reply, route.kind, done)
+            self.respond(context, kind, done)
 
-    def failed(self, reply: bytes, kind: str, error: Exception) -> None:
+    def failed(self, context: Context, kind: str, error: Exception) -> None:
         """Answer a request whose handler raised: nobody may wait for an answer in vain."""
-        if isinstance(error, StoreError):
-            reason: object = error
-        else:
+        if isinstance(error, JetStreamError):
+            self.refuse(context, kind, error)
+            return
+        reason: object = error
+        if not isinstance(error, StoreError):
             log.error("A JetStream API request (%s) failed", kind, exc_info=error)
             reason = "internal error, see the server's log"
-        self.refuse(reply, kind, errors.STREAM_GENERAL_ERROR.error(err=reason))
+        self.refuse(context, kind, errors.STREAM_GENERAL_ERROR.error(err=reason))
 
-    def respond(self, reply: bytes, kind: str, answer: msgspec.Struct) -> None:
-        """Send an answer, with its type in front."""
+    def respond(
+        self, context: Context, kind: str, answer: msgspec.Struct, block: bytes = b""
+    ) -> None:
+        """Send an answer, with its type in front; `block` is its headers."""
         body = msgspec.json.encode(answer)
-        if kind != "stream_msg_get":
-            self.account_js.api.total += 1
         head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
-        self.send(reply, head + (b"," + body[1:] if body != b"{}" else b"}"))
+        body = head + (b"," + body[1:] if body != b"{}" else b"}")
+        if kind == "stream_msg_get":
+            self.send(context, body, block)
+            return
+        self.account_js.api.total += 1
+        self.send(context, body, block)
+        self.audit(context, body)
 
-    def refuse(self, reply: bytes, kind: str, error: JetStreamError) -> None:
+    def refuse(self, context: Context, kind: str, error: JetStreamError) -> None:
         """Send an error."""
         self.account_js.api.total += 1
         self.account_js.api.errors += 1
         fields: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response", "error": error.wire()}
         fields.update(REFUSED.get(kind, {}))
-        self.send(reply, msgspec.json.encode(fields))
+        body = msgspec.json.encode(fields)
+        self.send(context, body)
+        self.audit(context, body)
 
-    def send(self, reply: bytes, body: bytes) -> None:
+    def send(self, context: Context, body: bytes, block: bytes = b"") -> None:
         """Publish an answer."""
-        if reply:
-            self.account_js.account.send(reply, body)
+        if context.reply:
+            self.account_js.account.send(context.reply, body, b"", block)
+
+    def audit(self, context: Context, answer: bytes) -> None:
+        """Tell who asked what, and what was answered. Reads of messages are not told."""
+        account = self.account_js.account
+        node = self.account_js.node
+        if not node.advisories.wanted(account, "API"):
+            return
+        fields: dict[str, Any] = {
+            "server": node.server_name,
+            "client": self.client(context),
+            "subject": context.subject.decode("utf-8", "replace"),
+            "response": answer.decode("utf-8", "replace"),
+        }
+        if context.payload:
+            fields["request"] = context.payload.decode("utf-8", "replace")
+        node.advisories.send(account, "API", "api_audit", fields)
+
+    def client(self, context: Context) -> dict[str, Any]:
+        """Who asks, for advisories."""
+        js = self.account_js
+        via = b""
+        if getattr(context.origin, "account", js.account) is not js.account:
+            via = headers.get(context.headers, b"Nats-Request-Info") or b""
+        return js.node.describe(context.origin, js.account, via)
 
     def stop(self) -> None:
         """Give up the answers that still wait."""

@@ -35,8 +35,6 @@ from headwater.edge.jetstream.pull_rules import header
 from headwater.edge.jetstream.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
 
 IDENTITY = b"Nats-Stream-Identity"
-CREATE_TYPE = "io.nats.jetstream.api.v1.consumer_create_response"
-RESET_TYPE = "io.nats.jetstream.api.v1.consumer_reset_response"
 
 Handler = Callable[[Any, list[str], bytes, Any], Any]
 
@@ -147,7 +145,7 @@ def _create(js: Any, request: ConsumerRequest, name: str, ctx: Any) -> Any:
     if existing is None and consumer.paused_until:
         paused_event(consumer)
     # Told as it is before anything is delivered: mirrors and ordered consumers rely on it.
-    return _created(js, consumer_info(consumer), durable, known, ctx.reply)
+    return _created(js, consumer_info(consumer), durable, known, ctx)
 
 
 async def _all(*waits: Awaitable[None] | None) -> None:
@@ -183,22 +181,21 @@ def _keep_fixed(config: ConsumerConfig, old: ConsumerConfig) -> None:
 
 
 async def _created(
-    js: Any, info: ConsumerInfo, durable: Awaitable[None] | None, known: str, reply: bytes
+    js: Any, info: ConsumerInfo, durable: Awaitable[None] | None, known: str, ctx: Any
 ) -> ConsumerInfo | None:
     if durable is not None:
         await durable
     if not known:
         return info
-    _send_with_identity(js, reply, CREATE_TYPE, info, known)
+    _send_with_identity(js, ctx, "consumer_create", info, known)
     return None
 
 
 def _send_with_identity(
-    js: Any, reply: bytes, kind: str, answer: msgspec.Struct, known: str
+    js: Any, ctx: Any, kind: str, answer: msgspec.Struct, known: str
 ) -> None:
-    body = msgspec.json.encode({"type": kind, **msgspec.to_builtins(answer)})
     block = b"NATS/1.0\r\n%b: %b\r\n\r\n" % (IDENTITY, known.encode())
-    js.account.send(reply, body, b"", block)
+    js.router.respond(ctx, kind, answer, block)
 
 
 # --- the others ------------------------------------------------------------------------------
@@ -291,17 +288,17 @@ def reset(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Any:
     fields = {name: getattr(found, name) for name in ConsumerInfo.__struct_fields__}
     answer = ConsumerReset(**fields, reset_seq=first)
     known = identity(consumer.stream) if header(ctx.headers, IDENTITY) is not None else ""
-    return _reset_done(js, durable, answer, known, ctx.reply)
+    return _reset_done(js, durable, answer, known, ctx)
 
 
 async def _reset_done(
-    js: Any, durable: Awaitable[None] | None, answer: ConsumerReset, known: str, reply: bytes
+    js: Any, durable: Awaitable[None] | None, answer: ConsumerReset, known: str, ctx: Any
 ) -> ConsumerReset | None:
     if durable is not None:
         await durable
     if not known:
         return answer
-    _send_with_identity(js, reply, RESET_TYPE, answer, known)
+    _send_with_identity(js, ctx, "consumer_reset", answer, known)
     return None
 
 

@@ -263,9 +263,9 @@ def snapshot(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Conte
     request = decode(payload, SnapshotRequest, ctx.strict)
     if not literal_subject(request.deliver_subject.encode()):
         raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID.error()
-    sending = backup.Snapshot(stream, request)
+    sending = backup.Snapshot(stream, request, js.router.client(ctx))
     started = SnapshotStarted(config=stream_config.shown(stream.config), state=sending.state)
-    js.router.respond(ctx.reply, "stream_snapshot", started)
+    js.router.respond(ctx, "stream_snapshot", started)
     js.router.spawn(sending.run())
 
 
@@ -285,7 +285,7 @@ def restore(
     if config.name in js.streams:
         raise errors.STREAM_NAME_EXIST_RESTORE_FAILED.error()
     stream_config.set_level(config)
-    taking = backup.Restore(js, config)
+    taking = backup.Restore(js, config, js.router.client(ctx))
     taking.start()
     return RestoreStarted(deliver_subject=taking.subject)
 

@@ -6,6 +6,7 @@ silent for STALL_S ends the transfer; a restore that fails leaves no stream behi
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,10 @@ import msgspec
 
 from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream import archive, errors, s2, stream_life
+from headwater.edge.jetstream.archived_consumer import ArchivedConsumer, consumer_entry
 from headwater.edge.jetstream.consumer_events import unique_id
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import (
-    ConsumerConfig,
     SnapshotRequest,
     StreamConfig,
     StreamCreated,
@@ -25,6 +26,7 @@ from headwater.edge.jetstream.models import (
 )
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info, stream_state
+from headwater.edge.jetstream.times import format_time
 from headwater.edge.storage.errors import Damaged, StoreError
 
 if TYPE_CHECKING:
@@ -33,11 +35,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.jetstream")
 
 STALL_S = 5.0
+INTEREST_S = 2.0
+"""How long a snapshot waits for somebody to subscribe to its very subject: the `nats` tool does so
+after the answer, and has a wildcard subscription above it from before."""
 CHUNK_BYTES = (1 << 10, 128 << 10, 1 << 20)
 """Least, default and most bytes of a chunk."""
 WINDOW_BYTES = (1 << 10, 8 << 20, 32 << 20)
 """Least, default and most bytes that are on the way."""
-FAILURES = (JetStreamError, StoreError, ValueError, msgspec.MsgspecError)
+FAILURES = (JetStreamError, StoreError, ValueError, msgspec.MsgspecError, OSError)
+"""What may be wrong with a backup or the place for it; anything else is a bug."""
 CREATE_TYPE = "io.nats.jetstream.api.v1.stream_create_response"
 
 
@@ -46,11 +52,49 @@ def within(wanted: int, bounds: tuple[int, int, int]) -> int:
     return min(max(wanted, least), most) if wanted > 0 else usual
 
 
-class Snapshot:
-    """Sends one stream to `deliver_subject`."""
+class Receiver:
+    """Follows whether somebody subscribes to the very `subject`, not only to a pattern above it."""
 
-    def __init__(self, stream: Stream, request: SnapshotRequest) -> None:
+    def __init__(self, account: Any, subject: bytes) -> None:
+        self.account = account
+        self.subject = subject
+        self.changed = asyncio.Event()
+        account.add_watcher(self)
+
+    def close(self) -> None:
+        """Follow no more."""
+        self.account.drop_watcher(self)
+
+    def interest_added(self, sink: Any) -> None:
+        """The account has one more sink."""
+        if sink.subject == self.subject:
+            self.changed.set()
+
+    interest_removed = interest_added
+
+    def there(self) -> bool:
+        """Whether somebody subscribes to the subject."""
+        return any(sink.subject == self.subject for sink in self.account.sinks(self.subject))
+
+    async def arrival(self) -> bool:
+        """Wait for INTEREST_S at most; whether somebody subscribes to the subject."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(INTEREST_S):
+                while not self.there():
+                    self.changed.clear()
+                    await self.changed.wait()
+        return self.there()
+
+
+class Snapshot:
+    """Sends one stream to `deliver_subject`; `client` is who asked, for advisories."""
+
+    def __init__(
+        self, stream: Stream, request: SnapshotRequest, client: dict[str, Any] | None = None
+    ) -> None:
         self.stream = stream
+        self.client = client or {}
+        self.start_ns = stream.kernel.clock()
         self.subject = request.deliver_subject.encode()
         self.chunk = within(request.chunk_size, CHUNK_BYTES)
         self.window = within(request.window_size, WINDOW_BYTES)
@@ -64,19 +108,34 @@ class Snapshot:
     async def run(self) -> None:
         """Send everything, then the end mark with the outcome."""
         account = self.stream.account
+        self.tell("snapshot_create", state=msgspec.to_builtins(self.state))
         sink = CallbackSink(self.acks + b".>", self.on_ack)
         account.insert(sink)
-        outcome = b"NATS/1.0 204\r\n\r\n"
+        self.receiver = Receiver(account, self.subject)
+        failure = ""
         try:
-            outcome = await self.send_all() or outcome
+            self.literal = await self.receiver.arrival()
+            failure = await self.send_all()
         except (StoreError, ValueError) as error:
-            outcome = b"NATS/1.0 500 " + str(error).encode() + b"\r\n\r\n"
+            failure = f"500 {error}"
         finally:
+            self.receiver.close()
             account.remove(sink)
-        account.send(self.subject, b"", b"", outcome)
+        account.send(self.subject, b"", b"", f"NATS/1.0 {failure or 204}\r\n\r\n".encode())
+        times = {
+            "start": format_time(self.start_ns),
+            "end": format_time(self.stream.kernel.clock()),
+        }
+        self.tell("snapshot_complete", **times, **({"error": failure} if failure else {}))
 
-    async def send_all(self) -> bytes:
-        """Send the archive; the header block of a failure, or b""."""
+    def tell(self, action: str, **fields: Any) -> None:
+        """An advisory."""
+        stream = self.stream
+        fields["client"] = self.client
+        stream.node.advisories.transfer(stream.account, stream.name, action, fields)
+
+    async def send_all(self) -> str:
+        """Send the archive; the status of a failure, or ""."""
         held = bytearray(s2.IDENTIFIER)
         for piece in self.pieces():
             held += s2.frames(piece)
@@ -85,7 +144,7 @@ class Snapshot:
                 if failure:
                     return failure
                 del held[: self.chunk]
-        return await self.send(bytes(held)) if held else b""
+        return await self.send(bytes(held)) if held else ""
 
     def pieces(self) -> Any:
         """The archive, in pieces of about a chunk."""
@@ -105,7 +164,8 @@ class Snapshot:
         yield archive.Entry(b"state.json", now, 0, b"", msgspec.json.encode(self.state))
         for consumer in consumers:
             name = f"consumers/{consumer.name}".encode()
-            yield archive.Entry(name, now, 0, b"", consumer_entry(consumer))
+            entry = consumer_entry(consumer, self.state.last_seq)
+            yield archive.Entry(name, now, 0, b"", entry)
         store = self.stream.store
         everything = store.filter(())
         at = store.next_matching(everything, 0)
@@ -122,22 +182,23 @@ class Snapshot:
             at = store.next_matching(everything, at + 1)
         yield archive.END
 
-    async def send(self, chunk: bytes) -> bytes:
-        """Send a chunk when the window lets it; the header block of a failure, or b""."""
+    async def send(self, chunk: bytes) -> str:
+        """Send a chunk when the window lets it; the status of a failure, or ""."""
         account = self.stream.account
         while self.on_the_way + len(chunk) > self.window and self.on_the_way:
             self.confirmed.clear()
             try:
                 await asyncio.wait_for(self.confirmed.wait(), STALL_S)
             except TimeoutError:
-                return b"NATS/1.0 408 No Flow Response\r\n\r\n"
-        if self.stream.deleted or not account.has_interest(self.subject):
-            return b"NATS/1.0 408 No Interest\r\n\r\n"
+                return "408 No Flow Response"
+        heard = self.receiver.there() if self.literal else account.has_interest(self.subject)
+        if self.stream.deleted or not heard:
+            return "408 No Interest"
         self.sent += 1
         self.on_the_way += len(chunk)
         account.send(self.subject, chunk, b"%b.%d.%d" % (self.acks, len(chunk), self.sent))
         await asyncio.sleep(0)
-        return b""
+        return ""
 
     def on_ack(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
@@ -149,49 +210,19 @@ class Snapshot:
             self.confirmed.set()
 
 
-def consumer_entry(consumer: Any) -> bytes:
-    """A consumer as it is written: unacknowledged messages are to be delivered again."""
-    from headwater.edge.jetstream.consumer_info import consumer_info
-
-    info = consumer_info(consumer)
-    floor = {
-        "consumer_seq": info.ack_floor.consumer_seq,
-        "stream_seq": info.ack_floor.stream_seq,
-    }
-    delivered = {
-        "consumer_seq": info.delivered.consumer_seq,
-        "stream_seq": info.delivered.stream_seq,
-    }
-    state = {"delivered": floor if info.num_ack_pending else delivered, "ack_floor": floor}
-    return msgspec.json.encode({"config": consumer.config, "state": state})
-
-
-class Position(msgspec.Struct):
-    """A pair of sequences in an archived consumer."""
-
-    consumer_seq: int = 0
-    stream_seq: int = 0
-
-
-class Positions(msgspec.Struct):
-    """Progress of an archived consumer."""
-
-    delivered: Position = msgspec.field(default_factory=Position)
-    ack_floor: Position = msgspec.field(default_factory=Position)
-
-
-class ArchivedConsumer(msgspec.Struct):
-    """A consumer as archives have it."""
-
-    config: ConsumerConfig
-    state: Positions = msgspec.field(default_factory=Positions)
-
-
 class Restore:
-    """Takes one stream from chunks on `subject`."""
+    """Takes one stream from chunks on `subject`; `client` is who brings it, for advisories."""
 
-    def __init__(self, js: "AccountJetStream", config: StreamConfig) -> None:
+    def __init__(
+        self,
+        js: "AccountJetStream",
+        config: StreamConfig,
+        client: dict[str, Any] | None = None,
+    ) -> None:
         self.js = js
+        self.client = client or {}
+        self.start_ns = js.account.kernel.clock()
+        self.bytes = 0
         self.config = config
         self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{unique_id()}"
         self.sink = CallbackSink(self.subject.encode(), self.on_chunk)
@@ -199,7 +230,7 @@ class Restore:
         self.entries = archive.Reader()
         self.stream: Stream | None = None
         self.state = StreamState()
-        self.consumers: list[ArchivedConsumer] = []
+        self.consumers: dict[str, ArchivedConsumer] = {}
         self.complete = False
         self.watch: Any = None
         self.waits: list[Awaitable[None]] = []
@@ -210,6 +241,13 @@ class Restore:
         """Listen for chunks."""
         self.js.account.insert(self.sink)
         self.rearm()
+        self.tell("restore_create")
+
+    def tell(self, action: str, **fields: Any) -> None:
+        """An advisory."""
+        fields["client"] = self.client
+        js = self.js
+        js.node.advisories.transfer(js.account, self.config.name, action, fields)
 
     def rearm(self) -> None:
         """Wait for the next chunk, but not for ever."""
@@ -224,6 +262,9 @@ class Restore:
 
     def end(self, failed: bool) -> None:
         """Listen no more; what was restored in part is removed."""
+        now = self.js.account.kernel.clock()
+        times = {"start": format_time(self.start_ns), "end": format_time(now)}
+        self.tell("restore_complete", **times, bytes=self.bytes)
         self.watch.cancel()
         self.js.account.remove(self.sink)
         if failed and self.stream is not None:
@@ -238,6 +279,7 @@ class Restore:
             self.end(failed=True)
             return
         self.rearm()
+        self.bytes += len(payload)
         try:
             if payload:
                 for entry in self.entries.feed(self.frames.feed(payload)):
@@ -245,7 +287,7 @@ class Restore:
                 self.js.account.send(reply, b"")
                 return
             self.fill()
-        except FAILURES as error:
+        except Exception as error:
             self.fail(reply, error)
             return
         self.watch.cancel()
@@ -265,12 +307,13 @@ class Restore:
             if durable is not None:
                 node.store().finish_stream(self.stream.store)
             self.answer(reply, self.finish())
-        except (*FAILURES, OSError) as error:
+        except Exception as error:
             self.fail(reply, error)
 
     def fail(self, reply: bytes, error: Exception) -> None:
         """Leave nothing behind, and tell why."""
-        log.warning("restore of stream %s failed: %s", self.config.name, error)
+        bug = None if isinstance(error, FAILURES) else error
+        log.warning("restore of stream %s failed: %s", self.config.name, error, exc_info=bug)
         self.end(failed=True)
         known = error if isinstance(error, JetStreamError) else None
         refusal = known or errors.STREAM_RESTORE.error(err=error)
@@ -292,7 +335,8 @@ class Restore:
         elif entry == archive.END:
             self.complete = True
         elif entry.sequence == 0 and entry.name.startswith(b"consumers/"):
-            self.consumers.append(msgspec.json.decode(entry.payload, type=ArchivedConsumer))
+            name = entry.name.removeprefix(b"consumers/").decode()
+            self.consumers[name] = msgspec.json.decode(entry.payload, type=ArchivedConsumer)
         else:
             self.stream.store.add_message(
                 entry.name, entry.payload, entry.headers, entry.timestamp, entry.sequence
@@ -322,13 +366,10 @@ class Restore:
             raise s2.FormatError("archive is not complete")
         if self.state.last_seq > stream.store.last_seq:
             stream.store.skip(self.state.last_seq)
-        for found in self.consumers:
-            name = found.config.name or found.config.durable_name
-            consumer, waiting = consumers.create_consumer(stream, found.config, name)
+        for name, found in self.consumers.items():
+            _, waiting = consumers.create_consumer(stream, found.config, name, found.state.resume)
             if waiting is not None:
                 self.waits.append(waiting)
-            if found.state.delivered.stream_seq:
-                consumer.reset(found.state.ack_floor.stream_seq + 1)
 
     def finish(self) -> StreamCreated:
         """Let the restored stream live."""

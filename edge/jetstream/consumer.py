@@ -343,6 +343,38 @@ class Consumer(Task):
         self.move_floor(False)
         self.unread_known = False
 
+    def go_on(self, delivered: tuple, floor: tuple, waiting: list, exhausted: dict) -> None:
+        """Begin where another consumer was, before anything was delivered here.
+
+        `delivered` and `floor` are pairs of stream and consumer sequence. `waiting` has what
+        `waiting_entries` gives. What is ahead of the data is taken back. Raises OverflowError.
+        """
+        self.forget_skip()
+        self.at.delivered_seq, self.at.next_seq = delivered[0], delivered[0] + 1
+        self.at.next_cseq = delivered[1] + 1
+        self.at.floor_seq, self.at.floor_cseq = floor
+        for sequence, consumer_seq, since, deliveries in waiting:
+            self.pending.add(sequence, consumer_seq, since - self.age_offset(), deliveries)
+        self.exhausted.update(exhausted)
+        self.restore([])
+
+    def waiting_entries(self) -> list:
+        """(sequence, consumer sequence, wall time of delivery in ns, deliveries) of every message
+        that waits for its ack."""
+        i: cython.Py_ssize_t
+        found: list = []
+        for i in range(self.pending.head, self.pending.end):
+            if self.pending.items[i].flags & ENTRY_ALIVE:
+                found.append(
+                    (
+                        self.pending.items[i].sequence,
+                        self.pending.items[i].consumer_seq,
+                        self.pending.items[i].since + self.age_offset(),
+                        self.pending.items[i].deliveries,
+                    )
+                )
+        return found
+
     @property
     def skip_resume(self) -> int:
         """End of a last-per-subject phase that was not over when the progress was saved."""

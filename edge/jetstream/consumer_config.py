@@ -11,7 +11,7 @@ from headwater.edge.jetstream import errors
 from headwater.edge.jetstream.errors import JetStreamError, invalid_config
 from headwater.edge.jetstream.models import ConsumerConfig, StreamConfig
 from headwater.edge.jetstream.names import valid_name
-from headwater.edge.jetstream.times import SECOND, parse_time
+from headwater.edge.jetstream.times import SECOND, ZERO_TIME, parse_time
 from headwater.edge.subjects.tokens import covers, literal_subject, overlap, valid_subject
 
 DESCRIPTION_MAX = 4096
@@ -360,7 +360,7 @@ def set_level(config: ConsumerConfig) -> None:
     """Note the API level (ADR-44) that a consumer needs, and drop what is only shown."""
     level = 0
     if (
-        config.pause_until is not None
+        config.pause_until not in (None, ZERO_TIME)
         or config.priority_policy not in ("", "none")
         or config.priority_timeout
         or config.priority_groups

@@ -1,6 +1,6 @@
 """Making, changing and deleting the consumers of a stream."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -62,13 +62,21 @@ def create(
 
 
 def create_consumer(
-    stream: Any, config: ConsumerConfig, name: str
+    stream: Any,
+    config: ConsumerConfig,
+    name: str,
+    resume: Callable[[Delivery], None] | None = None,
 ) -> tuple[Delivery, Awaitable[None] | None]:
-    """Make a consumer from a checked configuration and let it run."""
+    """Make a consumer from a checked configuration and let it run.
+
+    `resume` is called before that and may set how far the consumer is.
+    """
     if not config.durable_name and config.inactive_threshold <= 0:
         config.inactive_threshold = EPHEMERAL_NS
     consumer = Delivery(stream, config, name, stream.kernel.clock())
     consumer_start.place(consumer)
+    if resume is not None:
+        resume(consumer)
     lsn = consumer_state.save(consumer) if consumer_state.attach(consumer) else 0
     add(consumer)
     consumer_events.created(consumer)

@@ -77,6 +77,8 @@ class NodeJetStream:
         self.direct_bytes_max = max(options.max_pending // 2, 1)
         self.accounts: dict[str, AccountJetStream] = {}
         self.advisories = Advisories(self.domain)
+        self.describe: Callable[[Any, Account, bytes], dict[str, Any]] = lambda *origin: {}
+        """Who made a request, by origin, account and what a crossing said: `RequestInfo.client`."""
         self.upstream_factory: UpstreamFactory | None = None
         self.directory = self._directory()
         self.usage = {"memory": Usage("memory"), "file": Usage("file")}

@@ -6,8 +6,11 @@ from typing import Any
 
 import nats
 import pytest
+from nats.js.api import ConsumerConfig
 
 from headwater.edge.jetstream import archive, s2
+
+from .conftest import comparable
 
 
 class Backup:
@@ -20,12 +23,17 @@ class Backup:
         answer = await self.nc.request(f"$JS.API.{name}", json.dumps(body).encode(), timeout=5)
         return json.loads(answer.data)
 
-    async def take(self, stream: str, **options: Any) -> tuple[Any, bytes]:
-        """The answer to the request, and the whole backup."""
+    async def take(self, stream: str, late: bool = False, **options: Any) -> tuple[Any, bytes]:
+        """The answer to the request, and the whole backup. A `late` client subscribes after the
+        answer, and has a wildcard subscription that covers the subject from before."""
         inbox = self.nc.new_inbox()
-        sub = await self.nc.subscribe(inbox)
+        if not late:
+            sub = await self.nc.subscribe(inbox)
         body = {"deliver_subject": inbox, **options}
         answer = await self.api(f"STREAM.SNAPSHOT.{stream}", body)
+        if late:
+            await self.nc.request("$JS.API.INFO")
+            sub = await self.nc.subscribe(inbox)
         content = b""
         while True:
             message = await sub.next_msg(timeout=5)
@@ -63,6 +71,29 @@ async def fill(nc: Any, storage: str) -> None:
         await message.ack_sync()
 
 
+async def part_read(nc: Any) -> Any:
+    """A filtered consumer that is neither at its begin nor at its end; its INFO."""
+    js = nc.jetstream()
+    config = ConsumerConfig(filter_subject="b.2", ack_wait=3600, max_deliver=9)
+    sub = await js.pull_subscribe("b.2", durable="part", config=config)
+    first, second, third = await sub.fetch(3)
+    await first.ack_sync()
+    await third.ack_sync()
+    await nc.request(second.reply, b"-NAK", timeout=5)
+    again = (await sub.fetch(1))[0]
+    assert again.metadata.num_delivered == 2
+    return await js.consumer_info("B", "part")
+
+
+def told(info: Any) -> Any:
+    """What of a consumer's INFO a restore has to bring back."""
+    delivered, floor = info.delivered, info.ack_floor
+    return (
+        (delivered.consumer_seq, delivered.stream_seq, floor.consumer_seq, floor.stream_seq),
+        (info.num_ack_pending, info.num_redelivered, info.num_pending),
+    )
+
+
 async def contents(nc: Any) -> list[Any]:
     js = nc.jetstream()
     found = []
@@ -83,6 +114,7 @@ async def test_there_and_back(
     origin, target = [await nats.connect(both_urls[i]) for i in route]
     await fill(origin, storage)
     before = await contents(origin)
+    progress = told(await part_read(origin))
     state = (await origin.jetstream().stream_info("B")).state
     answer, content = await Backup(origin).take("B", chunk_size=1024)
     assert answer["config"]["name"] == "B"
@@ -95,11 +127,80 @@ async def test_there_and_back(
     assert (after.first_seq, after.last_seq) == (state.first_seq, state.last_seq)
     assert await contents(target) == before
     consumer = await js.consumer_info("B", "c")
-    assert consumer.ack_floor.stream_seq == 6
+    assert (consumer.ack_floor.stream_seq, consumer.ack_floor.consumer_seq) == (6, 5)
+    assert told(await js.consumer_info("B", "part")) == progress
     assert (await js.publish("b.1", b"next")).seq == 51
     await js.delete_stream("B")
     await origin.close()
     await target.close()
+
+
+async def test_a_receiver_may_subscribe_after_the_answer(both_urls: tuple[str, str]) -> None:
+    """So does the nats tool, whose inboxes also lie under a wildcard subscription."""
+    for url in both_urls:
+        nc = await nats.connect(url)
+        await fill(nc, "memory")
+        sent = len((await Backup(nc).take("B"))[1])
+        _, content = await Backup(nc).take("B", late=True)
+        assert len(content) == sent
+        await nc.jetstream().delete_stream("B")
+        await nc.close()
+
+
+async def test_a_consumer_that_cannot_be_restored(client: Any) -> None:
+    """Odd times are taken, impossible numbers refused, and every restore is answered."""
+    backup = Backup(client.nc)
+    config = {"name": "B", "subjects": ["b.*"]}
+    for sequence, refused in ((1, 0), (-1, 10062)):
+        own = {
+            "durable_name": "c",
+            "ack_policy": "explicit",
+            "deliver_policy": "by_start_time",
+            "opt_start_time": "0001-01-01T00:00:00Z",
+        }
+        state = {"delivered": {"stream_seq": sequence}}
+        consumer = json.dumps({"config": own, "state": state}).encode()
+        entries = [
+            archive.Entry(b"state.json", 1, 0, b"", b'{"consumer_count":1}'),
+            archive.Entry(b"consumers/c", 1, 0, b"", consumer),
+            archive.END,
+        ]
+        plain = archive.MAGIC + b"".join(archive.packed(entry) for entry in entries)
+        content = s2.IDENTIFIER + s2.frames(plain)
+        started = await backup.api("STREAM.RESTORE.B", {"config": config, "state": {}})
+        taken = await client.request(started["deliver_subject"], content)
+        done = taken or await client.request(started["deliver_subject"], b"")
+        assert done.get("error", {}).get("err_code", 0) == refused
+        await client.api("STREAM.DELETE.B")
+
+
+async def test_advisories(both_urls: tuple[str, str]) -> None:
+    """Who asked what, and backups, as nats-server tells them."""
+    heard = []
+    for url in both_urls:
+        nc = await nats.connect(url, name="asker")
+        sub = await nc.subscribe("$JS.EVENT.ADVISORY.>")
+        backup = Backup(nc)
+        await backup.api("STREAM.CREATE.B", {"name": "B", "storage": "memory"})
+        await backup.api("STREAM.INFO.NONE", {})
+        answer, content = await backup.take("B")
+        await backup.api("STREAM.DELETE.B", {})
+        await backup.bring("B", answer, content)
+        await backup.api("STREAM.DELETE.B", {})
+        events = []
+        while sum("API" in subject for subject, _ in events) < 6:
+            message = await sub.next_msg(5)
+            events.append((message.subject, comparable(json.loads(message.data))))
+        heard.append(sorted(events, key=lambda event: (event[0], str(event[1]["type"]))))
+        await nc.close()
+    ours, theirs = heard
+    assert [subject for subject, _ in ours] == [subject for subject, _ in theirs]
+    for (_, our), (_, their) in zip(ours, theirs, strict=True):
+        assert our["type"] == their["type"]
+        assert set(our) == set(their)
+        assert set(our.get("client", ())) == set(their.get("client", ()))
+        asked, asked_there = (str(event.get("subject")).split(".")[:4] for event in (our, their))
+        assert asked == asked_there
 
 
 async def test_a_broken_backup_leaves_nothing(client: Any) -> None:
