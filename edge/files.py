@@ -400,8 +400,8 @@ def rename(old: Path, new: Path) -> None:
 
 
 def new_directory(path: Path, exist_ok: bool = False) -> None:
-    """Make a directory (`mkdir`); its name is not durable yet."""
-    path.mkdir(exist_ok=exist_ok)
+    """Make a directory (`mkdir`) for this user alone; its name is not durable yet."""
+    path.mkdir(0o700, exist_ok=exist_ok)
     _measure(path)
 
 

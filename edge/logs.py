@@ -11,6 +11,7 @@ import re
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import SysLogHandler, WatchedFileHandler
 from pathlib import Path
 from typing import ClassVar
@@ -106,7 +107,15 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[
     return formatter.formatException(record.exc_info).splitlines()
 
 
-class SizedFile(WatchedFileHandler):
+class LogFile(WatchedFileHandler):
+    """A log file that its owner may write, its group read, and nobody else."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        return open(os.open(self.baseFilename, flags, 0o640), "a", encoding="utf-8")
+
+
+class SizedFile(LogFile):
     """A log file that is put aside, under the time as a suffix, when it has grown too large."""
 
     def __init__(self, path: str, size_limit: int, max_files: int) -> None:
@@ -170,7 +179,7 @@ def _handler(settings: LogSettings) -> logging.Handler:
     elif settings.file and settings.size_limit > 0:
         handler = SizedFile(settings.file, settings.size_limit, settings.max_files)
     elif settings.file:
-        handler = WatchedFileHandler(settings.file)
+        handler = LogFile(settings.file)
     else:
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
