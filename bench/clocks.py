@@ -20,7 +20,8 @@ from bench.set_clock import SetClock
 from bench.stream_reader import read_stream
 from bench.tally import Tally
 from bench.trial import LINK_SECONDS, Script, patiently
-from bench.wire import Link, WireError
+from bench.wire import Link
+from headwater.edge.wire.message import WireError
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -133,11 +134,11 @@ class ClockTrial:
             self._put(link, MARKS, f"$KV.CMARKS.k{n}", {"Nats-TTL": "1h"})
         for n in range(1, self._count + 1):
             frame = link.request("ca.x", b"again", {"Nats-Msg-Id": f"id-{n}"})
-            if not json.loads(frame.body).get("duplicate"):
+            if not json.loads(frame.payload).get("duplicate"):
                 self.tally.come_back(f"message id {n} was forgotten")
         body = json.dumps({"batch": 2 * self._count, "no_wait": True}).encode()
         for frame in link.answers(f"$JS.API.CONSUMER.MSG.NEXT.{AGES}.{DURABLE}", body):
-            if frame.head.startswith(b"NATS/1.0 4"):
+            if frame.status >= 400:
                 break
             if int(frame.reply.split(".")[-5]) > 1:
                 self.tally.come_back("a message was delivered again before its time")
@@ -145,7 +146,7 @@ class ClockTrial:
     def _put(self, link: Link, stream: str, subject: str, headers: dict[str, str]) -> None:
         ident = f"{stream}-{self._count}"
         frame = link.request(subject, make_payload(subject, ident, 60), headers)
-        answer = json.loads(frame.body)
+        answer = json.loads(frame.payload)
         if "error" in answer:
             raise WireError(f"{subject}: {answer['error']}")
         self.books[stream].ack(subject, ident, int(answer["seq"]))

@@ -15,7 +15,8 @@ from bench import build
 from bench.machine import Machine, look
 from bench.patterns import Figure, Load, Mismatch, Pattern
 from bench.servers import Recipe, Server
-from bench.wire import Link, WireError
+from bench.wire import Link
+from headwater.edge.wire.message import WireError
 
 
 @dataclass

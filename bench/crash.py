@@ -25,8 +25,9 @@ from bench.publisher import Publisher
 from bench.servers import ServerFailed, anchor, end_on_sigterm, headwater
 from bench.tally import Tally
 from bench.trial import Script, Trial
-from bench.wire import Link, WireError
+from bench.wire import Link
 from bench.workload import LIMITS, Workload
+from headwater.edge.wire.message import WireError
 
 SUBJECTS = 7
 WORK = 20

@@ -10,7 +10,7 @@ from bench import clocks, crash, filling, flips
 from bench.servers import Recipe, ServerFailed, anchor, anchor_synced, end_on_sigterm, headwater
 from bench.tally import Tally, table
 from bench.trial import Script
-from bench.wire import WireError
+from headwater.edge.wire.message import WireError
 
 SCRIPTS: dict[str, Callable[[Script], Tally]] = {
     "kills": crash.run,

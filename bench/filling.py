@@ -18,8 +18,9 @@ from bench.device import small_device
 from bench.servers import Recipe
 from bench.tally import Tally
 from bench.trial import Script, Trial
-from bench.wire import Link, WireError
+from bench.wire import Link
 from bench.workload import LIMITS, QUEUE, VALUES, Workload
+from headwater.edge.wire.message import WireError
 
 MEBIBYTES = 64
 FOREIGN_BYTES = 16 << 20

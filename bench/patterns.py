@@ -13,7 +13,8 @@ from functools import partial
 
 from bench import build
 from bench.servers import Server
-from bench.wire import Link, WireError
+from bench.wire import Link
+from headwater.edge.wire.message import WireError
 
 SUBJECT = "bench.test.subject"
 STREAM = "BENCH"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.promise_book import make_payload
-from bench.wire import Link, WireError
+from bench.wire import Link
+from headwater.edge.wire.message import WireError
 
 WINDOW = 500
 """Unacknowledged messages."""
@@ -47,12 +48,12 @@ class Publisher(threading.Thread):
             self._link.close()
 
     def _publish(self) -> None:
-        frames = self._link.frames()
+        frames = self._link.messages()
         while True:
             while self._sent - self._done <= WINDOW - PER_WRITE:
                 self._link.send(b"".join(self._message() for _ in range(PER_WRITE)))
             frame = next(frames)
-            answer: dict[str, Any] = json.loads(frame.body or b'{"error":"no body"}')
+            answer: dict[str, Any] = json.loads(frame.payload or b'{"error":"no body"}')
             self._done += 1
             if "error" in answer:
                 self.refused.append(str(answer["error"]))

@@ -42,7 +42,8 @@ from bench.servers import (
     end_on_sigterm,
     headwater,
 )
-from bench.wire import Link, WireError
+from bench.wire import Link
+from headwater.edge.wire.message import WireError
 
 SCALES = {"tiny": 0.001, "small": 0.2, "normal": 1.0}
 STREAMS = 100

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.promise_book import Stored
-from bench.wire import Frame, Link, WireError
+from bench.wire import Link
+from headwater.edge.wire.message import Message, WireError
 
 BATCH = 500
 """Messages asked for at once."""
@@ -21,15 +22,6 @@ class Reading:
     state: dict[str, Any]
     found: dict[int, Stored]
     told: set[int]
-
-
-def header(frame: Frame, name: str) -> str:
-    """A header's value, empty when there is none."""
-    for line in frame.head.decode(errors="replace").split("\r\n"):
-        key, _, value = line.partition(":")
-        if key.lower() == name.lower():
-            return value.strip()
-    return ""
 
 
 def read_stream(link: Link, stream: str) -> Reading:
@@ -49,24 +41,24 @@ def _read_batch(link: Link, stream: str, at: int, reading: Reading) -> int:
     """Read on from a sequence; returns where the next batch begins."""
     body = {"seq": at, "batch": BATCH, "max_bytes": BATCH_BYTES, "next_by_subj": ">"}
     for frame in _until_status(link, stream, body):
-        status = frame.head[:12]
-        if status.startswith((b"NATS/1.0 404", b"NATS/1.0 204")):
-            left = int(header(frame, "Nats-Num-Pending") or 0)
+        headers = frame.headers
+        if frame.status in (404, 204):
+            left = int(headers.get("Nats-Num-Pending") or 0)
             return at if left and at <= reading.state["last_seq"] else at + (1 << 62)
-        if status.startswith(b"NATS/1.0 5"):
+        if frame.status >= 500:
             return at + 1
-        if status.startswith(b"NATS/1.0 4"):
-            raise WireError(f"{stream} at {at}: {frame.head!r}")
-        sequence = int(header(frame, "Nats-Sequence"))
-        stored = Stored(header(frame, "Nats-Subject"), frame.body)
+        if frame.status:
+            raise WireError(f"{stream} at {at}: {frame.status} {frame.text}")
+        sequence = int(headers["Nats-Sequence"])
+        stored = Stored(headers["Nats-Subject"], frame.payload)
         reading.found[sequence] = stored
         at = sequence + 1
     return at
 
 
-def _until_status(link: Link, stream: str, body: dict[str, Any]) -> Iterator[Frame]:
+def _until_status(link: Link, stream: str, body: dict[str, Any]) -> Iterator[Message]:
     """The answers to a batched direct get, the one that ends it included."""
     for frame in link.answers(f"$JS.API.DIRECT.GET.{stream}", json.dumps(body).encode()):
         yield frame
-        if frame.head.startswith(b"NATS/1.0 ") and frame.head[8:9] != b"\r":
+        if frame.status:
             return

@@ -10,8 +10,10 @@ from typing import Self
 
 from bench.servers import Recipe, Server, ServerFailed
 from bench.tally import Tally
-from bench.wire import Link, WireError
-from bench.workload import Workload
+from bench.wire import Link
+from bench.workload import NO_STREAM, Workload
+from headwater.edge.wire.client import ApiError
+from headwater.edge.wire.message import WireError
 
 READY_SECONDS = 20.0
 """How long a stream may answer with errors after a start."""
@@ -92,8 +94,8 @@ class Trial:
             for stream in self.workload.books:
                 try:
                     link.api(f"STREAM.INFO.{stream}")
-                except WireError as error:
-                    if "10059" not in str(error):
+                except ApiError as error:
+                    if error.err_code != NO_STREAM:
                         raise
 
     def check(self, occasion: str) -> bool:

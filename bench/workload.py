@@ -10,7 +10,9 @@ from typing import Any
 from bench.promise_book import PromiseBook, make_payload
 from bench.stream_reader import read_stream
 from bench.tally import Tally
-from bench.wire import Frame, Link, WireError
+from bench.wire import Link
+from headwater.edge.wire.client import ApiError
+from headwater.edge.wire.message import Message
 
 LIMITS, QUEUE, VALUES = "FLIMITS", "FQUEUE", "KV_FVALUES"
 KEYS = 12
@@ -30,6 +32,8 @@ DURABLES = {LIMITS: "reader", QUEUE: "worker"}
 AT_ONCE = 4
 """Puts that wait for their answers together."""
 
+NO_STREAM, NO_CONSUMER = 10059, 10014
+"""The API's `err_code` for what does not exist."""
 ACK_WAIT_NS = 3600 * 10**9
 
 
@@ -136,7 +140,7 @@ class Workload:
         if stream in self.gone:
             return done
         for number, frame in link.requests(questions):
-            answer: dict[str, Any] = json.loads(frame.body or b'{"error": "no responders"}')
+            answer: dict[str, Any] = json.loads(frame.payload or b'{"error": "no responders"}')
             book = self.books[stream]
             if "error" in answer:
                 self.errors.append(str(answer["error"]))
@@ -146,14 +150,14 @@ class Workload:
                 done += 1
         return done
 
-    def fetch(self, link: Link, stream: str, count: int) -> list[Frame]:
+    def fetch(self, link: Link, stream: str, count: int) -> list[Message]:
         """What the durable consumer of a stream delivers now, `count` messages at most."""
         body = json.dumps({"batch": count, "no_wait": True}).encode()
-        got: list[Frame] = []
+        got: list[Message] = []
         if count < 1:
             return got
         for frame in link.answers(f"$JS.API.CONSUMER.MSG.NEXT.{durable_of(stream)}", body):
-            if frame.head.startswith((b"NATS/1.0 4", b"NATS/1.0 5")):
+            if frame.status >= 400:
                 break
             got.append(frame)
             if len(got) == count:
@@ -211,8 +215,8 @@ class Workload:
         for stream, book in self.books.items():
             try:
                 reading = read_stream(link, stream)
-            except WireError as error:
-                if "10059" not in str(error):
+            except ApiError as error:
+                if error.err_code != NO_STREAM:
                     raise
                 self.gone |= {stream, DURABLES.get(stream, "")}
                 book.check({}, set(), named(stream))
@@ -226,8 +230,8 @@ class Workload:
         """A consumer must still have to deliver whatever it did not acknowledge."""
         try:
             info = link.api(f"CONSUMER.INFO.{durable_of(stream)}")
-        except WireError as error:
-            if "10014" not in str(error):
+        except ApiError as error:
+            if error.err_code != NO_CONSUMER:
                 raise
             count = self.tally.lose_and_tell if named else self.tally.lose
             count(f"consumer of {stream}")

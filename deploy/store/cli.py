@@ -72,10 +72,10 @@ def verify(
             rows = local.check_backup(Path(backup_file), set(), show.progress)
             show.finish(True, {"ok": True, "streams": rows}, "Backup", ("messages",))
         if server:
-            with show.wire(server, creds, user, password, tlsca) as wire:
+            with show.client(server, creds, user, password, tlsca) as client:
                 rows = [
-                    remote.read_through(wire, info, show.labelled(info["config"]["name"]))
-                    for info in list(remote.streams(wire))
+                    remote.read_through(client, info, show.labelled(info["config"]["name"]))
+                    for info in list(remote.streams(client))
                 ]
             ok = not any(row["lost"] or row["damaged"] for row in rows)
             show.finish(ok, {"ok": ok, "streams": rows}, "Streams")
@@ -103,11 +103,11 @@ def backup(
     with Show(as_json) as show:
         if server:
             with (
-                show.wire(server, creds, user, password, tlsca) as wire,
+                show.client(server, creds, user, password, tlsca) as client,
                 BackupWriter(Path(output)) as writer,
             ):
-                wanted = names or [info["config"]["name"] for info in remote.streams(wire)]
-                rows = [remote.save(wire, writer, one, show.labelled(one)) for one in wanted]
+                wanted = names or [info["config"]["name"] for info in remote.streams(client)]
+                rows = [remote.save(client, writer, one, show.labelled(one)) for one in wanted]
                 writer.finish()
         else:
             options = local.node_options(store_dir, config)
@@ -142,7 +142,7 @@ def restore(
         if server:
             reader = BackupReader(path)
             rows = []
-            with show.wire(server, creds, user, password, tlsca) as wire:
+            with show.client(server, creds, user, password, tlsca) as client:
                 for found in reader.streams():
                     if wanted and found.name not in wanted:
                         for _ in found.chunks():
@@ -150,7 +150,7 @@ def restore(
                         continue
                     target = local.renamed(found.config, name)
                     told = show.of(found.name, reader)
-                    count = remote.put(wire, found, target, told)
+                    count = remote.put(client, found, target, told)
                     rows.append({"account": "", "stream": target["name"], "messages": count})
         else:
             options = local.node_options(store_dir, config)
@@ -169,10 +169,10 @@ def repair(
 ) -> None:  # fmt: skip
     """Write again what can be made again; tell what is lost, or fetch it from another server."""
     from headwater.deploy.store import local
-    from headwater.deploy.store.wire import Login
+    from headwater.edge.wire.login import Login
 
     with Show(as_json) as show:
-        login = Login(creds, user, password, tlsca)
+        login = Login(creds=creds, user=user, password=password, tls_ca=tlsca)
         options = local.node_options(store_dir, config)
         report = local.run_repair(options, show.progress, url, login, origin)
         for problem in report.problems:

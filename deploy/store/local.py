@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from headwater.deploy.store.remote import connect
 from headwater.deploy.store.remote import fetch as fetch_from
-from headwater.deploy.store.wire import Login, Wire
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.flags import parse_args
 from headwater.edge.conf.options import Options
@@ -23,6 +23,7 @@ from headwater.edge.storage.rebuild import Fetch, Found
 from headwater.edge.storage.repair import RepairReport, repair
 from headwater.edge.storage.store_options import StoreOptions
 from headwater.edge.storage.verify import Report, verify
+from headwater.edge.wire.login import Login
 
 UNLIMITED = 1 << 60
 """Bytes: a command line is not kept from restoring by limits for clients."""
@@ -69,14 +70,14 @@ def run_repair(
     options: Options, progress: Progress, url: str, login: Login, origin: str
 ) -> RepairReport:
     """Raises StoreError, WireError, OSError."""
-    with_wire = Wire(url, login) if url else None
+    client = connect(url, login) if url else None
 
     def source(account: str, stream: str) -> Fetch | None:
-        if with_wire is None:
+        if client is None:
             return None
 
         async def ask(sequence: int) -> Found | None:
-            return fetch_from(with_wire, origin or stream, sequence)
+            return fetch_from(client, origin or stream, sequence)
 
         return ask
 
@@ -86,8 +87,8 @@ def run_repair(
     try:
         return asyncio.run(work())
     finally:
-        if with_wire is not None:
-            with_wire.close()
+        if client is not None:
+            client.close()
 
 
 def run_quarantine_restore(options: Options, name: str) -> dict[str, Any]:

@@ -7,25 +7,34 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from headwater.deploy.store.wire import Message, Wire, WireError, checked
 from headwater.edge.jetstream.backup_file import BackedUp, BackupWriter, EntryCounter
 from headwater.edge.storage.rebuild import Found
+from headwater.edge.wire.client import ApiError, Client, NoResponders, Refused, TimedOut, checked
+from headwater.edge.wire.login import Login
+from headwater.edge.wire.message import Message, WireError
 
 CHUNK_BYTES = 128 << 10
 WINDOW = 16
 """Chunks of a restore that are on the way at once."""
 OWN_HEADERS = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
 """Headers that a direct get adds to the message."""
+NO_MESSAGE = 10037
+"""The API's `err_code` for a sequence that a stream does not have."""
 TIME = re.compile(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.(\d+))?Z?$")
 
 Progress = Callable[[int, int], None]
 
 
-def streams(wire: Wire) -> Iterator[dict[str, Any]]:
+def connect(url: str, login: Login) -> Client:
+    """A connection for the store commands. Raises WireError, SecurityError."""
+    return Client(url, login, name="headwater store")
+
+
+def streams(client: Client) -> Iterator[dict[str, Any]]:
     """The info of every stream of the account. Raises WireError."""
     offset = 0
     while True:
-        answer = wire.api("STREAM.LIST", {"offset": offset})
+        answer = client.api("STREAM.LIST", offset=offset)
         found = answer.get("streams") or []
         yield from found
         offset += len(found)
@@ -33,18 +42,16 @@ def streams(wire: Wire) -> Iterator[dict[str, Any]]:
             return
 
 
-def snapshot(wire: Wire, name: str) -> tuple[dict[str, Any], Iterator[bytes]]:
+def snapshot(client: Client, name: str) -> tuple[dict[str, Any], Iterator[bytes]]:
     """A stream's snapshot: the API's answer, and its chunks. Raises WireError."""
-    target = wire.subject()
-    answer = wire.api(
-        f"STREAM.SNAPSHOT.{name}", {"deliver_subject": target, "chunk_size": CHUNK_BYTES}
-    )
-    return answer, _chunks(wire, target)
+    target = client.new_inbox()
+    answer = client.api(f"STREAM.SNAPSHOT.{name}", deliver_subject=target, chunk_size=CHUNK_BYTES)
+    return answer, _chunks(client, target)
 
 
-def _chunks(wire: Wire, target: str) -> Iterator[bytes]:
+def _chunks(client: Client, target: str) -> Iterator[bytes]:
     while True:
-        message = wire.next()
+        message = client.next()
         if message.subject != target:
             continue
         if not message.payload:
@@ -52,36 +59,36 @@ def _chunks(wire: Wire, target: str) -> Iterator[bytes]:
                 raise WireError(f"the snapshot failed: {message.text or message.status}")
             return
         if message.reply:
-            wire.publish(message.reply, b"")
+            client.publish(message.reply, b"")
         yield message.payload
 
 
-def save(wire: Wire, writer: BackupWriter, name: str, progress: Progress) -> dict[str, Any]:
+def save(client: Client, writer: BackupWriter, name: str, progress: Progress) -> dict[str, Any]:
     """Add one stream to a backup; "lost": what the server knows to be lost after it read all of the
     stream for that. Raises WireError, BackupError, OSError."""
-    answer, chunks = snapshot(wire, name)
+    answer, chunks = snapshot(client, name)
     state = answer["state"]
     writer.begin("", answer["config"], state)
     for chunk in chunks:
         writer.data(chunk)
         progress(writer.counted, state["messages"])
     count = writer.end()
-    lost = wire.api(f"STREAM.INFO.{name}")["state"].get("lost") or {}
+    lost = client.api(f"STREAM.INFO.{name}")["state"].get("lost") or {}
     return {
         "account": "", "stream": name, "messages": count, "lost": len(lost.get("msgs") or []),
     }  # fmt: skip
 
 
-def read_through(wire: Wire, info: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def read_through(client: Client, info: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Have the server read every message of a stream, which verifies it; what the server knows of
     its damage afterwards. Raises WireError, BackupError."""
     name = info["config"]["name"]
-    _, chunks = snapshot(wire, name)
+    _, chunks = snapshot(client, name)
     counter = EntryCounter()
     for chunk in chunks:
         counter.feed(chunk)
         progress(counter.messages, info["state"]["messages"])
-    state = wire.api(f"STREAM.INFO.{name}")["state"]
+    state = client.api(f"STREAM.INFO.{name}")["state"]
     lost = (state.get("lost") or {}).get("msgs") or []
     return {
         "account": "", "stream": name, "messages": state["messages"], "bytes": state["bytes"],
@@ -91,45 +98,45 @@ def read_through(wire: Wire, info: dict[str, Any], progress: Progress) -> dict[s
     }  # fmt: skip
 
 
-def put(wire: Wire, found: BackedUp, config: dict[str, Any], told: Callable[[], None]) -> int:
+def put(client: Client, found: BackedUp, config: dict[str, Any], told: Callable[[], None]) -> int:
     """Restore a stream of a backup into the server; returns its messages. Raises WireError,
     BackupError."""
     name = config["name"]
-    answer = wire.api(f"STREAM.RESTORE.{name}", {"config": config, "state": found.state})
+    answer = client.api(f"STREAM.RESTORE.{name}", config=config, state=found.state)
     target = answer["deliver_subject"]
     waiting = 0
     for chunk, _ in found.chunks():
         for at in range(0, len(chunk), CHUNK_BYTES):
-            wire.publish(target, chunk[at : at + CHUNK_BYTES], wire.subject())
+            client.publish(target, chunk[at : at + CHUNK_BYTES], client.new_inbox())
             waiting += 1
             while waiting >= WINDOW:
-                _take_answer(wire)
+                _take_answer(client)
                 waiting -= 1
         told()
     while waiting:
-        _take_answer(wire)
+        _take_answer(client)
         waiting -= 1
-    checked(json.loads(wire.ask(target).payload))
+    checked(target, client.request(target).payload)
     return found.messages
 
 
-def _take_answer(wire: Wire) -> None:
+def _take_answer(client: Client) -> None:
     """A chunk was taken, or the restore failed."""
-    message = wire.next()
+    message = client.next()
     if message.status:
         raise WireError("the server gave up the restore; its log tells why")
     if message.payload:
-        checked(json.loads(message.payload))
+        checked(message.subject, message.payload)
 
 
-def fetch(wire: Wire, stream: str, sequence: int) -> Found | None:
+def fetch(client: Client, stream: str, sequence: int) -> Found | None:
     """One message of a stream by direct get, or by STREAM.MSG.GET where that is not allowed; None
     when the server does not have it. Raises WireError."""
     body = json.dumps({"seq": sequence}).encode()
     try:
-        message = wire.ask(f"$JS.API.DIRECT.GET.{stream}", body)
-    except WireError:
-        return _fetch_by_api(wire, stream, body)
+        message = client.request(f"$JS.API.DIRECT.GET.{stream}", body)
+    except (NoResponders, Refused, TimedOut):
+        return _fetch_by_api(client, stream, sequence)
     if message.status or message.headers.get("Nats-Sequence") != str(sequence):
         return None
     return Found(
@@ -140,11 +147,13 @@ def fetch(wire: Wire, stream: str, sequence: int) -> Found | None:
     )
 
 
-def _fetch_by_api(wire: Wire, stream: str, body: bytes) -> Found | None:
-    answer = json.loads(wire.ask(f"$JS.API.STREAM.MSG.GET.{stream}", body).payload)
-    if answer.get("error", {}).get("err_code") == 10037:
-        return None
-    message = checked(answer)["message"]
+def _fetch_by_api(client: Client, stream: str, sequence: int) -> Found | None:
+    try:
+        message = client.api(f"STREAM.MSG.GET.{stream}", seq=sequence)["message"]
+    except ApiError as error:
+        if error.err_code == NO_MESSAGE:
+            return None
+        raise
     return Found(
         message["subject"].encode("utf-8", "surrogateescape"),
         base64.b64decode(message.get("hdrs", "")),

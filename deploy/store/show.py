@@ -64,14 +64,14 @@ class Show:
             self._bars.say(text)
 
     @contextmanager
-    def wire(
-        self, url: str, creds: str, user: str, password: str, tlsca: str
-    ) -> Iterator[Any]:
+    def client(self, url: str, creds: str, user: str, password: str, tlsca: str) -> Iterator[Any]:
         """A connection to a server."""
-        from headwater.deploy.store.wire import Login, Wire
+        from headwater.deploy.store.remote import connect
+        from headwater.edge.wire.login import Login
 
-        with Wire(url, Login(creds, user, password, tlsca)) as wire:
-            yield wire
+        login = Login(creds=creds, user=user, password=password, tls_ca=tlsca)
+        with connect(url, login) as client:
+            yield client
 
     @contextmanager
     def quarantine(self, store_dir: str, config: str) -> Iterator[Any]:
@@ -120,11 +120,11 @@ class Show:
 def known_errors() -> tuple[type[BaseException], ...]:
     """What ends a command with a sentence."""
     from headwater.deploy.store.local import RestoreError
-    from headwater.deploy.store.wire import WireError
     from headwater.edge.conf.flags import FlagError
     from headwater.edge.conf.problems import ConfigError
     from headwater.edge.jetstream.backup_file import BackupError
     from headwater.edge.storage.errors import StoreError
+    from headwater.edge.wire.message import WireError
     from headwater.security.errors import SecurityError
 
     return (

@@ -1,1 +1,1 @@
-"""Wire format: numbers, headers, INFO and CONNECT."""
+"""The wire format from outside a node: numbers, what a server sends, and one small client."""
