@@ -43,6 +43,8 @@ def serve(arguments: list[str]) -> int:
         print(f"nats-server: v{NATS_LEVEL}")
     elif invocation.action == "test":
         options = invocation.options
+        for warning in invocation.warnings:
+            print(f"nats-server: {warning}", file=sys.stderr)
         print(
             f"nats-server: configuration file {options.config_file} is valid "
             f"({options.config_digest})",

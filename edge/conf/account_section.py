@@ -12,7 +12,15 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
-from headwater.edge.conf.reader import MAX_INT32, Field, Reader, boolean, choice, integer, keys
+from headwater.edge.conf.reader import (
+    MAX_INT32,
+    Reader,
+    Section,
+    boolean,
+    choice,
+    integer,
+    keys,
+)
 from headwater.edge.conf.share_section import check_shares, exports, imports
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.nkeys import is_public_key
@@ -221,18 +229,18 @@ def _cluster(reader: Reader, key: str, value: Value, target: Any) -> None:
     target.cluster = reader.string(key, value) or ""
 
 
-_DESTINATION_FIELDS: dict[str, Field] = {
+_DESTINATION_FIELDS = Section("mappings", {
     **keys("dest destination", _destination),
     "weight": _weight,
     "cluster": _cluster,
-}
-_LIMIT_FIELDS: dict[str, Field] = {
+})
+_LIMIT_FIELDS = Section("accounts.limits", {
     **keys("max_connections max_conn", integer("max_connections", high=MAX_INT32)),
     **keys("max_subscriptions max_subs", integer("max_subscriptions", high=MAX_INT32)),
     **keys("max_payload max_pay", integer("max_payload", high=MAX_INT32)),
     **keys("max_leafnodes max_leafs", integer("max_leafnodes", high=MAX_INT32)),
-}
-_JETSTREAM_FIELDS: dict[str, Field] = {
+})
+_JETSTREAM_FIELDS = Section("accounts.jetstream", {
     **keys("max_memory max_mem mem memory", integer("max_memory")),
     **keys("max_store max_file max_disk store disk", integer("max_store")),
     **keys("max_streams streams", integer("max_streams")),
@@ -242,9 +250,9 @@ _JETSTREAM_FIELDS: dict[str, Field] = {
     **keys("disk_max_stream_bytes store_max_stream_bytes", integer("store_max_stream_bytes")),
     "max_ack_pending": integer("max_ack_pending"),
     "cluster_traffic": choice("cluster_traffic", "system owner"),
-}
-_TRACE_FIELDS: dict[str, Field] = {"dest": _trace_destination, "sampling": _trace_sampling}
-_FIELDS: dict[str, Field] = {
+})
+_TRACE_FIELDS = Section("accounts.trace", {"dest": _trace_destination, "sampling": _trace_sampling})
+_FIELDS = Section("accounts", {
     "nkey": _nkey,
     "imports": imports,
     "exports": exports,
@@ -254,4 +262,4 @@ _FIELDS: dict[str, Field] = {
     **keys("mappings maps", _mappings),
     "limits": _limits,
     **keys("msg_trace trace_dest", _trace),
-}
+})

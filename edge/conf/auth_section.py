@@ -11,7 +11,7 @@ from headwater.edge.conf.options import (
     SubjectRules,
     UserOptions,
 )
-from headwater.edge.conf.reader import Field, Reader, boolean, keys, text
+from headwater.edge.conf.reader import Field, Reader, Section, boolean, keys, text
 from headwater.security.identity import CONNECTION_TYPES
 from headwater.security.nkeys import is_public_key
 from headwater.security.subjects import is_valid_subject
@@ -262,7 +262,7 @@ _USER = keys("user username", text("user"))
 _PASSWORD = keys("pass password", text("password"))
 _PROXY = {"proxy_required": boolean("proxy_required")}
 
-_FIELDS: dict[str, Field] = {
+_FIELDS = Section("authorization", {
     **_USER,
     **_PASSWORD,
     **_PROXY,
@@ -273,14 +273,14 @@ _FIELDS: dict[str, Field] = {
         "default_permission default_permissions permissions", permissions("default_permissions")
     ),
     **keys("auth_callout auth_hook", _callout),
-}
-_SIMPLE_FIELDS: dict[str, Field] = {
+})
+_SIMPLE_FIELDS = Section("listener.authorization", {
     **_USER,
     **_PASSWORD,
     "token": text("token"),
     "timeout": _timeout,
-}
-_LEAF_FIELDS: dict[str, Field] = {
+})
+_LEAF_FIELDS = Section("leafnodes.authorization", {
     **_USER,
     **_PASSWORD,
     **_PROXY,
@@ -288,29 +288,32 @@ _LEAF_FIELDS: dict[str, Field] = {
     "timeout": _timeout,
     "users": _leaf_users,
     "account": text("account"),
-}
-_LEAF_USER_FIELDS: dict[str, Field] = {**_USER, **_PASSWORD, **_PROXY, "account": text("account")}
-_USER_FIELDS: dict[str, Field] = {
+})
+_LEAF_USER_FIELDS = Section(
+    "leafnodes.authorization.users",
+    {**_USER, **_PASSWORD, **_PROXY, "account": text("account")},
+)
+_USER_FIELDS = Section("users", {
     **_USER,
     **_PASSWORD,
     **_PROXY,
     "nkey": text("nkey"),
     **keys("permission permissions authorization", permissions("permissions")),
     **keys("allowed_connection_types connection_types clients", _connection_types),
-}
-_CALLOUT_FIELDS: dict[str, Field] = {
+})
+_CALLOUT_FIELDS = Section("auth_callout", {
     "issuer": text("issuer"),
     **keys("account acc", text("account")),
     **keys("auth_users users", _string_array("auth_users")),
     **keys("xkey key", text("xkey")),
     "allowed_accounts": _string_array("allowed_accounts"),
-}
-_PERMISSION_FIELDS: dict[str, Field] = {
+})
+_PERMISSION_FIELDS = Section("permissions", {
     **keys("pub publish import", _rules("publish", with_queue=False)),
     **keys("sub subscribe export", _rules("subscribe", with_queue=True)),
     **keys("publish_allow_responses allow_responses", _responses),
-}
-_RESPONSE_FIELDS: dict[str, Field] = {
+})
+_RESPONSE_FIELDS = Section("allow_responses", {
     **keys("max max_msgs max_messages max_responses", _response_count),
     **keys("expires expiration ttl", _response_time),
-}
+})

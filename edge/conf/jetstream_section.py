@@ -7,6 +7,7 @@ from headwater.edge.conf.options import JetStreamOptions, Options, TpmOptions
 from headwater.edge.conf.reader import (
     Field,
     Reader,
+    Section,
     boolean,
     duration,
     integer,
@@ -117,27 +118,27 @@ def size_at_least_zero(attribute: str) -> Field:
 
 _STORE_KEYS = ("store", "store_dir", "storedir")
 
-_BATCH_FIELDS: dict[str, Field] = {
+_BATCH_FIELDS = Section("jetstream.limits.batch", {
     "max_inflight_per_stream": integer("max_inflight_per_stream"),
     "max_inflight_total": integer("max_inflight_total"),
     "max_msgs": integer("max_messages"),
     "timeout": duration("timeout"),
-}
-_LIMIT_FIELDS: dict[str, Field] = {
+})
+_LIMIT_FIELDS = Section("jetstream.limits", {
     "max_ack_pending": integer("max_ack_pending"),
     "max_ha_assets": integer("max_ha_assets"),
     "max_request_batch": integer("max_request_batch"),
     "duplicate_window": duration("duplicate_window"),
     "batch": _batch,
-}
-_TPM_FIELDS: dict[str, Field] = {
+})
+_TPM_FIELDS = Section("jetstream.tpm", {
     "keys_file": text("keys_file"),
     "encryption_password": text("encryption_password"),
     "srk_password": text("srk_password"),
     "pcr": integer("pcr"),
     "cipher": _tpm_cipher,
-}
-_FIELDS: dict[str, Field] = {
+})
+_FIELDS = Section("jetstream", {
     "strict": boolean("strict"),
     **keys(" ".join(_STORE_KEYS), text("store_dir")),
     **keys("sync sync_interval", _sync),
@@ -161,4 +162,4 @@ _FIELDS: dict[str, Field] = {
     "meta_compact_size": size_at_least_zero("meta_compact_size"),
     "meta_compact_sync": boolean("meta_compact_sync"),
     "max_concurrent_io": integer("max_concurrent_io", MIN_CONCURRENT_IO, MAX_CONCURRENT_IO),
-}
+})

@@ -22,6 +22,7 @@ from headwater.edge.conf.options import (
 from headwater.edge.conf.reader import (
     Field,
     Reader,
+    Section,
     boolean,
     choice,
     integer,
@@ -203,11 +204,11 @@ _LISTENER: dict[str, Field] = {
     "write_deadline": lenient_duration("write_deadline"),
     "write_timeout": choice("write_timeout", WRITE_POLICIES),
 }
-_COMPRESSION_FIELDS: dict[str, Field] = {
+_COMPRESSION_FIELDS = Section("compression", {
     "mode": text("mode"),
     **keys("rtt_thresholds thresholds rtts rtt", _thresholds),
-}
-_CLUSTER_FIELDS: dict[str, Field] = {
+})
+_CLUSTER_FIELDS = Section("cluster", {
     **_LISTENER,
     "name": name_without_spaces("name"),
     "authorization": link_authorization,
@@ -223,14 +224,14 @@ _CLUSTER_FIELDS: dict[str, Field] = {
     "compression": _compression("s2_fast"),
     "ping_interval": lenient_duration("ping_interval"),
     "ping_max": integer("ping_max"),
-}
-_REMOTE_GATEWAY_FIELDS: dict[str, Field] = {
+})
+_REMOTE_GATEWAY_FIELDS = Section("gateway.gateways", {
     "name": text("name"),
     "tls": tls("tls", link=True),
     "url": _single_url,
     "urls": urls("urls"),
-}
-_GATEWAY_FIELDS: dict[str, Field] = {
+})
+_GATEWAY_FIELDS = Section("gateway", {
     **_LISTENER,
     "name": name_without_spaces("name"),
     "authorization": link_authorization,
@@ -240,8 +241,8 @@ _GATEWAY_FIELDS: dict[str, Field] = {
     "connect_backoff": boolean("connect_backoff"),
     "gateways": _gateways,
     **keys("reject_unknown reject_unknown_cluster", boolean("reject_unknown")),
-}
-_LEAF_FIELDS: dict[str, Field] = {
+})
+_LEAF_FIELDS = Section("leafnodes", {
     **_LISTENER,
     "authorization": leaf_authorization,
     "remotes": _remotes,
@@ -253,17 +254,17 @@ _LEAF_FIELDS: dict[str, Field] = {
     **keys("min_version minimum_version", _min_version),
     "compression": _compression("s2_auto"),
     **keys("isolate_leafnode_interest isolate", boolean("isolate_interest")),
-}
-_MIGRATE_FIELDS: dict[str, Field] = {
+})
+_MIGRATE_FIELDS = Section("remotes.migrate", {
     "leader_migrate_delay": lenient_duration("jetstream_cluster_migrate_delay"),
-}
-_PROXY_FIELDS: dict[str, Field] = {
+})
+_PROXY_FIELDS = Section("remotes.proxy", {
     "url": text("proxy_url"),
     "username": text("proxy_user"),
     "password": text("proxy_password"),
     "timeout": lenient_duration("proxy_timeout"),
-}
-_REMOTE_FIELDS: dict[str, Field] = {
+})
+_REMOTE_FIELDS = Section("remotes", {
     **keys("no_randomize dont_randomize", boolean("no_randomize")),
     **keys("url urls", _url_or_urls),
     **keys("account local", text("account")),
@@ -287,4 +288,4 @@ _REMOTE_FIELDS: dict[str, Field] = {
     "disabled": boolean("disabled"),
     "proxy": _proxy,
     "ignore_discovered_servers": boolean("ignore_discovered_servers"),
-}
+})

@@ -6,6 +6,7 @@ from headwater.edge.conf.options import MqttOptions, Options, WebSocketOptions
 from headwater.edge.conf.reader import (
     Field,
     Reader,
+    Section,
     boolean,
     integer,
     keys,
@@ -53,7 +54,7 @@ _COMMON: dict[str, Field] = {
     **keys("authorization authentication", simple_authorization),
     "no_auth_user": text("no_auth_user"),
 }
-_WEBSOCKET_FIELDS: dict[str, Field] = {
+_WEBSOCKET_FIELDS = Section("websocket", {
     **_COMMON,
     "advertise": text("advertise"),
     "no_tls": boolean("no_tls"),
@@ -70,8 +71,8 @@ _WEBSOCKET_FIELDS: dict[str, Field] = {
     "token_cookie": text("token_cookie"),
     "headers": text_map("headers"),
     "ping_interval": lenient_duration("ping_interval"),
-}
-_MQTT_FIELDS: dict[str, Field] = {
+})
+_MQTT_FIELDS = Section("mqtt", {
     **_COMMON,
     **keys("ack_wait ackwait", lenient_duration("ack_wait")),
     **keys("js_api_timeout api_timeout", lenient_duration("api_timeout")),
@@ -89,4 +90,4 @@ _MQTT_FIELDS: dict[str, Field] = {
     ),
     "reject_qos2_publish": boolean("reject_qos2_publish"),
     "downgrade_qos2_subscribe": boolean("downgrade_qos2_subscribe"),
-}
+})

@@ -34,6 +34,7 @@ from headwater.edge.conf.reader import (
     MAX_INT32,
     Field,
     Reader,
+    Section,
     boolean,
     choice,
     ignored,
@@ -205,12 +206,12 @@ def _ocsp_cache(reader: Reader, key: str, value: Value, options: Options) -> Non
 
 def _proxies(reader: Reader, key: str, value: Value, options: Options) -> None:
     options.proxies = ProxyOptions()
-    reader.section(key, value, {"trusted": _trusted_proxies}, options.proxies)
+    reader.section(key, value, _PROXIES_FIELDS, options.proxies)
 
 
 def _trusted_proxies(reader: Reader, key: str, value: Value, target: ProxyOptions) -> None:
     for item in reader.array(key, value) or []:
-        reader.section(key, item, keys("key public_key", _proxy_key), target)
+        reader.section(key, item, _PROXY_FIELDS, target)
 
 
 def _proxy_key(reader: Reader, key: str, value: Value, target: ProxyOptions) -> None:
@@ -252,16 +253,18 @@ def _previous_keys(reader: Reader, key: str, value: Value, target: SealingOption
         target.previous = [*target.previous, source]
 
 
-_OCSP_FIELDS: dict[str, Field] = {"mode": _ocsp_mode, "url": ignored, "urls": ignored}
-_OCSP_CACHE_FIELDS: dict[str, Field] = keys(
+_PROXIES_FIELDS = Section("proxies", {"trusted": _trusted_proxies})
+_PROXY_FIELDS = Section("proxies.trusted", keys("key public_key", _proxy_key))
+_OCSP_FIELDS = Section("ocsp", {"mode": _ocsp_mode, "url": ignored, "urls": ignored})
+_OCSP_CACHE_FIELDS = Section("ocsp_cache", keys(
     "type local_store preserve_revoked save_interval", ignored
-)
-_DISCOVERY_FIELDS: dict[str, Field] = {
+))
+_DISCOVERY_FIELDS = Section("headwater.discovery", {
     "enabled": boolean("discovery"),
     "service": text("discovery_service"),
     "name": text("discovery_name"),
     "cluster": text("cluster_label"),
-}
+})
 def _max_delay(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
     found = reader.duration(key, value)
     if found is None:
@@ -272,21 +275,21 @@ def _max_delay(reader: Reader, key: str, value: Value, target: HeadwaterOptions)
     target.commit_max_delay = found
 
 
-_SCRUB_FIELDS: dict[str, Field] = {
+_SCRUB_FIELDS = Section("headwater.scrub", {
     "rate": size_at_least_zero("scrub_rate"),
     "pause": seconds("scrub_pause"),
-}
-_KEY_SOURCE_FIELDS: dict[str, Field] = {
+})
+_KEY_SOURCE_FIELDS = Section("headwater.sealing.previous", {
     "key_file": text("key_file"),
     "key_env": text("key_env"),
     "key_command": text("key_command"),
-}
-_SEALING_FIELDS: dict[str, Field] = {
+})
+_SEALING_FIELDS = Section("headwater.sealing", {
     **_KEY_SOURCE_FIELDS,
     "cipher": choice("cipher", "chacha aes"),
     "previous": _previous_keys,
-}
-_HEADWATER_FIELDS: dict[str, Field] = {
+})
+_HEADWATER_FIELDS = Section("headwater", {
     "durability": choice("durability", "fsync interval"),
     "commit_segment_bytes": storage_size("commit_segment_bytes"),
     "commit_max_delay": _max_delay,
@@ -294,8 +297,8 @@ _HEADWATER_FIELDS: dict[str, Field] = {
     "discovery": _discovery,
     "scrub": _scrub,
     "sealing": _sealing,
-}
-_FIELDS: dict[str, Field] = {
+})
+_FIELDS = Section("", {
     "listen": listen(),
     "client_advertise": text("client_advertise"),
     "port": port("port"),
@@ -371,4 +374,4 @@ _FIELDS: dict[str, Field] = {
     "max_closed_clients": integer("max_closed_clients"),
     "proxies": _proxies,
     "headwater": _headwater,
-}
+})

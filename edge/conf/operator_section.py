@@ -5,8 +5,8 @@ import re
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import Options, ResolverOptions
 from headwater.edge.conf.reader import (
-    Field,
     Reader,
+    Section,
     boolean,
     duration,
     integer,
@@ -123,7 +123,7 @@ def _check_resolver(reader: Reader, value: Value, found: ResolverOptions) -> Non
         reader.error(value, "hard_delete has no effect without delete")
 
 
-_RESOLVER_FIELDS: dict[str, Field] = {
+_RESOLVER_FIELDS = Section("resolver", {
     "type": text("kind"),
     "dir": text("directory"),
     "limit": integer("limit"),
@@ -132,4 +132,4 @@ _RESOLVER_FIELDS: dict[str, Field] = {
     "timeout": duration("timeout"),
     "allow_delete": boolean("allow_delete"),
     "hard_delete": boolean("hard_delete"),
-}
+})

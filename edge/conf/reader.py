@@ -7,6 +7,15 @@ type and sets an attribute of the options record.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from headwater.edge.conf.enforcement import (
+    NO_EFFECT,
+    UNSUPPORTED,
+    By,
+    Inside,
+    Refused,
+    fate_of,
+    is_off,
+)
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.problems import Problems
 from headwater.edge.conf.quantities import (
@@ -21,9 +30,16 @@ from headwater.edge.conf.quantities import (
 Field = Callable[["Reader", str, Value, Any], None]
 """Takes reader, key as written, value and the record to fill."""
 
-Table = Mapping[str, Field]
 
 MAX_INT32 = 2**31 - 1
+
+
+class Section(dict[str, Field]):
+    """The table of one kind of block; `name` is what `enforcement` calls it."""
+
+    def __init__(self, name: str, fields: Mapping[str, Field]) -> None:
+        super().__init__(fields)
+        self.name = name
 
 
 def keys(names: str, field: Field) -> dict[str, Field]:
@@ -47,7 +63,7 @@ class Reader:
         """Report a warning at `value`."""
         self.problems.warning(value.place, message)
 
-    def section(self, key: str, value: Value, table: Table, target: Any) -> bool:
+    def section(self, key: str, value: Value, table: Section, target: Any) -> bool:
         """Read the map `value` into `target` by `table`. False when it is no map."""
         members = self.map(key, value)
         if members is None:
@@ -55,14 +71,27 @@ class Reader:
         self.members(members, table, target)
         return True
 
-    def members(self, members: Mapping[str, Value], table: Table, target: Any) -> None:
+    def members(self, members: Mapping[str, Value], table: Section, target: Any) -> None:
         """Read the members of a map by `table`; unknown keys are errors."""
         for key, value in members.items():
             field = table.get(key.lower())
             if field is not None:
+                self.judge(table.name, key, value)
                 field(self, key, value, target)
             elif not value.used:
                 self.unknown(key, value, table)
+
+    def judge(self, section: str, key: str, value: Value) -> None:
+        """Report a key that nobody enforces, unless it is off."""
+        fate = fate_of(section, key.lower())
+        if fate is None:
+            raise LookupError(f"no row of edge/conf/enforcement.py for {key!r} of {section!r}")
+        if isinstance(fate, By | Inside) or is_off(value.data):
+            return
+        if isinstance(fate, Refused):
+            self.error(value, f'"{key}": {UNSUPPORTED} {fate.why}')
+        else:
+            self.warning(value, f'"{key}" {NO_EFFECT}: {fate.why}')
 
     def unknown(self, key: str, value: Value, known: Iterable[str]) -> None:
         """Report an unknown key, with the known one that was probably meant."""

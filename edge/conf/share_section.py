@@ -10,8 +10,8 @@ from headwater.edge.conf.options import (
     LatencyOptions,
 )
 from headwater.edge.conf.reader import (
-    Field,
     Reader,
+    Section,
     boolean,
     duration,
     integer,
@@ -248,9 +248,9 @@ def _sampling(reader: Reader, key: str, value: Value, target: LatencyOptions) ->
     target.sampling = sample
 
 
-_SOURCE_FIELDS: dict[str, Field] = {"account": text("account"), "subject": text("subject")}
-_LATENCY_FIELDS: dict[str, Field] = {"sampling": _sampling, "subject": text("subject")}
-_EXPORT_FIELDS: dict[str, Field] = {
+_SOURCE_FIELDS = Section("shares.source", {"account": text("account"), "subject": text("subject")})
+_LATENCY_FIELDS = Section("latency", {"sampling": _sampling, "subject": text("subject")})
+_EXPORT_FIELDS = Section("exports", {
     **keys("stream service", text("subject")),
     **keys("response response_type", _response_type),
     **keys(
@@ -260,11 +260,11 @@ _EXPORT_FIELDS: dict[str, Field] = {
     "latency": _latency,
     "account_token_position": integer("account_token_position"),
     "allow_trace": boolean("allow_trace"),
-}
-_IMPORT_FIELDS: dict[str, Field] = {
+})
+_IMPORT_FIELDS = Section("imports", {
     **keys("stream service", _import_source),
     "prefix": text("prefix"),
     "to": text("to"),
     "share": boolean("share"),
     "allow_trace": boolean("allow_trace"),
-}
+})

@@ -9,6 +9,7 @@ from headwater.edge.conf.quantities import parse_duration
 from headwater.edge.conf.reader import (
     Field,
     Reader,
+    Section,
     boolean,
     ignored,
     integer,
@@ -22,7 +23,7 @@ HANDSHAKE_FIRST_FALLBACK = 0.05
 
 _PIN = re.compile("[0-9a-f]{64}")
 
-_PAIR_FIELDS: dict[str, Field] = {"cert_file": text("cert_file"), "key_file": text("key_file")}
+_PAIR_FIELDS = Section("tls.certs", {"cert_file": text("cert_file"), "key_file": text("key_file")})
 
 
 def tls(attribute: str, *, link: bool = False, solicited: bool = False) -> Field:
@@ -172,7 +173,7 @@ def _min_version(reader: Reader, key: str, value: Value, target: TLSOptions) -> 
     target.min_version = version
 
 
-_FIELDS: dict[str, Field] = {
+_FIELDS = Section("tls", {
     "cert_file": text("cert_file"),
     "key_file": text("key_file"),
     "ca_file": text("ca_file"),
@@ -193,4 +194,4 @@ _FIELDS: dict[str, Field] = {
         "cert_store cert_match_by cert_match ca_certs_match cert_match_skip_invalid ocsp_peer",
         ignored,
     ),
-}
+})

@@ -221,7 +221,6 @@ def test_operator_mode(tmp_path: Path) -> None:
         "jetstream: true\ncluster { port: 1, name: c }",
         "jetstream: true\nserver_name: s\ncluster { port: 1 }",
         "cluster { port: 1, compression: nonsense }",
-        "cluster { port: 1, name: a }\ngateway { name: b }",
         "default_js_domain { A: d }",
         "default_sentinel: x",
     ],
