@@ -160,7 +160,7 @@ def _apply_limits(node: "Node") -> None:
     conns = list(node.sessions.conns.values())
     for conn in conns:
         conn.max_control_line = options.max_control_line
-        conn.max_pending = options.max_pending
+        conn.bound(options.max_pending)
         node.sessions.apply_limits(conn)
     if options.max_connections > 0:
         for conn in conns[options.max_connections :]:

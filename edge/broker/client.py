@@ -144,7 +144,7 @@ class ClientConn(Conn):
         used: cython.Py_ssize_t
         c: cython.uchar
         at: cython.p_const_uchar
-        while pos < n and not self.closed:
+        while pos < n and not self.closed and not self.paused:
             at = cython.cast(cython.p_const_uchar, memchr(data + pos, 10, n - pos))
             if at == cython.NULL:
                 if n - pos > self.max_control_line:

@@ -24,7 +24,8 @@ cdef class Conn(Endpoint):
     cdef public bint deciding           # a login is being decided: nothing is read or parsed
     cdef public Py_ssize_t allowance    # bytes that it may still send before its login; -1: proven
     cdef public bint overtaken          # slow and without progress: producers no longer wait for it
-    cdef public Py_ssize_t max_pending
+    cdef readonly Py_ssize_t max_pending
+    cdef Py_ssize_t high_water          # queued bytes above which producers wait
     cdef public long long progress_ns   # last time the socket took bytes
     cdef public long long received_ns   # last time bytes came in
     cdef public unsigned long long in_msgs
@@ -37,6 +38,8 @@ cdef class Conn(Endpoint):
     cpdef queue(self, bytes data)
     cdef Py_ssize_t parse(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int take(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int handle(self, Py_ssize_t n) except -1
+    cdef int take_held(self) except -1
     cdef int hold(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1

@@ -19,10 +19,9 @@ from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memmove
 
-# Above this many queued bytes producers wait for the receiver; four read buffers, so that one
-# turn's worth of fan-out never stalls a healthy receiver.
+# Above this many queued bytes producers wait for the receiver, until a quarter of it is left; four
+# read buffers, so that one turn's worth of fan-out never stalls a healthy receiver.
 HIGH_WATER = cython.declare(cython.Py_ssize_t, 4 << 20)
-LOW_WATER = cython.declare(cython.Py_ssize_t, 1 << 20)
 OUT_INITIAL = cython.declare(cython.Py_ssize_t, 16 << 10)
 # A buffer that grew beyond this is given back when it is empty.
 OUT_KEPT = cython.declare(cython.Py_ssize_t, 1 << 20)
@@ -50,7 +49,7 @@ class Conn(Endpoint):
         self.kernel = kernel
         self.loop = kernel.loop
         self.cid = cid
-        self.max_pending = max_pending
+        self.bound(max_pending)
         self.reason = ""
         self.allowance = -1
         self.progress_ns = self.received_ns = kernel.now_ns
@@ -58,6 +57,11 @@ class Conn(Endpoint):
     def __dealloc__(self):
         free(self.out)
         free(self.held)
+
+    def bound(self, max_pending: int) -> None:
+        """Let at most `max_pending` bytes wait to be sent before the peer is cut."""
+        self.max_pending = max_pending
+        self.high_water = min(HIGH_WATER, max_pending >> 1)
 
     def attach(self, sock: object, filter: object = None) -> None:
         """Serve a connected socket, through `filter` when one is given."""
@@ -99,7 +103,7 @@ class Conn(Endpoint):
             return
         self.resume()
         if self.held_len:
-            self.take(self.held, 0)
+            self.handle(0)
         self.kernel.kick()
 
     def resume(self) -> None:
@@ -115,19 +119,26 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
-        """A receiver that this producer waited for has drained."""
-        if self.paused:
-            self.paused = False
+        """A receiver that this producer waited for has drained: go on where it stopped."""
+        if not self.paused or self.closed:
+            return 0
+        self.paused = False
+        if self.held_len and not self.deciding:
+            self.handle(0)
+        if not self.paused:
             self.resume()
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def pause(self) -> cython.int:
-        """Stop reading until `kernel.congested` has drained."""
+        """Take no more until `kernel.congested` has drained, which may be this very connection."""
         receiver: Endpoint = self.kernel.congested
         self.kernel.congested = None
-        if receiver is None or receiver is self or receiver.closed or self.closed:
+        if receiver is None or receiver.closed or self.closed:
+            return 0
+        if receiver is self and self.pending <= self.max_pending >> 1:
+            # A client that first sends and then reads has room for what a pause would hold up.
             return 0
         receiver.waiters.append(self)
         self.stalls += 1
@@ -152,23 +163,8 @@ class Conn(Endpoint):
         elif n == 0:
             self.close("Client Closed")
         elif not self.lingering:
-            kicked: cython.bint = kernel.kicked
-            kernel.kicked = kernel.reading = True
-            kernel.stamped = False
             self.received_ns = kernel.now_ns
-            try:
-                if self.filter is None:
-                    self.take(kernel.read_buffer, n)
-                else:
-                    self.feed(
-                        PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
-                    )
-            except Exception:
-                log.exception("cid %d: what came in could not be handled", self.cid)
-                self.close("Parse Error")
-            finally:
-                kernel.kicked = kicked
-                kernel.reading = False
+            self.handle(n)
             if self.allowance >= 0:
                 self.spend(n)
         kernel.turn()
@@ -182,6 +178,31 @@ class Conn(Endpoint):
             log.error("cid %d: cut, it sent too much before it had logged in", self.cid)
             self.queue(b"-ERR 'Authorization Violation'\r\n")
             self.close("Authentication Failure")
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def handle(self, n: cython.Py_ssize_t) -> cython.int:
+        """Act on `n` bytes in the kernel's buffer, or, with none there, on those that were kept."""
+        kernel: Kernel = self.kernel
+        kicked: cython.bint = kernel.kicked
+        kernel.kicked = kernel.reading = True
+        kernel.stamped = False
+        try:
+            if n == 0:
+                self.take_held()
+            elif self.filter is None:
+                self.take(kernel.read_buffer, n)
+            else:
+                self.feed(
+                    PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
+                )
+        except Exception:
+            log.exception("cid %d: what came in could not be handled", self.cid)
+            self.close("Parse Error")
+        finally:
+            kernel.kicked = kicked
+            kernel.reading = False
         return 0
 
     def feed(self, data: bytes) -> None:
@@ -222,20 +243,25 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def take(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
-        """Parse what came, keeping the bytes of an unfinished frame."""
+        """Parse what came, keeping the bytes of an unfinished frame, or of a pause."""
         used: cython.Py_ssize_t
         if self.held_len:
             self.hold(data, n)
-            used = self.parse(self.held, self.held_len)
-            if self.closed:
-                return 0
-            if used:
-                self.held_len -= used
-                memmove(self.held, self.held + used, self.held_len)
+            self.take_held()
         else:
             used = self.parse(data, n)
             if used < n and not self.closed:
                 self.hold(data + used, n - used)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def take_held(self) -> cython.int:
+        """Parse the bytes that were kept."""
+        used: cython.Py_ssize_t = self.parse(self.held, self.held_len)
+        if used and not self.closed:
+            self.held_len -= used
+            memmove(self.held, self.held + used, self.held_len)
         if self.held_len == 0 and self.held_capacity > OUT_KEPT:
             free(self.held)
             self.held = cython.NULL
@@ -293,7 +319,7 @@ class Conn(Endpoint):
         self.pending += used
         if not self.dirty:
             self.kernel.mark(self)
-        if self.pending > HIGH_WATER and not self.overtaken:
+        if self.pending > self.high_water and not self.overtaken:
             self.kernel.congested = self
         return 0
 
@@ -393,7 +419,7 @@ class Conn(Endpoint):
         elif not self.pending and self.writing:
             self.writing = False
             self.loop.remove_writer(self.fd)
-        if self.waiters and self.pending < LOW_WATER:
+        if self.waiters and self.pending <= self.high_water >> 2:
             self.release()
         return 0
 

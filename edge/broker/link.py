@@ -150,7 +150,7 @@ class Link(Conn):
         line: cython.Py_ssize_t
         used: cython.Py_ssize_t
         at: cython.p_const_uchar
-        while pos < n and not self.closed:
+        while pos < n and not self.closed and not self.paused:
             at = cython.cast(cython.p_const_uchar, memchr(data + pos, 10, n - pos))
             line = n - pos if at == cython.NULL else at - (data + pos)
             if line > self.max_control_line:

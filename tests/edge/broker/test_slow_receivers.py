@@ -4,7 +4,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,15 @@ PAYLOAD = b"x" * 8192
 FRAME = b"PUB slow %d\r\n" % len(PAYLOAD) + PAYLOAD + b"\r\n"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    recipe = Recipe("headwater", (program("headwater"), "serve"), CONFIG)
-    with Server(recipe) as running:
+COMMANDS = {
+    "headwater": (program("headwater"), "serve"),
+    "nats-server": (program("nats-server"),),
+}
+
+
+@pytest.fixture(params=COMMANDS)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with Server(Recipe(request.param, COMMANDS[request.param], CONFIG)) as running:
         yield running
 
 
@@ -62,3 +66,29 @@ def test_a_dead_reader_is_cut_and_its_producer_goes_on(server: Server) -> None:
             except ConnectionResetError:
                 ended = True
         assert ended
+
+
+def test_a_client_gets_all_that_it_publishes_to_itself(server: Server) -> None:
+    """Ten times `max_pending` in answer to what fits into a few reads."""
+    count, subscriptions = 40_000, 100
+    hello = b"".join(b"SUB many %d\r\n" % sid for sid in range(100, 100 + subscriptions))
+    frame = b"PUB many 16\r\n" + b"x" * 16 + b"\r\n"
+    answer = len(b"MSG many 100 16\r\n" + b"x" * 16 + b"\r\n")
+    with connect(server.port, hello) as link:
+        sending = threading.Thread(target=link.sendall, args=(frame * count,))
+        sending.start()
+        wanted = count * subscriptions * answer
+        got = 0
+        while got < wanted:
+            part = link.recv(1 << 20)
+            assert part, f"cut after {got} of {wanted} bytes"
+            got += len(part)
+        sending.join()
+
+
+def test_a_client_that_never_reads_what_it_publishes_to_itself_is_cut(server: Server) -> None:
+    with connect(server.port, b"SUB slow 1\r\n") as link:
+        link.settimeout(10)
+        with pytest.raises((ConnectionError, BrokenPipeError)):
+            for _ in range(100_000):
+                link.sendall(FRAME)
