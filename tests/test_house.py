@@ -46,6 +46,32 @@ CIRCLES = {
 }
 """Circles of imports that are still allowed. They are to be cut: one that gets smaller is made
 smaller here, and none grows."""
+READS = {
+    "time": r"(time|monotonic|perf_counter|process_time|thread_time|clock_gettime)(_ns)?|sleep",
+    "datetime": r"now|utcnow|today",
+    "date": r"today",
+    "random": r"\w+",
+    "secrets": r"(?!compare_digest)\w+",
+    "os": r"urandom|getrandom",
+    "uuid": r"uuid[14]",
+}
+"""Attributes that read a clock or chance, by the module or class they are of."""
+MACHINE = {"edge.ports", "edge.twins.chance", "edge.wire.client"}
+"""These may ask the machine: the ports are for that, and the client is no part of a node."""
+STILL_DIRECT = """
+    edge.broker.closed_conn edge.broker.core edge.broker.grants edge.broker.imports_plan
+    edge.broker.match_cache edge.broker.registry edge.broker.sessions edge.jetstream.account_js
+    edge.jetstream.age_watch edge.jetstream.consumer edge.jetstream.consumer_events
+    edge.jetstream.consumer_setup edge.jetstream.cron edge.jetstream.fast_batch edge.lame_duck
+    edge.log_limit edge.logs edge.monitor.accountz edge.monitor.accstatz edge.monitor.connz
+    edge.monitor.early edge.monitor.jsz edge.monitor.links edge.monitor.observations
+    edge.monitor.process edge.monitor.subsz edge.monitor.varz edge.node edge.progress
+    edge.reload edge.storage.commit_thread edge.storage.node_store edge.storage.packers
+    edge.storage.scrubber edge.storage.subject_table edge.subjects.transform edge.system
+    edge.system_info federation.feed federation.leaf_links federation.leaf_listener
+    federation.leaf_remote federation.origin_request
+"""
+"""Modules that still ask the machine themselves. The list gets shorter, never longer."""
 
 
 def sources(*folders: str) -> list[Path]:
@@ -166,6 +192,58 @@ def test_storage_does_file_work_through_the_port() -> None:
     for path in sources("edge/storage"):
         for wrong in (pattern, told):
             assert not wrong.search(path.read_text()), f"{path}: see headwater.edge.files"
+
+
+def direct_reads(path: Path) -> list[str]:
+    """Where a module asks the machine for the time or for chance, as `line: what`."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+            read = re.fullmatch(READS.get(name, "(?!)"), node.attr)
+            text = f"{name}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and node.module in READS:
+            read = [a.name for a in node.names if re.fullmatch(READS[node.module], a.name)]
+            text = f"from {node.module} import {read}"
+        else:
+            read = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "clock_gettime"
+            text = "clock_gettime"
+        if read:
+            found.append(f"{getattr(node, 'lineno', 0)}: {text}")
+    return found
+
+
+def test_time_and_chance_come_through_ports() -> None:
+    found = {}
+    for module, path in import_graph.modules(ROOT, ["edge", "federation"]).items():
+        if module not in MACHINE and (reads := direct_reads(path)):
+            found[module] = reads
+    listed = set(STILL_DIRECT.split())
+    for module, reads in found.items():
+        assert module in listed, f"{module}: take a Clock or a Random of edge.ports: {reads}"
+    assert listed <= found.keys(), f"no longer direct: {listed - found.keys()}; take them off"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "now = time.monotonic_ns", "datetime.datetime.now(UTC)", "random.uniform(0, 1)",
+        "from time import time", "from random import choice", "secrets.token_hex(4)",
+        "os.urandom(8)", "clock_gettime(CLOCK_REALTIME, p)", "from uuid import uuid4",
+    ],
+)  # fmt: skip
+def test_a_direct_read_is_seen(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(text)
+    assert direct_reads(tmp_path / "a.py")
+
+
+def test_what_asks_nobody_is_no_direct_read(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "import time\nclock.time()\nsecrets.compare_digest(a, b)\nloop.time()\n"
+        "time.strftime(form, time.gmtime(at))\nfrom datetime import datetime\n"
+    )
+    assert not direct_reads(tmp_path / "a.py")
 
 
 @pytest.mark.timeout(600)
