@@ -43,7 +43,7 @@ class Node:
         self.options = options
         self.loop = loop
         self.kernel = Kernel(loop)
-        self.server_id = nkeys.encode("N", secrets.token_bytes(32))
+        self.server_id, key = _own_key(options)
         self.server_name = options.server_name or self.server_id
         self.accounts: dict[str, Account] = {}
         self.authenticator = Authenticator(auth_config(options))
@@ -67,6 +67,7 @@ class Node:
         self.sessions = Sessions(
             self.kernel, options, self.facts, self.authenticator, self.account
         )
+        self.callouts = _callouts(self, key)
         self.started_ns = self.kernel.clock()
         self.observations = Observations()
         self.sessions.observers.append(self.observations.tally)
@@ -318,6 +319,8 @@ class Node:
             await self.jetstream.shutdown()
             self.kernel.turn()
         self.sessions.close_all()
+        if self.callouts is not None:
+            self.callouts.stop()
         self.shares.stop()
         self.kernel.turn()
         for path in [self.options.pid_file, self.options.ports_file_dir and self._ports_file()]:
@@ -332,6 +335,25 @@ class Node:
     async def stopped(self) -> None:
         """Wait until the node has ended."""
         await self._stopped.wait()
+
+
+def _own_key(options: Options) -> tuple[str, nkeys.KeyPair | None]:
+    """A node's id and, where it will have to sign questions to a callout service, its key."""
+    if options.auth.callout is None and not options.operator.enabled():
+        # Code that makes keys takes a third of the time to start.
+        return nkeys.encode("N", secrets.token_bytes(32)), None
+    key = nkeys.KeyPair.create("N")
+    return key.public_key, key
+
+
+def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
+    if key is None:
+        return None
+    from headwater.edge.broker.callouts import Callouts
+
+    callouts = Callouts(node, key)
+    node.sessions.checks.ask_service = callouts.ask
+    return callouts
 
 
 def auth_config(options: Options) -> AuthConfig:

@@ -53,7 +53,8 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "cluster.port": lambda options: options.cluster.port,
     "cluster.accounts": lambda options: options.cluster.accounts,
     "leafnodes.port": lambda options: options.leaf.port,
-    "operator": lambda options: options.operator.operators,
+    "operator": lambda options: (options.operator.operators, options.operator.trusted_keys),
+    "authorization.auth_callout": lambda options: options.auth.callout is not None,
     "headwater.sealing": lambda options: options.headwater.sealing,
     "headwater": lambda options: msgspec.structs.replace(
         options.headwater, disk_budget=0, sealing=None

@@ -12,6 +12,9 @@ GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
 """Default system account."""
 
+CALLOUT_SUBJECT = "$SYS.REQ.USER.AUTH"
+"""Where an auth callout service listens, in the callout's account."""
+
 DEFAULT_AUTH_TIMEOUT = 2.0
 """Seconds that a new connection has to send a valid CONNECT."""
 

@@ -8,8 +8,11 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from headwater.security import jwt, nkeys, passwords
 from headwater.security.auth_options import (
+    CALLOUT_SUBJECT,
     DEFAULT_RESPONSE_EXPIRES,
     DEFAULT_RESPONSE_MESSAGES,
     GLOBAL_ACCOUNT,
@@ -20,7 +23,9 @@ from headwater.security.auth_options import (
     UserOptions,
 )
 from headwater.security.claims import (
+    AccountBody,
     AccountClaims,
+    AccountLimits,
     ResponsePermission,
     SubjectPermission,
     UserClaims,
@@ -31,6 +36,7 @@ from headwater.security.errors import (
     AuthExpiredError,
     AuthRevokedError,
     CalloutRequired,
+    CalloutTarget,
     JWTError,
 )
 from headwater.security.identity import (
@@ -82,19 +88,32 @@ class Authenticator:
         Raises AuthError, or CalloutRequired when the callout service has to decide.
         """
         callout = self.config.auth.callout
-        if callout is None:
+        if callout is None or self.operator_mode:
             return self._decide(request)
+        target = CalloutTarget(callout.account, issuer=callout.issuer, xkey=callout.xkey)
         name = request.text("nkey") or request.text("user")
         if name in callout.auth_users:
-            return self._decide(request)
+            return guarded(self._decide(request), target.account)
         try:
             identity = self._decide(request)
         except AuthError as error:
-            raise CalloutRequired(error.reason) from error
+            raise CalloutRequired(error.reason, target) from error
         exempt = callout.allowed_accounts and identity.account not in callout.allowed_accounts
-        if identity.account != GLOBAL_ACCOUNT and exempt:
-            return identity
-        raise CalloutRequired("decided by the callout service")
+        if identity.account != GLOBAL_ACCOUNT and exempt and not request.is_leaf:
+            return guarded(identity, target.account)
+        raise CalloutRequired("decided by the callout service", target)
+
+    def identity_of(self, user: UserClaims, request: AuthRequest, account: str) -> Identity:
+        """Identity of a user whose token a callout service has made. Raises AuthError."""
+        if jwt.expired(user, request.now):
+            raise AuthExpiredError("the user's token has expired")
+        if self.operator_mode:
+            claims = self._account_of(user)
+            limits = self._scoped(user, claims)
+        else:
+            body = AccountBody(limits=AccountLimits.unlimited())
+            claims, limits = AccountClaims(sub=account, name=account, nats=body), user.nats
+        return self._admitted(request, user, claims, limits)
 
     def authenticate_leaf(self, request: AuthRequest, listener: AuthOptions) -> Identity:
         """Identity of a leaf connection. `listener` is the `leafnodes.authorization` block.
@@ -192,17 +211,40 @@ class Authenticator:
     def _by_jwt(self, request: AuthRequest) -> Identity:
         user = self._user_claims(request)
         account = self._account_of(user)
+        limits = self._scoped(user, account)
+        if not limits.bearer_token:
+            _check_signature(user.sub, request)
+        identity = self._admitted(request, user, account, limits)
+        external = account.nats.authorization
+        if not external.auth_users:
+            return identity
+        if user.sub in external.auth_users:
+            return guarded(identity, account.sub)
+        target = CalloutTarget(
+            account.sub, xkey=external.xkey, allowed_accounts=external.allowed_accounts
+        )
+        raise CalloutRequired("decided by the callout service", target)
+
+    def _scoped(self, user: UserClaims, account: AccountClaims) -> UserLimits:
+        """What a user may do, by its token or by the scope of the key that signed it.
+
+        Raises AuthError when that key is none of the account.
+        """
         known, scope = account.scope_of(user.iss)
         if not known or (user.iss == account.sub and account.iss in self.strict_keys):
             raise AuthError("the user's token is signed by no key of its account")
-        limits: UserLimits = user.nats
-        if scope is not None:
-            if user.nats.has_own_limits():
-                raise AuthError("a scoped user must not carry limits of its own")
-            try:
-                limits = apply_template(scope.template, user, account)
-            except JWTError as error:
-                raise AuthError(str(error)) from error
+        if scope is None:
+            return user.nats
+        if user.nats.has_own_limits():
+            raise AuthError("a scoped user must not carry limits of its own")
+        try:
+            return apply_template(scope.template, user, account)
+        except JWTError as error:
+            raise AuthError(str(error)) from error
+
+    def _admitted(
+        self, request: AuthRequest, user: UserClaims, account: AccountClaims, limits: UserLimits
+    ) -> Identity:
         if jwt.expired(account, request.now):
             raise AuthError("the account's token has expired")
         self._check_claimed(request, user, account, limits)
@@ -262,12 +304,20 @@ class Authenticator:
         wanted = {name.upper() for name in limits.allowed_connection_types}
         if wanted and request.connection_type not in wanted & CONNECTION_TYPES:
             raise AuthError("connection type not allowed")
-        if not limits.bearer_token:
-            _check_signature(user.sub, request)
         if account.is_revoked(user.sub, user.iat):
             raise AuthRevokedError("the user's token has been revoked")
         if not source_allowed(limits.src, request.host):
             raise AuthError("the user may not connect from this address")
+
+
+def guarded(identity: Identity, callout_account: str) -> Identity:
+    """`identity`, which may not ask the callout service itself if it is in that one's account."""
+    if identity.account == callout_account:
+        own = identity.permissions or PermissionOptions()
+        rules = own.publish or SubjectRules()
+        publish = SubjectRules(allow=rules.allow, deny=[*rules.deny, CALLOUT_SUBJECT])
+        identity.permissions = msgspec.structs.replace(own, publish=publish)
+    return identity
 
 
 def _operator_keys(config: AuthConfig) -> tuple[frozenset[str], frozenset[str]]:

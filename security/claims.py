@@ -268,6 +268,18 @@ class AccountClaims(Token, kw_only=True, omit_defaults=True):
         counted = limits.exports >= 0 and not limits.wildcards
         if counted and any(_has_wildcard(export.subject) for export in body.exports):
             return "the account contains wildcard exports that are not allowed by the operator"
+        if body.trace is not None and body.trace.dest:
+            return "the account wants messages traced, which this server does not do"
+        if any(export.service_latency is not None for export in body.exports):
+            return "the account wants latency reported, which this server does not do"
+        external = body.authorization
+        if (external.allowed_accounts or external.xkey) and not external.auth_users:
+            return "external authorization needs auth_users"
+        if "" in limits.tiered_limits:
+            return 'tiered JetStream limits can not contain a blank ""'
+        for key in body.signing_keys:
+            if isinstance(key, SigningScope) and key.kind != "user_scope":
+                return f"the scope of a signing key is of an unknown kind {key.kind!r}"
         if body.cluster_traffic not in ("", "system", "owner"):
             return f"cluster traffic {body.cluster_traffic!r} is neither system nor owner"
         return ""

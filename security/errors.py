@@ -1,5 +1,7 @@
 """Errors of the security package, one small hierarchy."""
 
+from collections.abc import Sequence
+
 
 class SecurityError(Exception):
     """Base of everything that this package raises on purpose."""
@@ -73,5 +75,31 @@ class HashNeeded(Exception):
         self.presented = presented
 
 
+class CalloutTarget:
+    """Which callout service decides."""
+
+    __slots__ = ("account", "allowed_accounts", "issuer", "xkey")
+
+    def __init__(
+        self,
+        account: str,
+        *,
+        issuer: str = "",
+        xkey: str = "",
+        allowed_accounts: Sequence[str] = (),
+    ) -> None:
+        """The service listens in `account`, and gets questions encrypted for `xkey` if that is
+        given. Its tokens are by `issuer`, or, where that is empty, by accounts of operators:
+        `account` itself or one of `allowed_accounts`."""
+        self.account = account
+        self.issuer = issuer
+        self.xkey = xkey
+        self.allowed_accounts = list(allowed_accounts)
+
+
 class CalloutRequired(AuthError):
-    """The decision belongs to the configured auth callout service."""
+    """The decision belongs to the configured auth callout service, `target`."""
+
+    def __init__(self, reason: str, target: CalloutTarget) -> None:
+        super().__init__(reason)
+        self.target = target

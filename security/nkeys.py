@@ -7,9 +7,12 @@ CRC-16/XMODEM (little-endian) over both. Seeds carry two prefix bytes: "seed" an
 import base64
 import binascii
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headwater.security.errors import NKeyError
+
+if TYPE_CHECKING:
+    from nacl.public import Box
 
 PREFIX_ACCOUNT: Final = "A"
 PREFIX_CLUSTER: Final = "C"
@@ -37,6 +40,8 @@ KEY_BYTES: Final = 32
 PUBLIC_KEY_LENGTH: Final = 56
 SEED_LENGTH: Final = 58
 SIGNATURE_BYTES: Final = 64
+CURVE_VERSION: Final = b"xkv1"
+"""How what curve keys encrypt begins; 24 bytes of nonce follow."""
 
 
 def encode(prefix: str, raw: bytes) -> str:
@@ -172,6 +177,29 @@ class KeyPair:
         from nacl.bindings import crypto_sign
 
         return crypto_sign(data, self._secret)[:SIGNATURE_BYTES]
+
+    def seal(self, data: bytes, receiver: str) -> bytes:
+        """`data` encrypted for the curve key `receiver`. Raises NKeyError."""
+        return CURVE_VERSION + self._box(receiver).encrypt(data)
+
+    def open(self, data: bytes, sender: str) -> bytes:
+        """What `seal` was given, encrypted by the curve key `sender`. Raises NKeyError."""
+        from nacl.exceptions import CryptoError
+
+        if not data.startswith(CURVE_VERSION):
+            raise NKeyError("not encrypted by a curve key")
+        try:
+            return self._box(sender).decrypt(data[len(CURVE_VERSION) :])
+        except (CryptoError, ValueError, TypeError) as error:
+            raise NKeyError("not encrypted by that curve key for this one") from error
+
+    def _box(self, peer: str) -> "Box":
+        from nacl.public import Box, PrivateKey, PublicKey
+
+        letter, raw = decode(peer)
+        if letter != PREFIX_CURVE or self._prefix != PREFIX_CURVE:
+            raise NKeyError("encryption takes two curve keys")
+        return Box(PrivateKey(self._secret), PublicKey(raw))
 
 
 def _seal(body: bytes) -> str:

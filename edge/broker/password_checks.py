@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headwater.security import passwords
-from headwater.security.errors import AuthError, HashNeeded, SecurityError
+from headwater.security.errors import AuthError, CalloutRequired, HashNeeded, SecurityError
 from headwater.security.identity import AuthRequest
 
 log = logging.getLogger("headwater.broker")
@@ -28,6 +28,9 @@ WAITING_MAX_OF_ONE = 256
 
 Outcome = Any
 """What a decision returned, or the SecurityError that it raised."""
+
+
+AskService = Callable[[Any, AuthRequest, CalloutRequired, Callable[[Outcome], None]], None]
 
 
 class _Waiting:
@@ -60,6 +63,8 @@ class PasswordChecks:
         self._busy = False
         self.waiting = 0
         """Logins that wait for their hash."""
+        self.ask_service: AskService | None = None
+        """Lets the callout service decide; without one, whoever it has to decide on is refused."""
 
     def decide(
         self,
@@ -80,6 +85,11 @@ class PasswordChecks:
         except HashNeeded as needed:
             self._wait(_Waiting(conn, request, attempt, done, needed))
             return
+        except CalloutRequired as needed:
+            if self.ask_service is not None:
+                self.ask_service(conn, request, needed, done)
+                return
+            outcome = needed
         except SecurityError as error:
             outcome = error
         done(outcome)

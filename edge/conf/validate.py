@@ -2,6 +2,7 @@
 
 from headwater.edge.conf.options import LeafRemoteOptions, Options
 from headwater.edge.conf.quantities import format_duration, redact_url
+from headwater.edge.version import NATS_LEVEL
 from headwater.security.auth_options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 from headwater.security.nkeys import is_public_key
 from headwater.security.subjects import is_valid_subject
@@ -118,7 +119,11 @@ def _check_operator(options: Options) -> list[str]:
 
     claims = [jwt.decode_operator(token) for token in operator.operators]
     named = [each.nats.system_account for each in claims if each.nats.system_account]
-    problems = []
+    problems = [
+        f"operator JWT requires server version {wanted} or later, this is {NATS_LEVEL}"
+        for wanted in (each.nats.assert_server_version for each in claims)
+        if wanted and not _is_at_least(NATS_LEVEL, wanted)
+    ]
     if not operator.resolver.kind:
         problems.append("operators require an account resolver to be configured")
     if options.accounts:
@@ -140,6 +145,15 @@ def _check_operator(options: Options) -> list[str]:
         if not is_public_key(key, "A"):
             problems.append(f'pinned account key "{key}" is not a valid public account nkey')
     return [*problems, *_check_sentinel(options)]
+
+
+def _is_at_least(version: str, wanted: str) -> bool:
+    """Whether a version such as 2.11.4 is another one or a later one; False for what is none."""
+    try:
+        first, second = ([int(part) for part in text.split(".")] for text in (version, wanted))
+    except ValueError:
+        return False
+    return first >= second
 
 
 def _check_sentinel(options: Options) -> list[str]:

@@ -1,0 +1,193 @@
+"""Auth callout at work: questions to the service that decides on logins, and its answers.
+
+Whoever cannot be decided on, because nobody answers in time or too many wait, is refused.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.conf.options import Options
+from headwater.edge.info import NodeFacts
+from headwater.edge.version import NATS_LEVEL
+from headwater.security.auth_options import CALLOUT_SUBJECT
+from headwater.security.authenticator import Authenticator
+from headwater.security.callout import Callout
+from headwater.security.errors import AuthError, CalloutRequired, SecurityError
+from headwater.security.identity import AuthRequest, Identity
+from headwater.security.nkeys import KeyPair
+
+WAITING_MAX = 1024
+"""Logins that may wait for an answer; more are refused at once."""
+
+ANSWER_BYTES_MAX = 256 * 1024
+"""Longest answer that is looked at: a token with very many permissions stays below."""
+
+Outcome = Identity | SecurityError
+
+
+class Host(Protocol):
+    """What is needed of the node."""
+
+    kernel: Kernel
+    options: Options
+    facts: NodeFacts
+    authenticator: Authenticator
+
+    def known_account(self, name: str) -> Account | None:
+        """The account of that name, if there is one."""
+
+
+class _Question:
+    """A login that waits for its answer."""
+
+    __slots__ = ("account", "callout", "conn", "done", "request", "sink", "timer")
+
+    def __init__(
+        self, conn: Any, request: AuthRequest, callout: Callout, done: Callable[[Outcome], None]
+    ) -> None:
+        self.conn = conn
+        self.request = request
+        self.callout = callout
+        self.done = done
+        self.account: Any = None
+        self.sink: CallbackSink | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Callouts:
+    """The questions of one node."""
+
+    def __init__(self, node: Host, server: KeyPair) -> None:
+        """`server` is the node's own key, by whose public half it is known."""
+        self._node = node
+        self._server = server
+        self._curve = KeyPair.create("X")
+        self._waiting: set[_Question] = set()
+
+    def ask(
+        self,
+        conn: Any,
+        request: AuthRequest,
+        needed: CalloutRequired,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        """Let the service decide; `done` is called with the identity or an AuthError.
+
+        A connection that has not logged in is halted meanwhile. `done` is not called when it has
+        ended by then.
+        """
+        account = self._node.known_account(needed.target.account)
+        if account is None or len(self._waiting) >= WAITING_MAX:
+            done(AuthError("the callout service cannot be asked"))
+            return
+        callout = Callout(needed.target, self._server, self._curve)
+        question = _Question(conn, request, callout, done)
+        question.account = account
+        inbox = f"$SYS._INBOX.{secrets.token_urlsafe(12)}".encode()
+        question.sink = CallbackSink(
+            inbox, lambda subject, reply, headers, body, origin: self._answered(question, body)
+        )
+        patience = self._node.options.auth_timeout()
+        payload, headers = callout.request(
+            request,
+            self._describe_node(),
+            self._describe(conn, request),
+            _tls(conn),
+            int(time.time() + patience + 1),
+        )
+        if not conn.ready:
+            conn.halt()
+        account.insert(question.sink)
+        self._waiting.add(question)
+        question.timer = self._node.kernel.loop.call_later(
+            patience, self._settle, question, AuthError("the callout service has not answered")
+        )
+        if not account.send(CALLOUT_SUBJECT.encode(), payload, inbox, headers):
+            self._node.kernel.loop.call_soon(
+                self._settle, question, AuthError("no callout service listens")
+            )
+
+    def _answered(self, question: _Question, payload: bytes) -> None:
+        if len(payload) > ANSWER_BYTES_MAX:
+            self._settle(question, AuthError("the callout's answer is too long"))
+            return
+        node = self._node
+        try:
+            identity = question.callout.identity(
+                payload,
+                question.request,
+                node.authenticator,
+                lambda name: node.known_account(name) is not None,
+            )
+        except SecurityError as error:
+            self._settle(question, error)
+        else:
+            self._settle(question, identity)
+
+    def _settle(self, question: _Question, outcome: Outcome) -> None:
+        if question not in self._waiting:
+            return
+        self._forget(question)
+        if not question.conn.closed:
+            question.done(outcome)
+            question.conn.proceed()
+            self._node.kernel.kick()
+
+    def _forget(self, question: _Question) -> None:
+        self._waiting.discard(question)
+        if question.timer is not None:
+            question.timer.cancel()
+        question.account.remove(question.sink)
+
+    def _describe_node(self) -> dict[str, Any]:
+        node = self._node
+        fields = {
+            "name": node.facts.server_name,
+            "host": node.facts.host,
+            "id": node.facts.server_id,
+            "version": NATS_LEVEL,
+        }
+        optional = {"cluster": node.facts.cluster, "tags": node.options.server_tags}
+        return {**fields, **{name: value for name, value in optional.items() if value}}
+
+    def _describe(self, conn: Any, request: AuthRequest) -> dict[str, Any]:
+        user = request.text("nkey") or request.text("user")
+        websocket = request.connection_type == "WEBSOCKET"
+        fields = {
+            "host": request.host,
+            "id": conn.cid,
+            "user": user or ("[REDACTED]" if request.text("auth_token") else ""),
+            "name": request.text("name"),
+            "kind": "Leafnode" if request.is_leaf else "Client",
+            "type": "" if request.is_leaf else "websocket" if websocket else "nats",
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    def stop(self) -> None:
+        """Ask no more; logins that wait get no answer."""
+        for question in list(self._waiting):
+            self._forget(question)
+
+
+def _tls(conn: Any) -> dict[str, Any] | None:
+    """What is known of a connection's TLS; None without."""
+    session = getattr(conn.filter, "tls", None)
+    session = getattr(session, "tls", session)
+    if session is None:
+        return None
+    cipher = session.cipher()
+    fields: dict[str, Any] = {
+        "version": str(session.version() or "").removeprefix("TLSv"),
+        "cipher": cipher[0] if cipher else "",
+    }
+    certificate = session.getpeercert(binary_form=True)
+    if certificate:
+        import ssl
+
+        fields["verified_chains"] = [[ssl.DER_cert_to_PEM_cert(certificate)]]
+    return fields

@@ -1,0 +1,202 @@
+"""Auth callout, by the configuration and by an account's token, on both servers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from bench.servers import Server, free_port
+from headwater.security import creds, jwt
+from headwater.security.auth_options import CALLOUT_SUBJECT
+from headwater.security.callout import XKEY_HEADER, question_of, response
+from headwater.security.claims import (
+    ExternalAuthorization,
+    GenericClaims,
+    SubjectPermission,
+    UserBody,
+    UserClaims,
+)
+from headwater.security.nkeys import KeyPair
+from tests.operator_realm import SERVERS, Raw, Realm, User, recipe
+
+REFUSED = ["-ERR 'Authorization Violation'"]
+CONFIG = """
+authorization {{
+  timeout: 1
+  auth_callout {{ issuer: {issuer}, account: AUTH, auth_users: [auth], xkey: {xkey} }}
+}}
+accounts {{
+  AUTH {{ users: [{{user: auth, password: auth}}] }}
+  APP {{ users: [{{user: local, password: local}}] }}
+  SYS {{}}
+}}
+system_account: SYS
+leafnodes {{ listen: '127.0.0.1:{leaf}' }}
+"""
+
+
+class Service:
+    """A callout service: who says the right password comes in."""
+
+    def __init__(self, issuer: KeyPair, curve: KeyPair | None = None) -> None:
+        self.issuer = issuer
+        self.curve = curve
+        self.questions: list[GenericClaims] = []
+        self.token: dict[str, Any] = {}
+        """Fields of the tokens that are made."""
+        self.signer = issuer
+        """Signs the tokens."""
+        self.twist: dict[str, Any] = {}
+        """Fields of the question that the answer is made for, instead of the real ones."""
+
+    async def answer(self, message: Msg) -> None:
+        payload = message.data
+        if self.curve is not None:
+            assert message.headers is not None
+            server = message.headers[XKEY_HEADER]
+            payload = self.curve.open(payload, server)
+        question = question_of(payload)
+        self.questions.append(question)
+        question.nats.update(self.twist)
+        answer = self.decide(question)
+        if self.curve is not None:
+            answer = self.curve.seal(answer, server)
+        await message.respond(answer)
+
+    def decide(self, question: GenericClaims) -> bytes:
+        told = question.nats["connect_opts"]
+        if told.get("pass") != "right":
+            return response(question, self.issuer, error="no")
+        body = UserBody.unlimited()
+        body.pub = SubjectPermission(allow=["only.this", "_INBOX.>"])
+        fields = dict(self.token)
+        if "issuer_account" in fields:
+            body.issuer_account = fields.pop("issuer_account")
+        claims = UserClaims(sub=question.nats["user_nkey"], name="somebody", nats=body, **fields)
+        return response(question, self.issuer, token=jwt.encode(claims, self.signer))
+
+
+@asynccontextmanager
+async def serving(service: Service, port: int, **login: Any) -> AsyncIterator[Client]:
+    client = await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False, **login)
+    await client.subscribe(CALLOUT_SUBJECT, cb=service.answer)
+    await client.flush()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def login(port: int, user: User | None = None, /, **fields: Any) -> list[str]:
+    """What a login is answered, with permissions tried when it is admitted."""
+
+    def talk() -> list[str]:
+        with Raw(port) as client:
+            answer = client.login(user, **fields)
+            return answer or client.send("PUB only.this 0\r\n\r\nPUB other 0\r\n\r\n")
+
+    return await asyncio.to_thread(talk)
+
+
+ADMITTED = ["-ERR 'Permissions Violation for Publish to \"other\"'"]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("name", SERVERS)
+async def test_by_configuration(name: str, encrypted: bool) -> None:
+    issuer, curve = KeyPair.create("A"), KeyPair.create("X") if encrypted else None
+    ports = {"leaf": free_port()}
+    config = CONFIG.format(
+        issuer=issuer.public_key, xkey=curve.public_key if curve else '""', **ports
+    )
+    if curve is None:
+        config = config.replace(', xkey: ""', "")
+    service = Service(issuer, curve)
+    service.token = {"aud": "APP"}
+    with Server(recipe(name, config)) as server:
+        right = {"user": "u", "pass": "right"}
+        assert await login(server.port, **right) == REFUSED
+        async with serving(service, server.port, user="auth", password="auth"):
+            assert await login(server.port, **right) == ADMITTED
+            assert await login(server.port, user="u", **{"pass": "wrong"}) == REFUSED
+            assert await login(server.port, user="local", **{"pass": "local"}) == REFUSED
+            told = service.questions[0]
+            assert told.nats["connect_opts"]["user"] == "u"
+            assert told.nats["client_info"]["kind"] == "Client"
+            assert told.nats["client_info"]["type"] == "nats"
+            assert told.iss == told.nats["server_id"]["id"]
+            assert told.sub == issuer.public_key
+            service.token = {"aud": "NOWHERE"}
+            assert await login(server.port, **right) == REFUSED
+            service.token = {}
+            assert await login(server.port, **right) == REFUSED
+            service.token = {"aud": "APP", "exp": 1}
+            assert await login(server.port, **right) == REFUSED
+            service.token = {"aud": "APP"}
+            service.signer = KeyPair.create("A")
+            assert await login(server.port, **right) == REFUSED
+            service.signer = issuer
+            service.twist = {"user_nkey": KeyPair.create("U").public_key}
+            assert await login(server.port, **right) == REFUSED
+            service.twist = {"server_id": {"id": KeyPair.create("N").public_key}}
+            assert await login(server.port, **right) == REFUSED
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_leafs_are_asked_about(name: str) -> None:
+    issuer = KeyPair.create("A")
+    leaf = free_port()
+    config = CONFIG.format(issuer=issuer.public_key, xkey="", leaf=leaf).replace(", xkey: ", "")
+    service = Service(issuer)
+    service.token = {"aud": "APP"}
+
+    def link(password: str) -> list[str]:
+        with Raw(leaf) as peer:
+            return peer.login(user="local", name="s", version="2.11.0", **{"pass": password})
+
+    with Server(recipe(name, config)) as server:
+        async with serving(service, server.port, user="auth", password="auth"):
+            assert REFUSED[0] in await asyncio.to_thread(link, "local")
+            lines = await asyncio.to_thread(link, "right")
+            assert not any("-ERR" in line for line in lines)
+            assert service.questions[0].nats["client_info"]["kind"] == "Leafnode"
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_by_an_accounts_token(name: str, tmp_path: Path) -> None:
+    """A sentinel lets anybody ask; who it is, and in which account, is for the service."""
+    realm = Realm()
+    auth, sentinel = realm.user("A"), realm.user("A", bearer_token=True)
+    realm.bodies["A"].authorization = ExternalAuthorization(
+        auth_users=[auth.pair.public_key], allowed_accounts=[realm.account("B")]
+    )
+    service = Service(realm.keys["A"])
+    path = tmp_path / "auth.creds"
+    creds.write(path, auth.token, auth.pair.seed)
+    config = realm.config(f"default_sentinel: {sentinel.token}\nauthorization {{ timeout: 1 }}")
+    with Server(recipe(name, config)) as server:
+        right = {"user": "u", "pass": "right"}
+        assert await login(server.port) == REFUSED
+        async with serving(service, server.port, user_credentials=str(path)) as client:
+            service.signer = realm.keys["B"]
+            assert await login(server.port, **right) == ADMITTED
+            assert await login(server.port) == REFUSED
+            assert await login(server.port, jwt=sentinel.token, **right) == ADMITTED
+            plain = realm.user("A")
+            assert await login(server.port, plain) == REFUSED
+            assert service.questions[-1].nats["connect_opts"]["jwt"] == plain.token
+            service.signer = realm.keys["S"]
+            assert await login(server.port, **right) == REFUSED
+            service.signer = realm.keys["A"]
+            assert await login(server.port, **right) == ADMITTED
+            errors: asyncio.Queue[Exception] = asyncio.Queue()
+            client._error_cb = errors.put
+            await client.publish(CALLOUT_SUBJECT, b"")
+            error = await asyncio.wait_for(errors.get(), 5)
+            assert CALLOUT_SUBJECT.lower() in str(error).lower()
