@@ -313,6 +313,7 @@ class Node:
         log.info("Initiating Shutdown...")
         for listener in self.listeners:
             listener.close()
+        self.sessions.halt()
         for service in reversed(self._running):
             await service.stop()
         if self.jetstream is not None:

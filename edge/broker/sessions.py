@@ -77,7 +77,7 @@ class Sessions:
         self.slow_consumers = 0
         self.stale = 0
         self.auth_errors = 0
-        self.draining = False
+        self.leaving = False
         self.observers: list[SessionObserver] = []
         self.checks = PasswordChecks(kernel.loop)
         self.registry = Registry(kernel.loop)
@@ -148,7 +148,13 @@ class Sessions:
         return info_line(fields)
 
     def announce(self) -> None:
-        """Send INFO again to everybody who understands it (cluster changes, lame duck)."""
+        """Send INFO again to everybody who understands it (cluster changes, lame duck).
+
+        Not when the node ends: that its peers are gone is true of the node, not of the cluster,
+        and clients would forget where else they can go.
+        """
+        if self.leaving:
+            return
         for conn in list(self.conns.values()):
             if conn.ready and conn.protocol >= 1:
                 conn.queue(self.info_for(conn))
@@ -394,6 +400,12 @@ class Sessions:
         self._sweeper = self.kernel.loop.call_later(SWEEP_S, self._sweep)
 
     # --- end ---
+
+    def halt(self) -> None:
+        """Hear no more of clients, because the node ends; what is owed to them is still sent."""
+        self.leaving = True
+        for conn in self.conns.values():
+            conn.halt()
 
     def close_all(self, reason: str = "Server Shutdown") -> None:
         """End every session."""
