@@ -151,6 +151,7 @@ class AccountJetStream:
         """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""
         config = stream_config.checked_update(stream.config, wanted, self.scope(pedantic))
         self.check_consumers(config)
+        stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
         self.check_reservation(config, stream.config)
         if self.overlapping(config.subjects, stream.name):
             raise errors.STREAM_SUBJECT_OVERLAP.error()

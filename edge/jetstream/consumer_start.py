@@ -29,6 +29,7 @@ def first_sequence(consumer: Any) -> int:
         return int(max(config.opt_start_seq, store.first_seq))
     if policy == "by_start_time":
         start = int(store.sequence_at_time(parse_time(config.opt_start_time)))
+        start = _first_wanted(store, setup.patterns(config), start)
     elif policy == "last":
         wanted = setup.patterns(config)
         start = store.last_seq
@@ -41,11 +42,18 @@ def first_sequence(consumer: Any) -> int:
     return int(min(max(start, store.first_seq), store.last_seq + 1))
 
 
+def _first_wanted(store: Any, wanted: tuple[bytes, ...], start: int) -> int:
+    """`start`, or where the first message that is wanted lies when that is further on."""
+    firsts = (int(store.next_matching(store.filter((pattern,)), 0)) for pattern in wanted)
+    first = min((found for found in firsts if found >= start), default=0)
+    return first if start < first < store.last_seq else start
+
+
 def _start_last_per_subject(consumer: Any, resume: int) -> None:
     wanted = list(setup.patterns(consumer.config)) or [b">"]
     sequences = consumer.stream.store.last_sequences(wanted)
     consumer.set_skip(sequences, resume)
-    consumer.start_after(sequences[0] - 1 if sequences else resume)
+    consumer.start_after(max((sequences[0] if sequences else resume) - 1, 0))
 
 
 def resume_last_per_subject(consumer: Any) -> None:

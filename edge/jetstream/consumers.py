@@ -124,7 +124,8 @@ def _name(stream: Any, config: ConsumerConfig, name: str) -> str:
         raise errors.CONSUMER_NAME_TOO_LONG.error(max=NAME_MAX)
     while not name or (not config.name and not config.durable_name and name in stream.consumers):
         name = consumer_events.unique_id(GENERATED_LENGTH)
-    config.name = name
+    if config.durable_name or config.name:
+        config.name = name
     if not valid_name(name):
         raise errors.CONSUMER_BAD_DURABLE_NAME.error()
     return name

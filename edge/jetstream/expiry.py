@@ -1,8 +1,8 @@
 """Messages that end by age (`max_age`) or by their own TTL, and the markers they leave.
 
-TTLs are kept in buckets of a tenth of a second: a message ends by so much later than its second at
-the most. The buckets are not stored: after a start they are filled from the stored headers, a slice
-at a time. Nothing here runs per message on the publish path except putting a TTL into its bucket.
+TTLs are kept in buckets of a hundredth of a second: a message ends by so much later than its second
+at the most. The buckets are not stored: after a start they are filled from the stored headers, a
+slice at a time. Nothing here runs per message on the publish path except putting a TTL into its bucket.
 
 Ages are measured on the node's age clock (age_clock.py), timestamps are those of the wall clock.
 How far the two were apart when a message was stored is kept per span of messages, an epoch, with
@@ -30,7 +30,7 @@ log = logging.getLogger("headwater.jetstream")
 SLICE = cython.declare(cython.int, 5000)
 SECOND = cython.declare(cython.longlong, 1_000_000_000)
 # Width of a bucket of TTLs, in ns.
-TICK = cython.declare(cython.longlong, 100_000_000)
+TICK = cython.declare(cython.longlong, 10_000_000)
 # A mirror's messages have the time of their origin: further ahead of the age clock than this, the
 # wall clock is right and the age clock is not.
 AHEAD_MAX = cython.declare(cython.longlong, 24 * 3600 * 1_000_000_000)

@@ -4,7 +4,8 @@ The order of the checks and their texts are the protocol's, since clients match 
 configuration is complete: limits are -1 or positive, defaults are filled in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,12 @@ from headwater.edge.version import API_LEVEL, NATS_LEVEL
 DESCRIPTION_MAX = 4096
 METADATA_MAX = 131072
 REPLICAS_MAX = 5
+# Go clients read `max_msg_size` into 32 bits.
+INT32 = 1 << 31
+TOO_LARGE = (
+    "json: cannot unmarshal number {} into Go struct field StreamConfigRequest.max_msg_size of "
+    "type int32"
+)
 MIN_DURATION = SECOND // 10
 DEFAULT_WINDOW = 120 * SECOND
 LEVEL_KEY = "_nats.req.level"
@@ -87,6 +94,7 @@ def fill_limits(new: StreamConfig, scope: Scope) -> None:
     if new.num_replicas > REPLICAS_MAX:
         raise invalid_config(f"maximum replicas is {REPLICAS_MAX}")
     new.num_replicas = new.num_replicas or 1
+    wanted_size = new.max_msg_size
     for name in (
         "max_msgs",
         "max_msgs_per_subject",
@@ -99,6 +107,8 @@ def fill_limits(new: StreamConfig, scope: Scope) -> None:
             raise errors.PEDANTIC.error(err=f"{name} must be set to -1")
         if value < 1:
             setattr(new, name, -1)
+    if not -INT32 <= wanted_size < INT32:
+        raise errors.INVALID_JSON.error(err=TOO_LARGE.format(wanted_size))
 
 
 def check_ages(new: StreamConfig, scope: Scope) -> None:
@@ -154,6 +164,8 @@ def check_features(new: StreamConfig, scope: Scope) -> None:
             raise invalid_config("message scheduling cannot be set if roll-ups are disabled")
         if not new.allow_rollup_hdrs:
             new.allow_rollup_hdrs, new.deny_purge = True, False
+    if new.persist_mode == "default":
+        new.persist_mode = ""
     if new.persist_mode == "async":
         if new.storage != "file":
             raise invalid_config("async persist mode is only supported on file storage")
@@ -330,8 +342,25 @@ def refuse_change(old: StreamConfig, new: StreamConfig) -> None:
         raise invalid_config(same + "message counter setting")
     if old.allow_msg_schedules and not new.allow_msg_schedules:
         raise invalid_config("message schedules can not be disabled")
-    if new.persist_mode != old.persist_mode:
+    if (new.persist_mode == "async") != (old.persist_mode == "async"):
         raise invalid_config(same + "persist mode")
+
+
+def refuse_tight_limits(old: StreamConfig, new: StreamConfig, consumers: Iterable[Any]) -> None:
+    """Refuse new limits for consumers that some of those which are there exceed."""
+    before, after = old.consumer_limits, new.consumer_limits
+    if before == after:
+        return
+    idle, pending = after.inactive_threshold, after.max_ack_pending
+    violated = sorted(
+        found.name
+        for found in consumers
+        if 0 < idle < found.config.inactive_threshold
+        or 0 < pending < found.config.max_ack_pending
+    )
+    if violated:
+        text = f"change to limits violates consumers: {', '.join(violated)}"
+        raise errors.STREAM_UPDATE.error(err=text)
 
 
 # --- metadata of the server ------------------------------------------------------------------

@@ -188,3 +188,53 @@ async def test_batches_are_allowed(compare: Callable[[Steps], Awaitable[None]]) 
             ("STREAM.DELETE.q",),
         ]
     )
+
+
+async def test_limits_for_consumers_that_are_there(
+    compare: Callable[[Steps], Awaitable[None]],
+) -> None:
+    config = {"name": "c", "ack_policy": "explicit", "inactive_threshold": 60 * 10**9}
+    steps = [create("L"), ("CONSUMER.CREATE.L.c", {"stream_name": "L", "config": config})]
+    for limits in (
+        {"max_ack_pending": 10},
+        {"max_ack_pending": 2000},
+        {"inactive_threshold": 10**9},
+        {"inactive_threshold": 10**12},
+        {},
+    ):
+        steps.append(update("L", consumer_limits=limits))
+    await compare([*steps, ("STREAM.DELETE.L",)])
+
+
+async def test_extreme_and_default_fields(compare: Callable[[Steps], Awaitable[None]]) -> None:
+    steps: Steps = []
+    for config in (
+        {"persist_mode": "default"},
+        {"max_msg_size": 2**31},
+        {"max_msg_size": 2**31 - 1},
+        {"max_msg_size": -(2**31)},
+        {"max_msg_size": -(2**31) - 1},
+    ):
+        steps += [create("X", **config), update("X"), ("STREAM.DELETE.X",)]
+    await compare(steps)
+
+
+async def test_where_consumers_begin(compare: Callable[[Steps], Awaitable[None]]) -> None:
+    steps = [create("F", subjects=["f.*"], storage="memory")]
+    steps += [publish(f"f.{number % 3}") for number in range(30)]
+    past, future = "2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
+    for config in (
+        {"deliver_policy": "by_start_time", "opt_start_time": past, "filter_subjects": ["f.2"]},
+        {"deliver_policy": "by_start_time", "opt_start_time": past, "filter_subject": "f.9"},
+        {"deliver_policy": "by_start_time", "opt_start_time": future, "filter_subject": "f.1"},
+        {"deliver_policy": "by_start_sequence", "opt_start_seq": 20, "filter_subject": "f.1"},
+        {"deliver_policy": "by_start_sequence", "opt_start_seq": 200},
+        {"deliver_policy": "last", "filter_subject": "f.1"},
+        {"deliver_policy": "last", "filter_subject": "f.9"},
+        {"deliver_policy": "last_per_subject", "filter_subject": "f.*"},
+        {"deliver_policy": "last_per_subject", "filter_subject": "f.9"},
+        {"deliver_policy": "new", "filter_subject": "f.1"},
+    ):
+        body = {"stream_name": "F", "config": {"durable_name": "c", **config}}
+        steps += [("CONSUMER.DURABLE.CREATE.F.c", body), ("CONSUMER.DELETE.F.c",)]
+    await compare([*steps, ("STREAM.DELETE.F",)])
