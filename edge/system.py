@@ -4,6 +4,7 @@ Events are made only when somebody listens.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,14 @@ from headwater.edge import system_store
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
 from headwater.edge.broker.core import CallbackSink
+from headwater.edge.jetstream import errors
 from headwater.edge.monitor.accstatz import account_stat
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.statsz import statsz
+from headwater.edge.storage.errors import StoreError
 from headwater.edge.system_info import ServerInfo, client_info, event_id, user_info
 from headwater.edge.system_requests import (
+    ACCOUNT,
     COMMANDS,
     SERVER,
     Responder,
@@ -29,6 +33,8 @@ from headwater.edge.system_requests import (
 if TYPE_CHECKING:
     from headwater.edge.node import Node
 
+log = logging.getLogger("headwater.system")
+
 STATSZ_S = 10.0
 """How often statistics are sent."""
 
@@ -38,6 +44,7 @@ COUNTS_S = 0.25
 EVERY_ACCOUNT = "PING"
 """In the place of an account's name, in requests of the system account."""
 
+_PURGED = "io.nats.jetstream.api.v1.account_purge_response"
 _ADVISORY = "io.nats.server.advisory.v1."
 
 Callback = Callable[[bytes, bytes, bytes, bytes, Any], None]
@@ -53,6 +60,7 @@ class SystemService:
         self._timer: asyncio.TimerHandle | None = None
         self._counted: dict[str, asyncio.TimerHandle] = {}
         self._changed: set[str] = set()
+        self._purges: set[asyncio.Task[None]] = set()
 
     # --- life ---
 
@@ -63,7 +71,10 @@ class SystemService:
         self._responder = Responder(node, self._info)
         self._system = node.account(node.system_account)
         self._listen_to_servers()
-        self._listen(self._system, "$SYS.REQ.ACCOUNT.*.*", self._on_account_request)
+        for name in ACCOUNT:
+            self._listen(self._system, f"$SYS.REQ.ACCOUNT.*.{name}", self._on_account_request)
+        if node.jetstream is not None:
+            self._listen(self._system, "$JS.API.ACCOUNT.PURGE.*", self._on_account_purge)
         for account in list(node.accounts.values()):
             self._serve_account(account)
         node.account_hooks.append(self._serve_account)
@@ -78,6 +89,8 @@ class SystemService:
         for timer in self._counted.values():
             timer.cancel()
         self._tell(f"$SYS.SERVER.{self._node.server_id}.SHUTDOWN")
+        for task in self._purges:
+            task.cancel()
         for account, sink in self._sinks:
             account.remove(sink)
         self._sinks.clear()
@@ -160,6 +173,31 @@ class SystemService:
                 else account_answer(node, account, name, body)
             ),
         )
+
+    def _on_account_purge(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+    ) -> None:
+        """Delete all streams of an account; the node that the client is connected to answers."""
+        from headwater.edge.jetstream.denial import CLIENT_OR_LEAF
+
+        if getattr(origin, "kind", None) not in CLIENT_OR_LEAF:
+            reply = b""
+        task = self._node.loop.create_task(self._purge(_last(subject), reply))
+        self._purges.add(task)
+        task.add_done_callback(self._purges.discard)
+
+    async def _purge(self, name: str, reply: bytes) -> None:
+        answer: dict[str, Any] = {"type": _PURGED, "initiated": True}
+        js = self._node.jetstream.accounts.get(name) if self._node.jetstream else None
+        if js is not None:
+            log.info("Purge request for account %s (streams: %d)", name, len(js.streams))
+            try:
+                await js.delete_all()
+            except (errors.JetStreamError, StoreError) as error:
+                refusal = errors.STREAM_DELETE.error(err=error).wire()
+                answer = {"type": _PURGED, "error": refusal, "initiated": False}
+        if reply:
+            self._system.send(reply, msgspec.json.encode(answer))
 
     # --- requests from any account ---
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from headwater.edge.jetstream.nulls import without_nulls
-from headwater.edge.monitor import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
+from headwater.edge.monitor import (
+    accountz,
+    accstatz,
+    connz,
+    debugging,
+    healthz,
+    jsz,
+    links,
+    subsz,
+    varz,
+)
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.statsz import statsz
 from headwater.edge.system_info import ServerInfo
@@ -104,6 +114,8 @@ SERVER: dict[str, Answer] = {
     ),
     "JSZ": lambda node, body: _jsz(node, _decode(body, jsz.JszOptions)),
     "HEALTHZ": lambda node, body: healthz.healthz(node, _decode(body, healthz.HealthzOptions)),
+    "EXPVARZ": lambda node, body: debugging.expvarz(statsz(node)["mem"]),
+    "PROFILEZ": lambda node, body: debugging.profilez(_decode(body, debugging.ProfilezOptions)),
     "IPQUEUESZ": lambda node, body: {},
     "RAFTZ": lambda node, body: {},
 }
@@ -129,6 +141,10 @@ def every_account_answer(node: "Node", name: str, payload: bytes) -> Any:
     if name == "STATZ":
         return _statz(node, _decode(payload, accstatz.AccstatzOptions))
     raise SkipError
+
+
+ACCOUNT = ("CONNS", "CONNZ", "INFO", "JSZ", "LEAFZ", "STATZ", "SUBSZ")
+"""What is served on `$SYS.REQ.ACCOUNT.<account>.*`."""
 
 
 def _statz(node: "Node", wanted: accstatz.AccstatzOptions) -> dict[str, Any]:

@@ -166,6 +166,13 @@ class AccountJetStream:
         self.node.advisories.stream_action(stream, "delete")
         return durable
 
+    async def delete_all(self) -> None:
+        """Delete every stream, and wait until that is durable. Raises StoreError."""
+        waits = [self.delete(stream) for stream in list(self.streams.values())]
+        for durable in waits:
+            if durable is not None:
+                await durable
+
     def check_new(self, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""
         self.check_tier(wanted)

@@ -2,7 +2,8 @@
 
 TTLs are kept in buckets of a hundredth of a second: a message ends by so much later than its second
 at the most. The buckets are not stored: after a start they are filled from the stored headers, a
-slice at a time. Nothing here runs per message on the publish path except putting a TTL into its bucket.
+slice at a time. Nothing here runs per message on the publish path except putting a TTL into its
+bucket.
 
 Ages are measured on the node's age clock (age_clock.py), timestamps are those of the wall clock.
 How far the two were apart when a message was stored is kept per span of messages, an epoch, with

@@ -1,6 +1,7 @@
 """Requests to the system account and its events, as nats-server answers and sends them."""
 
 import asyncio
+import base64
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -96,6 +97,23 @@ async def test_options_travel_in_the_body(node: Node, system: Client) -> None:
     assert bad["error"] == {"code": 500, "description": "invalid sorting option: nonsense"}
     reply = await system.request(f"{own}.CONNZ", b"{oops", timeout=2)
     assert json.loads(reply.data)["error"]["code"] == 400
+
+
+async def test_runtime_and_profiles(node: Node, system: Client) -> None:
+    own = f"$SYS.REQ.SERVER.{node.server_id}"
+    runtime = (await ask(system, f"{own}.EXPVARZ"))["data"]
+    assert runtime["memstats"]["HeapAlloc"] > 1_000_000
+    stacks = await ask(system, f"{own}.PROFILEZ", name="goroutine", debug=1)
+    assert b"MainThread" in base64.b64decode(stacks["data"]["profile"])
+    for name, reason in (("", "not specified"), ("heap", "not kept"), ("x", "not found")):
+        refused = await ask(system, f"{own}.PROFILEZ", name=name)
+        assert reason in refused["data"]["error"]
+
+
+async def test_requests_that_nobody_serves_find_nobody(node: Node, system: Client) -> None:
+    for subject in (f"SERVER.{node.server_id}.NOPE", "ACCOUNT.A.NOPE", "ACCOUNT.PING.NOPE"):
+        with pytest.raises(nats.errors.NoRespondersError):
+            await system.request(f"$SYS.REQ.{subject}", b"", timeout=2)
 
 
 async def test_nulls_in_a_request_are_nothing(node: Node, system: Client) -> None:

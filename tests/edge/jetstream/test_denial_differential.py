@@ -88,3 +88,27 @@ async def test_one_that_has_it_and_imports_it_gets_two_answers(port: int) -> Non
     answers = await ask(client, "STREAM.NAMES", answers=2)
     assert [kind for kind, _ in answers] == ["stream_names", "stream_names"]
     await client.close()
+
+
+async def test_requests_that_nobody_knows_are_left_alone(port: int) -> None:
+    """What answers them may be another account's service, or a stream."""
+    client = await connect(port, "b")
+    for name in ("BOGUS", "STREAM.INFO", "STREAM.INFO.a.b", "CONSUMER.INFO.a", "STREAM.NONE.a"):
+        assert await ask(client, name, answers=0) == []
+    await client.close()
+
+
+async def test_an_account_is_purged_by_the_system_account(port: int) -> None:
+    owner, system = await connect(port, "b"), await connect(port, "s")
+    js = owner.jetstream()
+    for name in ("one", "two"):
+        await js.add_stream(name=name)
+    purged = [("account_purge", {"initiated": True})]
+    assert await ask(system, "ACCOUNT.PURGE.NOBODY") == purged
+    assert len(await js.streams_info()) == 2
+    assert await ask(owner, "ACCOUNT.PURGE.B", answers=0) == []
+    assert len(await js.streams_info()) == 2
+    assert await ask(system, "ACCOUNT.PURGE.B") == purged
+    assert await js.streams_info() == []
+    await owner.close()
+    await system.close()
