@@ -19,10 +19,20 @@ from headwater.edge.jetstream.name_hash import name_hash
 from headwater.edge.jetstream.times import format_time, parse_time
 from headwater.edge.storage.errors import Damaged
 from headwater.edge.subjects.transform import transform
+from headwater.federation.health import (
+    DENIED,
+    LIVE,
+    NO_SUCH_STREAM,
+    OFFLINE,
+    RECREATED,
+    WELL,
+    Health,
+)
 from headwater.federation.inflow import SOURCE_HEADER, Inflow
 from headwater.federation.origin_request import (
     CONSUMER_NOT_FOUND,
     IDENTITY_MISMATCH,
+    STREAM_NOT_FOUND,
     Answer,
     OriginRequest,
     Start,
@@ -39,6 +49,9 @@ ANSWER_TIMEOUT_S = 10.0
 """Time for an answer at first; it doubles with failures up to `ANSWER_TIMEOUT_MAX_S`."""
 
 ANSWER_TIMEOUT_MAX_S = 60.0
+ANSWER_BUSY_MAX_S = 600.0
+"""Time for an answer at most, while a large message keeps it from coming over the link."""
+
 INFO_TIMEOUT_S = 5.0
 RETRY_MIN_S = 0.25
 RETRY_MAX_S = 10.0
@@ -54,6 +67,15 @@ SILENCE_MAX_S = 60.0
 CHECK_S = 10.0
 """How often the origin is asked what is still to come."""
 
+CHECK_BEHIND_S = 2.0
+"""The same for a stream that is behind, while the origin answers quickly."""
+
+CHECK_SHARE = 10
+"""Times that an answer took which pass before the next question."""
+
+EMPTY_S = 0.25
+"""How often it is looked whether a mirror of a former origin has been emptied."""
+
 STALLED_S = 15.0
 """Backlog without progress for this long is a stall: it is reported, and a new consumer made."""
 
@@ -63,13 +85,43 @@ REPEAT_LOG_S = 60.0
 class OriginError(Exception):
     """The origin refuses or cannot be reached; `error` is the API's form of it."""
 
+    state = OFFLINE
+    """What the mirror or source is then."""
+
     def __init__(self, text: str, error: dict[str, Any] | None = None) -> None:
         super().__init__(text)
         self.error = error or {"code": 503, "err_code": 0, "description": text}
 
 
+class Refused(OriginError):
+    """The origin answers, and says no."""
+
+    def __init__(self, answer: Answer) -> None:
+        error = answer.error or {}
+        super().__init__(str(error.get("description", "refused")), answer.error)
+        self.state = NO_SUCH_STREAM if answer.code == STREAM_NOT_FOUND else DENIED
+
+
+class Recreated(OriginError):
+    """A mirror holds messages of an origin that is no more."""
+
+    state = RECREATED
+
+    def __init__(self, what: str) -> None:
+        text = f"{what}: purge this mirror to take the origin as it is now, or keep it as it is"
+        super().__init__(
+            text, {"code": 409, "err_code": IDENTITY_MISMATCH, "description": text}
+        )
+
+
 class Nobody(OriginError):
     """No one listens on the origin's API subject."""
+
+
+class Barred(Nobody):
+    """A rule of a link, or the origin's server itself, keeps the API from being reached."""
+
+    state = DENIED
 
 
 class LinkChanged(OriginError):
@@ -85,39 +137,41 @@ class Feed:
         self.source = source
         self.mirror = mirror
         self.name = " ".join(source_parts(source))
-        self.state = "waiting"
+        self.phase = "waiting"
         """"waiting", "asking", "flowing" or "stopped"."""
         self.error: dict[str, Any] | None = None
-        self.stalled = False
+        self.health = Health()
         self.recreations = 0
         self.failures = 0
-        self.lag = 0
         self.identity = ""
         self.inflow: Inflow | None = None
-        self.rate = 0.0
-        """Messages per second, over the last ticks."""
         self._again = asyncio.Event()
         self._reason = ""
         self._task: asyncio.Task[None] | None = None
         self._answered: asyncio.Future[tuple[bytes, bytes]] | None = None
+        self._answered_via: Any = None
         self._logged: tuple[str, float] = ("", 0.0)
         self._quiet_tries = 0
-        self._progress = (0, time.monotonic())
-        self._checked = 0.0
-        self._messages = 0
+        self._progress = (0, 0)
+        self._progressed = self._begun = self._check_at = 0.0
         self._sseq = 0
+        self._taken_ns = self._since_ns = 0
         self._rebuilt = False
+        self._asked_again = False
+        """Whether the last heartbeat said that the origin waits for a flow control answer."""
+        self._info_answers = True
 
     # --- life ----------------------------------------------------
 
     def start(self) -> None:
         """Begin in the background."""
         self._restore()
+        self.health.last_lag = 1
         self._task = self.stream.kernel.loop.create_task(self._run())
 
     def stop(self) -> None:
         """End for good."""
-        self.state = "stopped"
+        self.phase = "stopped"
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -129,10 +183,11 @@ class Feed:
     def kick(self) -> None:
         """A link came up: begin anew unless all is well."""
         inflow = self.inflow
-        if self.state == "flowing" and inflow is not None:
+        self._info_answers = True
+        if self.phase == "flowing" and inflow is not None:
             if inflow.cut() or self._silent_s(inflow) > 2.5:
                 self._restart("the link is new")
-        elif self.state == "waiting":
+        elif self.phase == "waiting":
             self._again.set()
         elif self._answered is not None and not self._answered.done():
             self._answered.set_exception(LinkChanged("a link came up"))
@@ -143,11 +198,11 @@ class Feed:
             self._again.clear()
             try:
                 async with self.upstream.manager.setups:
-                    self.state = "asking"
+                    self.phase = "asking"
                     await self._set_up()
                 self.failures = 0
                 self.error = None
-                self.state = "flowing"
+                self.phase = "flowing"
                 await self._watch()
                 pause = random.uniform(0, KICK_JITTER_S)
             except LinkChanged:
@@ -156,7 +211,9 @@ class Feed:
                 pause = self._failed(error)
             finally:
                 self._drop_inflow()
-            self.state = "waiting"
+            self.phase = "waiting"
+            if self.health.trouble == RECREATED and await self._emptied(pause):
+                return
             try:
                 await asyncio.wait_for(self._again.wait(), pause)
                 await asyncio.sleep(random.uniform(0, KICK_JITTER_S))
@@ -168,6 +225,7 @@ class Feed:
         self.failures += 1
         self.error = error.error
         text = str(error)
+        self.health.trouble, self.health.cause = error.state, text
         now = time.monotonic()
         if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
             self._logged = (text, now)
@@ -175,6 +233,20 @@ class Feed:
         longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
         pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
         return float(pause * random.uniform(0.8, 1.2))
+
+    async def _emptied(self, pause: float) -> bool:
+        """Wait for a mirror of a former origin to be purged, for `pause` seconds. If it is, a
+        stream of the same name takes its place and this one ends."""
+        store = self.stream.store
+        end = time.monotonic() + pause
+        while store.messages:
+            left = end - time.monotonic()
+            if left <= 0 or self._again.is_set():
+                return False
+            await asyncio.sleep(min(left, EMPTY_S))
+        log.warning("%s: begins again with the origin as it is now", self._label())
+        self.upstream.begin_again()
+        return True
 
     def _label(self) -> str:
         kind = "mirror" if self.mirror else "source"
@@ -209,7 +281,7 @@ class Feed:
                 continue
             name, sequence, identity = self.upstream.source_of(found.headers)
             if name == self.name:
-                self._sseq = max(self._sseq, sequence)
+                self._sseq = sequence
                 self.identity = identity or self.identity
                 return
 
@@ -220,6 +292,9 @@ class Feed:
             if store.last_seq > 0 and (store.messages or store.last_seq >= store.first_seq):
                 return Start(sequence=store.last_seq + 1)
             return self._configured_start()
+        if self._since_ns:
+            # The origin has no memory of what was taken last; what it got since is new.
+            return Start(time=format_time(self._since_ns + 1))
         if self._sseq > 0:
             return Start(sequence=self._sseq + 1)
         if self._rebuilt or not source.opt_start_time:
@@ -258,18 +333,37 @@ class Feed:
 
     async def _identify(self, request: OriginRequest) -> None:
         """Find out whether the origin is still the stream it was; skipped when it does not say."""
+        if not self._info_answers:
+            return
         try:
             _, payload = await self._ask(request.info_subject(), b"", b"", INFO_TIMEOUT_S)
             fields = msgspec.json.decode(payload)
             created = parse_time(fields["created"])
-            last = int(fields["state"]["last_seq"])
-        except (Nobody, LinkChanged):
+            state = fields["state"]
+            last, messages = int(state["last_seq"]), int(state["messages"])
+            self.health.message_bytes = int(state["bytes"]) / messages if messages else 0.0
+        except LinkChanged:
             raise
-        except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            # Whoever may not ask for this may still have a consumer.
+            self._info_answers = not isinstance(error, OriginError) or isinstance(error, Nobody)
             return
-        self._meet(name_hash(format_time(created)), last)
+        self._meet(name_hash(format_time(created)))
+        self._compare(last)
 
-    def _meet(self, identity: str, last: int | None) -> None:
+    def _compare(self, last: int) -> None:
+        """The origin ends at `last`. One that ends before what was taken of it lost messages, or
+        was put back from a backup; its next messages would be taken for known ones."""
+        taken = self.stream.store.last_seq if self.mirror else self._sseq
+        if last >= taken:
+            return
+        if self.mirror:
+            raise Recreated(f"the origin ends at {last}, this mirror holds messages up to {taken}")
+        log.warning("%s: the origin went back from %d to %d", self._label(), taken, last)
+        self._sseq = 0
+        self._since_ns = self._taken_ns
+
+    def _meet(self, identity: str) -> None:
         """The origin says who it is. Raises OriginError when a mirror cannot go on with it."""
         if not identity or identity == self.identity:
             return
@@ -277,11 +371,7 @@ class Feed:
             self._remember(identity)
             return
         if self.mirror:
-            raise OriginError(
-                "the origin was deleted and made again: this mirror holds messages of the former "
-                "one; purge it or make it anew",
-                {"code": 409, "err_code": IDENTITY_MISMATCH, "description": "origin was recreated"},
-            )
+            raise Recreated("the origin was deleted and made again")
         log.warning("%s: the origin was made again, all of it is taken", self._label())
         self._sseq = 0
         self._rebuilt = True
@@ -304,17 +394,16 @@ class Feed:
             if not answer.code:
                 break
             if answer.code == IDENTITY_MISMATCH:
-                self._meet(answer.identity or "unknown", None)
+                self._meet(answer.identity or "unknown")
                 request.identity = ""
                 request.start = self._start()
                 continue
             if not request.downgrade(answer.code):
-                error = answer.error or {}
-                raise OriginError(str(error.get("description", "refused")), answer.error)
+                raise Refused(answer)
         if answer.identity:
-            self._meet(answer.identity, None)
+            self._meet(answer.identity)
         if request.durable and answer.ack_policy != "flow_control":
-            raise OriginError("the named consumer of the origin must use ack policy flow_control")
+            raise Barred("the named consumer of the origin must use ack policy flow_control")
         if not answer.deliver_subject or not answer.name:
             raise OriginError("the origin's answer names no deliver subject")
         return answer
@@ -329,24 +418,52 @@ class Feed:
         answered: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
         self._answered = answered
 
-        def take(_: bytes, __: bytes, block: bytes, payload: bytes, ___: object) -> None:
+        def take(_: bytes, __: bytes, block: bytes, payload: bytes, via: Any) -> None:
             if not answered.done():
                 answered.set_result((block, payload))
+                self._answered_via = via
 
         sink = CallbackSink(reply, take)
         account.insert(sink)
         try:
             if not account.send(subject.encode(), body, reply, headers):
-                raise Nobody(f"nobody answers on {subject!r}: the origin is not connected")
-            block, payload = await asyncio.wait_for(answered, timeout)
+                raise self._nobody(subject)
+            block, payload = await self._patiently(answered, timeout)
         except TimeoutError:
             raise OriginError(f"no answer from the origin on {subject!r}") from None
         finally:
             account.remove(sink)
             self._answered = None
         if block.startswith(b"NATS/1.0 503"):
-            raise Nobody(f"nobody answers on {subject!r}: the origin is not connected")
+            raise self._nobody(subject)
         return block, payload
+
+    async def _patiently(
+        self, answered: "asyncio.Future[tuple[bytes, bytes]]", timeout: float
+    ) -> tuple[bytes, bytes]:
+        """Wait for an answer; time in which a large message comes in does not count. Raises
+        TimeoutError."""
+        manager, account = self.upstream.manager, self.stream.account
+        arrived, waited = manager.arriving(account), 0.0
+        end = time.monotonic() + ANSWER_BUSY_MAX_S
+        while waited < timeout and time.monotonic() < end:
+            await asyncio.wait((answered,), timeout=min(1.0, timeout - waited))
+            if answered.done():
+                return answered.result()
+            now = manager.arriving(account)
+            waited += 0.0 if now > arrived else 1.0
+            arrived = now
+        raise TimeoutError
+
+    def _nobody(self, subject: str) -> Nobody:
+        """Why there is nobody to answer a request."""
+        external = self.source.external
+        barrier = self.upstream.manager.barrier(
+            self.stream.account, subject, external.api if external is not None else ""
+        )
+        if barrier:
+            return Barred(f"nobody answers on {subject!r}: {barrier}")
+        return Nobody(f"nobody answers on {subject!r}: the origin is not connected")
 
     # --- flowing ----------------------------------------------------
 
@@ -370,12 +487,14 @@ class Feed:
             transform(item.src, item.dest) for item in self.source.subject_transforms if item.dest
         ]
         self.upstream.manager.bind(inflow, self.name)
+        inflow.via = self._answered_via
         self.inflow = inflow
-        self.lag = answer.pending
+        self.health.begin(inflow, answer.pending)
+        self._since_ns = 0
         self._request = request
-        self._messages = 0
-        self._progress = (inflow.dseq, time.monotonic())
-        self._checked = time.monotonic()
+        self._progress = (0, 0)
+        self._progressed = self._begun = time.monotonic()
+        self._check_at = self._begun + CHECK_BEHIND_S
         self.upstream.add_inflow(inflow)
         stream.account.insert(inflow)
         log.info(
@@ -387,6 +506,9 @@ class Feed:
         if inflow is None:
             return
         self._sseq = inflow.sseq
+        if inflow.messages:
+            self._taken_ns = self.stream.store.last_ts
+        self.health.end()
         self.inflow = None
         self.stream.account.remove(inflow)
         self.upstream.drop_inflow(inflow)
@@ -404,10 +526,11 @@ class Feed:
                 break
             except TimeoutError:
                 self._tick(inflow)
-            if time.monotonic() - self._checked > CHECK_S:
-                self._checked = time.monotonic() + random.uniform(0, 1)
+            if time.monotonic() > self._check_at:
                 await self._check(inflow)
         self.recreations += 1
+        self.health.trouble = OFFLINE
+        self.health.cause = self._reason
         log.info("%s: a new consumer is needed: %s", self._label(), self._reason)
 
     def _silent_s(self, inflow: Inflow) -> float:
@@ -416,23 +539,33 @@ class Feed:
     def _tick(self, inflow: Inflow) -> None:
         """Look at signs of life and progress."""
         now = time.monotonic()
-        self.rate = 0.7 * self.rate + 0.3 * (inflow.messages - self._messages) / WATCH_S
-        self._messages = inflow.messages
-        if inflow.dseq != self._progress[0]:
-            self._progress = (inflow.dseq, now)
-            self.lag = inflow.pending
-            self.stalled = False
+        self.health.tick(WATCH_S)
+        arrived = inflow.arriving()
+        large = arrived > self._progress[1] > 0
+        if inflow.dseq != self._progress[0] or large:
+            self._progressed = now
             self._quiet_tries = 0
+        self._progress = (inflow.dseq, arrived)
+        if self.health.stalled and (not self.health.lag() or now - self._begun > STALLED_S):
+            self.health.stalled = now - self._progressed > WATCH_S
         patience = min(SILENCE_S * 2**self._quiet_tries, SILENCE_MAX_S)
-        if self._silent_s(inflow) > patience and not inflow.receiving():
+        if self._silent_s(inflow) > patience and not large:
             self._quiet_tries = min(self._quiet_tries + 1, 8)
             self._restart(f"nothing was heard for {patience:.0f} s")
-        elif self.lag > 0 and now - self._progress[1] > STALLED_S:
-            self.stalled = True
-            self._restart(f"{self.lag} messages behind without progress")
+        elif self.health.lag() and now - self._progressed > STALLED_S:
+            self._stall()
+
+    def _stall(self) -> None:
+        """There is backlog and nothing comes, although the consumer lives."""
+        self.health.stalled = True
+        self.health.cause = f"stalled: {self.health.lag()} messages behind without progress"
+        if self._asked_again:
+            self.health.cause += "; the origin does not get the answers on $JS.FC.>"
+        self._restart(self.health.cause)
 
     async def _check(self, inflow: Inflow) -> None:
         """Ask the origin what is still to come, so that lag is what the origin says."""
+        asked = time.monotonic()
         try:
             _, payload = await self._ask(
                 self._request.consumer_info_subject(inflow.consumer.decode()),
@@ -443,9 +576,13 @@ class Feed:
                 self._restart("the origin no longer has the consumer")
                 return
             delivered = int(fields["delivered"]["consumer_seq"])
-            self.lag = int(fields["num_pending"]) + max(0, delivered - inflow.dseq)
+            if self._listens_to(inflow):
+                self.health.said(int(fields["num_pending"]) + max(0, delivered - inflow.dseq))
         except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
-            return
+            pass
+        now = time.monotonic()
+        pause = CHECK_S if self.health.state == LIVE else CHECK_BEHIND_S
+        self._check_at = now + max(pause, CHECK_SHARE * (now - asked)) * random.uniform(1.0, 1.1)
 
     # --- what the inflow tells ----------------------------------------------------
 
@@ -468,13 +605,18 @@ class Feed:
             self._restart(f"deliveries after {inflow.dseq} were lost")
             return
         stalled = fields.get(b"nats-consumer-stalled")
+        self._asked_again = bool(stalled)
         if stalled:
-            self.stream.account.send(stalled, b"")
+            inflow.owe(stalled)
+        elif int(delivered or 0) == inflow.dseq:
+            self.health.said(0)
 
     def failed(self, inflow: Inflow, text: str) -> None:
         """The stream cannot store: ask again later for the same message."""
         if self._listens_to(inflow):
             self.error = {"code": 503, "err_code": 10077, "description": text}
+            self.health.stalled = True
+            self.health.cause = f"a message could not be stored: {text}"
             inflow.closed = True
             self._restart(f"a message could not be stored: {text}")
 
@@ -482,49 +624,39 @@ class Feed:
 
     def info(self) -> SourceInfo:
         """How far this feed is, as INFO shows it."""
-        inflow = self.inflow
+        inflow, health = self.inflow, self.health
         error = self.error
-        if self.stalled and error is None:
-            text = f"stalled: {self.lag} messages behind without progress"
-            error = {"code": 503, "err_code": 0, "description": text}
+        report = health.report(self.stream.kernel.clock())
+        if report["cause"] and error is None:
+            error = {"code": 503, "err_code": 0, "description": report["cause"]}
         active = -1
         if inflow is not None:
             active = max(0, self.stream.kernel.clock() - inflow.heard_ns)
         return SourceInfo(
             name=self.source.name,
             external=self.source.external,
-            lag=self.current_lag(),
+            lag=health.shown_lag(),
             active=active,
             error=error,
             filter_subject=self.source.filter_subject,
             subject_transforms=self.source.subject_transforms,
+            headwater=report,
         )
-
-    def current_lag(self) -> int:
-        """Messages that the origin has and this stream has not, as last known."""
-        inflow = self.inflow
-        if inflow is not None and inflow.dseq != self._progress[0]:
-            return int(inflow.pending)
-        return self.lag
 
     def status(self) -> dict[str, Any]:
         """Facts for monitoring."""
         inflow = self.inflow
-        lag = self.current_lag()
         return {
             "account": self.stream.account.name,
             "stream": self.stream.name,
             "kind": "mirror" if self.mirror else "source",
             "origin": self.source.name,
             "external": self.source.external.api if self.source.external is not None else "",
-            "state": self.state,
+            **self.health.report(self.stream.kernel.clock()),
             "sequence": inflow.sseq if inflow is not None else self._sseq,
-            "lag": lag,
-            "rate": round(self.rate, 1),
-            "eta_s": round(lag / self.rate, 1) if lag and self.rate > 0 else None,
-            "stalled": self.stalled,
+            "well": self.health.state in WELL,
+            "stalled": self.health.stalled,
             "recreations": self.recreations,
-            "error": self.error["description"] if self.error else "",
         }
 
 

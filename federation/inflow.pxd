@@ -21,6 +21,7 @@ cdef class Inflow(Sink):
     cdef public unsigned long long dseq     # deliveries of this consumer
     cdef public long long pending       # messages behind the last one, as the origin said
     cdef public long long heard_ns      # last sign of life of the consumer
+    cdef public long long last_ts       # origin's time of the last message taken, ns; 0 before it
     cdef public unsigned long long messages
     cdef public unsigned long long bytes_taken
     cdef public Endpoint via            # where the last message came from; None: this node

@@ -150,6 +150,7 @@ class Inflow(Sink):
         i: cython.Py_ssize_t
         sseq: cython.longlong
         dseq: cython.longlong
+        timestamp: cython.longlong
         reply: cython.p_const_uchar = m.reply
         if self.closed:
             return 0
@@ -193,9 +194,11 @@ class Inflow(Sink):
             return 1
         if cython.cast(cython.ulonglong, sseq) > self.sseq:
             i = starts[base + 5]
-            if not self.take(m, sseq, take_number(reply + i, starts[base + 6] - i - 1)):
+            timestamp = take_number(reply + i, starts[base + 6] - i - 1)
+            if not self.take(m, sseq, timestamp):
                 return 1
             self.sseq = sseq
+            self.last_ts = timestamp
         self.dseq = dseq
         i = starts[base + 6]
         self.pending = max(0, take_number(reply + i, starts[base + 7] - i - 1))
@@ -270,12 +273,18 @@ class Inflow(Sink):
         reply: bytes
         if m.reply_len:
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
-            self.owed.append((self.stream.store.last_seq, reply, self.dseq, self.sseq))
-            self.release(self.stream.store.committed)
+            self.owe(reply)
             return 1
         block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
         self.feed.heartbeat(self, block)
         return 1
+
+    def owe(self, reply: bytes) -> None:
+        """Confirm on `reply` what was received so far, once it is durable."""
+        if self.owed and self.owed[len(self.owed) - 1][1] == reply:
+            return
+        self.owed.append((self.stream.store.last_seq, reply, self.dseq, self.sseq))
+        self.release(self.stream.store.committed)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -314,13 +323,14 @@ class Inflow(Sink):
             self.cursors.note(self)
             self.kernel.kick()
 
-    def receiving(self) -> bool:
-        """Whether a message is on its way over the link by which the last one came."""
+    def arriving(self) -> int:
+        """Bytes that came so far by the link of the last message, if they end in the midst of a
+        message; else 0. It grows while a large message is on its way."""
         conn: Conn
         if self.via is None or self.via.kind != KIND_LEAF or self.via.closed:
-            return False
+            return 0
         conn = cython.cast(Conn, self.via)
-        return conn.held_len > 0
+        return conn.read_bytes if conn.held_len else 0
 
     def cut(self) -> bool:
         """Whether the link by which the last message came has ended."""

@@ -106,6 +106,7 @@ class UpstreamService:
         from headwater.federation.upstream import Upstreams
 
         self.upstreams = Upstreams(node)
+        self.upstreams.links = self._leafs.links if self._leafs is not None else None
         self.upstreams.start()
         if self._leafs is not None and self._leafs.links is not None:
             self._leafs.links.on_link_up.append(self.upstreams.link_up)

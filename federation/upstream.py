@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
+from headwater.edge.jetstream import stream_life
 from headwater.edge.jetstream.consumer_state import log_of
+from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream import Stream
+from headwater.edge.storage.errors import StoreError
 from headwater.federation.feed import Feed
 from headwater.federation.inflow import SOURCE_HEADER, Afterwards, Cursors, Inflow
 from headwater.federation.origin_request import parse_source_header
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
+    from headwater.federation.leaf_links import LeafLinks
 
 log = logging.getLogger("headwater.upstream")
 
@@ -46,6 +50,8 @@ class Upstreams:
         self.setups = asyncio.Semaphore(SETUPS_MAX)
         self.scan_max = SCAN_MAX
         self.drivers: list[Upstream] = []
+        self.links: LeafLinks | None = None
+        """The node's leaf links, by which origins of other domains are reached."""
         self._cursors: Cursors | None = None
         self._noted: dict[tuple[str, str], Cursor] = {}
 
@@ -76,6 +82,26 @@ class Upstreams:
         for driver in self.drivers:
             if driver.stream.account is account:
                 driver.kick()
+
+    def arriving(self, account: Account) -> int:
+        """Bytes that came over links of an account which are in the midst of a message; it grows
+        while a large one is on its way."""
+        links = [] if self.links is None else self.links.of_account(account.name)
+        return sum(conn.read_bytes for conn in links if conn.midway)
+
+    def barrier(self, account: Account, subject: str, api: str) -> str:
+        """Why nobody can be asked on an API subject although there is a link; "" without one."""
+        links = [] if self.links is None else self.links.of_account(account.name)
+        domain = api.split(".")[1] if api.startswith("$JS.") and api.count(".") > 1 else ""
+        for conn in links:
+            if not conn.may_send.permits_message(subject.encode()):
+                return f"the rules of the link to {conn.session.peer.name!r} do not let it pass"
+            if domain and conn.session.peer.domain == domain:
+                return (
+                    f"domain {domain!r} is linked, but asks for no such requests: its JetStream "
+                    "is off in that account, or rules of the link are in the way"
+                )
+        return ""
 
     def stop(self) -> None:
         """End all drivers."""
@@ -152,6 +178,7 @@ class Upstream:
         else:
             self.feeds = [Feed(self, source, mirror=False) for source in config.sources]
         self._afterwards = Afterwards(stream)
+        self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -166,6 +193,20 @@ class Upstream:
         if self.stream.store.listener is self._afterwards:
             self.stream.store.listener = self.stream
         self.manager.forget(self)
+
+    def begin_again(self) -> None:
+        """Have an empty stream take the place of this one, which is stopped by that."""
+        self._renewing = self.stream.kernel.loop.create_task(self.renew())
+
+    async def renew(self) -> None:
+        """Put an empty stream with a driver of its own in the place of this one."""
+        stream = self.stream
+        try:
+            await stream_life.renew(stream.account.jetstream, stream)
+        except (JetStreamError, StoreError, OSError) as error:
+            log.error("stream %s cannot begin again: %s", stream.name, error)
+            if not stream.deleted:
+                self.start()
 
     def kick(self) -> None:
         """A way to the origins may be there again."""

@@ -28,6 +28,7 @@ cdef class Conn(Endpoint):
     cdef Py_ssize_t high_water          # queued bytes above which producers wait
     cdef public long long progress_ns   # last time the socket took bytes
     cdef public long long received_ns   # last time bytes came in
+    cdef public unsigned long long read_bytes   # taken from the socket so far
     cdef public unsigned long long in_msgs
     cdef public unsigned long long in_bytes
     cdef public unsigned long long out_msgs
@@ -43,6 +44,7 @@ cdef class Conn(Endpoint):
     cdef int hold(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1
+    cdef int filter_piece(self) except -1
     cdef int settle(self) except -1
     cdef int pause(self) except -1
     cdef int spend(self, Py_ssize_t n) except -1

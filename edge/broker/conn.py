@@ -30,6 +30,9 @@ OUT_KEPT = cython.declare(cython.Py_ssize_t, 1 << 20)
 LOGIN_BYTES = 16 << 10
 # What a TLS handshake may take beside that: a client's chain of certificates.
 HANDSHAKE_BYTES = cython.declare(cython.Py_ssize_t, 48 << 10)
+# Bytes that go through a filter at a time: one TLS record when the socket fills up.
+PIECE_FAST = cython.declare(cython.Py_ssize_t, 256 << 10)
+PIECE_SLOW = cython.declare(cython.Py_ssize_t, 16 << 10)
 # How long a closed connection still reads, so that its last error line is not lost to a reset.
 LINGER_S = 0.5
 
@@ -164,6 +167,7 @@ class Conn(Endpoint):
             self.close("Client Closed")
         elif not self.lingering:
             self.received_ns = kernel.now_ns
+            self.read_bytes += n
             self.handle(n)
             if self.allowance >= 0:
                 self.spend(n)
@@ -377,31 +381,40 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def send_filtered(self) -> cython.int:
-        data: bytes = b""
+        """Send through the filter, which gets no more than the socket takes: what waits stays
+        plain, where it can be put in order."""
         taken: cython.Py_ssize_t
-        if self.out_start < self.out_end:
-            data = PyBytes_FromStringAndSize(
-                cython.cast(cython.p_char, self.out + self.out_start), self.out_end - self.out_start
-            )
-            self.out_start = self.out_end = 0
         try:
-            self.wire += self.filter.send(data)
+            if self.out_start == self.out_end:
+                self.wire += self.filter.send(b"")
+            while self.wire or self.out_start < self.out_end:
+                if not self.wire:
+                    self.filter_piece()
+                    continue
+                taken = self.sock.send(self.wire)
+                del self.wire[:taken]
+                self.progress_ns = self.kernel.now_ns
+                self.overtaken = False
+        except (BlockingIOError, InterruptedError):
+            pass
         except OSError:
             self.close("Write Error")
             return 0
-        while self.wire:
-            try:
-                taken = self.sock.send(self.wire)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError:
-                self.close("Write Error")
-                return 0
-            del self.wire[:taken]
-            self.progress_ns = self.kernel.now_ns
-            self.overtaken = False
-        self.pending = len(self.wire)
+        self.pending = len(self.wire) + self.out_end - self.out_start
         return self.settle()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def filter_piece(self) -> cython.int:
+        """Pass the next bytes through the filter: few to a socket that was full before."""
+        n: cython.Py_ssize_t = min(
+            self.out_end - self.out_start, PIECE_SLOW if self.writing else PIECE_FAST
+        )
+        self.wire += self.filter.send(
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.out + self.out_start), n)
+        )
+        self.out_start += n
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -441,6 +454,11 @@ class Conn(Endpoint):
         self.kernel.turn()
 
     @property
+    def midway(self) -> bool:
+        """Whether a frame has come in part."""
+        return self.held_len > 0
+
+    @property
     def waiting(self) -> bool:
         """Whether bytes wait for the socket to become writable."""
         return self.writing
@@ -450,6 +468,13 @@ class Conn(Endpoint):
         self.overtaken = True
         self.release()
 
+    def finish_filter(self, reason: str) -> None:
+        """Tell the filter that nothing follows what waits."""
+        if hasattr(self.filter, "finish"):
+            while self.out_start < self.out_end:
+                self.filter_piece()
+            self.filter.finish(reason)
+
     @cython.ccall
     def close(self, reason: str):
         """End the connection: what is queued is offered to the socket once more."""
@@ -457,8 +482,7 @@ class Conn(Endpoint):
             return
         if not self.writing and reason not in ("Write Error", "Read Error", "Client Closed"):
             if self.filter is not None:
-                if hasattr(self.filter, "finish"):
-                    self.filter.finish(reason)
+                self.finish_filter(reason)
                 self.send_filtered()
             elif self.pending:
                 self.send_plain()

@@ -23,10 +23,13 @@ cdef class Link(Conn):
     cdef bytes name                     # account that it goes out for, when `named`
     cdef list queues                    # the queue groups of the peer that were chosen for it
     cdef Py_ssize_t boundary            # a frame of `out` begins here, at or before `out_start`
+    cdef Py_ssize_t lane_end            # behind it, `out` holds bulk alone
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room, bint with_headers) except? -2
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
     cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef bint may_leave(self, Msg* m) except -1
     cdef int write(self, Msg* m) except -1
+    cdef int written(self, Msg* m, Py_ssize_t n, Py_ssize_t size) except -1
+    cdef int advance(self, Py_ssize_t n) except -1
     cdef int verb(self, bytes line) except -1
     cpdef fail(self, str error, str reason)

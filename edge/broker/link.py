@@ -32,7 +32,12 @@ NEED_MORE = cython.declare(cython.Py_ssize_t, -1)
 # A `$JS.ACK` reply has at least nine tokens; the delivery subject may follow only after them.
 ACK_DOTS = cython.declare(cython.int, 8)
 ACK_PREFIX = cython.declare(cython.p_const_char, b"$JS.ACK.")
+STATUS = cython.declare(cython.p_const_char, b"NATS/1.0 ")
 MSG_TAIL = cython.declare(cython.p_const_char, b"MSG ")
+# Bulk that other frames are moved ahead of, and how long these may be: what a link works off in no
+# time is not worth moving.
+OVERTAKEN_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
+OVERTAKING_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
 
 
 @cython.cfunc
@@ -50,6 +55,22 @@ def shown_at(reply: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssi
         elif reply[i] == 64 and dots >= ACK_DOTS:
             return i
     return -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def is_bulk(m: cython.pointer(Msg)) -> cython.bint:
+    """Whether a message is a consumer's delivery, or one of its statuses, which must stay behind
+    the deliveries before it. Everything else may go ahead of them."""
+    if m.reply_len > 8 and memcmp(m.reply, ACK_PREFIX, 8) == 0:
+        return True
+    return (
+        m.header_len == m.size
+        and m.size >= 14
+        and memcmp(m.body, STATUS, 9) == 0
+        and (m.body[9] == 49 or m.body[9] == 52)
+    )
 
 
 @cython.cfunc
@@ -368,14 +389,56 @@ class Link(Conn):
         o[0] = 13
         o[1] = 10
         o += 2
-        self.commit(o - begin)
+        self.written(m, o - begin, size)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def written(
+        self, m: cython.pointer(Msg), n: cython.Py_ssize_t, size: cython.Py_ssize_t
+    ) -> cython.int:
+        """Queue a frame of `n` bytes that stands at the end of `out`, and count it."""
+        self.commit(n)
+        if not is_bulk(m):
+            self.advance(n)
         self.out_msgs += 1
         self.out_bytes += size
         self.kernel.out_msgs += 1
         self.kernel.out_bytes += size
-        return 1
+        return 0
 
-    # --- control frames go ahead of bulk data ----------------------------------------------------
+    # --- what goes ahead of bulk ------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def advance(self, n: cython.Py_ssize_t) -> cython.int:
+        """Move the last `n` bytes of `out`, which are whole frames, ahead of the bulk that waits,
+        but behind everything that has gone ahead of it before."""
+        at: cython.Py_ssize_t = self.lane_end
+        last: cython.Py_ssize_t = self.out_end - n
+        frames: bytes
+        self.lane_end = self.out_end
+        if at == last or self.out_start == last or n > OVERTAKING_MAX:
+            return 0
+        if last - self.out_start > OVERTAKEN_MAX:
+            return 0
+        self.find_boundary()
+        at = max(at, self.boundary)
+        if at >= last:
+            return 0
+        frames = text_of(self.out + last, n)
+        memmove(self.out + at + n, self.out + at, last - at)
+        memcpy(self.out + at, PyBytes_AS_STRING(frames), n)
+        self.lane_end = at + n
+        return 0
+
+    @cython.ccall
+    def queue(self, data: bytes):
+        """As of Conn, ahead of bulk."""
+        if not self.closed:
+            Conn.queue(self, data)
+            if data:
+                self.advance(PyBytes_GET_SIZE(data))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -387,6 +450,7 @@ class Link(Conn):
         Conn.room(self, need)
         if self.out_start != start:
             self.boundary -= start
+            self.lane_end = max(0, self.lane_end - start)
         return 0
 
     @cython.cfunc
@@ -395,7 +459,7 @@ class Link(Conn):
         """As of Conn; an empty buffer begins anew."""
         Conn.settle(self)
         if self.out_start == self.out_end:
-            self.boundary = 0
+            self.boundary = self.lane_end = 0
         return 0
 
     def find_boundary(self) -> None:
@@ -423,7 +487,7 @@ class Link(Conn):
         n: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
         if self.closed:
             return
-        if self.filter is not None or self.out_start == self.out_end:
+        if self.out_start == self.out_end:
             self.queue(data)
             return
         self.find_boundary()
@@ -432,6 +496,7 @@ class Link(Conn):
             self.out + self.boundary + n, self.out + self.boundary, self.out_end - self.boundary
         )
         memcpy(self.out + self.boundary, PyBytes_AS_STRING(data), n)
+        self.lane_end = max(self.lane_end, self.boundary) + n
         self.commit(n)
         if not self.kernel.turning:
             self.kernel.kick()

@@ -557,7 +557,7 @@ class Delivery(Demand):
         else:
             self.sent_ns = now
             if self.flow is not None:
-                wants: cython.bint = self.flow.sent(size)
+                wants: cython.bint = self.flow.sent(size, now)
                 if not wants and self.ack_policy == ACK_FLOW and self.flow.token is None:
                     wants = self.full()
                 if wants:

@@ -139,8 +139,12 @@ class Demand(Consumer):
     @cython.exceptval(-1, check=False)
     def flow_confirmed(self, m: cython.pointer(Msg)) -> cython.int:
         """Take the answer to a flow control request."""
-        if self.flow is None or not self.flow.confirmed(m.subject, m.subject_len):
+        if self.flow is None or not self.flow.confirmed(
+            m.subject, m.subject_len, monotonic_ns()
+        ):
             return 0
+        if self.flow.wants():
+            self.ask_flow()
         if self.ack_policy == ACK_FLOW and m.header_len:
             last = pull_rules.last_received(
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)

@@ -1,5 +1,6 @@
 """Making, changing, recovering and deleting streams: where a stream meets its node and account."""
 
+import secrets
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from headwater.edge.jetstream.ingest import IngestSink
 from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.schedules import Schedules
 from headwater.edge.jetstream.stream import Stream
+from headwater.edge.storage.errors import StoreError
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account_js import AccountJetStream
@@ -177,6 +179,59 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
     if stream.schedules is not None:
         stream.schedules.stop()
     stream.stop(deleted)
+
+
+async def renew(js: "AccountJetStream", stream: Stream) -> None:
+    """Put an empty stream of the same configuration and with the same consumers in the place of
+    one, in one step that a crash does not tear: sequences begin again. Raises JetStreamError,
+    StoreError or OSError, and then nothing has changed."""
+    from headwater.edge.jetstream.consumers import create_consumer
+
+    storage, config, now = js.node.store(), stream.config, js.account.kernel.clock()
+    incarnation = secrets.token_hex(16)
+    storage.making = True
+    try:
+        meta = pack(config, now, incarnation)
+        store = js.node.create_store(js.name, config, meta, incarnation)
+    finally:
+        storage.making = False
+    try:
+        if config.storage == "file":
+            await storage.log.wait_durable(storage.log.hand_over())
+        if stream.deleted or stream.config is not config:
+            raise StoreError("the stream was changed meanwhile")
+        consumers = _replace(js, stream, store)
+    except BaseException:
+        storage.delete_stream(store)
+        raise
+    made = Stream(js.account, store, config, incarnation, now, js.node, js.usage[config.storage])
+    start(js, made)
+    waiting = [create_consumer(made, consumer, name)[1] for name, consumer in consumers]
+    for durable in waiting:
+        if durable is not None:
+            await durable
+
+
+def _replace(js: "AccountJetStream", stream: Stream, store: Any) -> list[tuple[str, Any]]:
+    """End a stream in favour of `store`; returns its consumers. Raises OSError, and then it lives
+    on as it was."""
+    from headwater.edge.jetstream.consumers import limitable
+
+    storage = js.node.store()
+    consumers = [(one.name, one.config) for one in limitable(stream)]
+    meta, old = storage.meta_of(stream.store), stream.store
+    js.subjects.leave(stream)
+    stream.usage.reserve(-max(stream.config.max_bytes, 0))
+    stop(stream, "Leadership Change", deleted=True)
+    if meta is None:
+        storage.delete_stream(old)
+        return consumers
+    try:
+        storage.finish_stream(store, old)
+    except OSError:
+        recover(js, meta, old)
+        raise
+    return consumers
 
 
 def delete(js: "AccountJetStream", stream: Stream) -> Awaitable[None] | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.monitor.jsz import enabled_accounts
+from headwater.edge.monitor.links import links
 from headwater.edge.monitor.query import Query
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 PROBLEMS_MAX = 100
 """Problems of storage that one answer lists."""
+LINKS_MAX = 100
+"""Mirrors and sources in trouble that one answer lists."""
 OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
 
 
@@ -27,6 +30,8 @@ class HealthzOptions(msgspec.Struct, kw_only=True):
     stream: str = ""
     consumer: str = ""
     details: bool = False
+    links: bool = False
+    """Headwater's own: a mirror or source in trouble makes the node unhealthy."""
 
     @classmethod
     def from_query(cls, query: Query) -> "HealthzOptions":
@@ -37,6 +42,7 @@ class HealthzOptions(msgspec.Struct, kw_only=True):
             js_server_only=query.flag("js-server-only"),
             js_meta_only=query.flag("js-meta-only"),
             details=query.flag("details"),
+            links=query.flag("links"),
             account=query.text("account"),
             stream=query.text("stream"),
             consumer=query.text("consumer"),
@@ -65,10 +71,18 @@ def healthz(node: "Node", options: HealthzOptions | None = None) -> dict[str, An
     elif problems:
         answer["status"] = "error" if code == BAD_REQUEST else "unavailable"
         answer["error"] = problems[0].error
-    damage = _damage(node)
-    if damage and not wanted.js_server_only:
-        answer["headwater"] = damage
+    degraded = {**_damage(node), **_links(node)}
+    if degraded and not wanted.js_server_only:
+        answer["headwater"] = {"degraded": True, **degraded}
     return answer
+
+
+def _links(node: "Node") -> dict[str, Any]:
+    """Mirrors and sources in trouble; empty when there are none."""
+    bad = [each for each in links(node, "upstreams") if not each["well"]]
+    shown = ("account", "stream", "kind", "origin", "state", "cause")
+    listed = [{name: each[name] for name in shown} for each in bad[:LINKS_MAX]]
+    return {"links": listed} if listed else {}
 
 
 def _damage(node: "Node") -> dict[str, Any]:
@@ -83,7 +97,7 @@ def _damage(node: "Node") -> dict[str, Any]:
         "problems": list(storage.problems[:PROBLEMS_MAX]),
     }
     shown: dict[str, Any] = {name: value for name, value in found.items() if value}
-    return {"degraded": True, **shown} if shown else {}
+    return shown
 
 
 def _examine(node: "Node", options: HealthzOptions) -> tuple[int, list[Problem]]:
@@ -105,7 +119,19 @@ def _examine(node: "Node", options: HealthzOptions) -> tuple[int, list[Problem]]
     if missing is not None:
         return NOT_FOUND, [missing]
     problems = list(_store_problems(node))
+    if options.links:
+        problems.extend(_link_problems(node))
     return (UNAVAILABLE if problems else OK), problems
+
+
+def _link_problems(node: "Node") -> Iterator[Problem]:
+    """Mirrors and sources in trouble."""
+    for each in _links(node).get("links", []):
+        text = (
+            f"JetStream {each['kind']} '{each['origin']}' of stream '{each['account']} > "
+            f"{each['stream']}' is {each['state']}: {each['cause']}"
+        )
+        yield Problem("STREAM", each["account"], each["stream"], error=text)
 
 
 def _missing(node: "Node", options: HealthzOptions) -> Problem | None:

@@ -3,6 +3,7 @@
 Numbers live as plain integers where they are counted, and are only rendered here.
 """
 
+import math
 import platform
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,13 @@ _VARZ = (
     "max_control_line", "ping_interval", "ping_max", "auth_timeout", "write_deadline", "proto",
 )  # fmt: skip
 _UPSTREAM_LABELS = ("account", "stream", "kind", "origin")
+_UPSTREAM_STATES = (
+    "live", "catching_up", "stalled", "denied", "no_such_stream", "recreated", "offline",
+)  # fmt: skip
+# What nobody can tell is NaN, which no alarm takes for 0.
+_UPSTREAM_NUMBERS = (
+    "pending_messages", "pending_bytes", "oldest_pending_seconds", "catchup_rate", "eta_seconds",
+)  # fmt: skip
 _STORAGE = ("max_memory", "max_storage")
 _USE = ("memory", "storage", "reserved_memory", "reserved_storage", "accounts", "ha_assets")
 
@@ -47,7 +55,7 @@ class Page:
         """One sample."""
         lines = self._lines.setdefault(name, [f"# TYPE {name} {kind}"])
         shown = ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in labels.items())
-        lines.append(f"{name}{{{shown}}} {value}")
+        lines.append(f"{name}{{{shown}}} {'NaN' if math.isnan(value) else value}")
 
     def text(self) -> str:
         """The whole page."""
@@ -82,14 +90,18 @@ def _add_links(page: Page, node: "Node") -> None:
         for field in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
             page.add(f"gnatsd_leafz_conn_{field}", leaf[field], labels, kind="counter")
         pending = leaf.get("headwater", {}).get("pending_bytes", 0)
-        page.add("headwater_link_pending_bytes", pending, labels)
+        page.add("headwater_leaf_pending_bytes", pending, labels)
     for remote in links(node, "remotes"):
         labels = {**server, "account": remote["account"], "url": remote["url"]}
-        page.add("headwater_link_state", int(remote["state"] == "up"), labels)
+        page.add("headwater_leaf_remote_up", int(remote["state"] == "up"), labels)
     for upstream in links(node, "upstreams"):
         labels = {**server, **{name: upstream[name] for name in _UPSTREAM_LABELS}}
-        page.add("headwater_link_pending_messages", upstream["lag"] or 0, labels)
-        page.add("headwater_link_catchup_rate", upstream["rate"], labels)
+        for state in _UPSTREAM_STATES:
+            now = {**labels, "state": state}
+            page.add("headwater_link_state", int(upstream["state"] == state), now)
+        for name in _UPSTREAM_NUMBERS:
+            value = upstream[name]
+            page.add(f"headwater_link_{name}", math.nan if value is None else value, labels)
         page.add("headwater_link_stalled", int(upstream["stalled"]), labels)
 
 

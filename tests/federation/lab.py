@@ -98,7 +98,11 @@ class Wire:
         self.target = target
         self.port = 0
         self.bytes_per_s = 0.0
+        self.alter: Callable[[bytes], bytes] = bytes
+        """What becomes of bytes on their way to the target."""
         self.connections = 0
+        self._passing = asyncio.Event()
+        self._passing.set()
         self._server: asyncio.Server | None = None
         self._near: set[asyncio.StreamWriter] = set()
         self._far: set[asyncio.StreamWriter] = set()
@@ -133,10 +137,18 @@ class Wire:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(4096 if self.bytes_per_s else 1 << 16):
-                sink.write(data)
+                sink.write(self.alter(data) if sink in self._far else data)
                 await sink.drain()
+                await self._passing.wait()
                 if self.bytes_per_s:
                     await asyncio.sleep(len(data) / self.bytes_per_s)
+
+    def silence(self, on: bool) -> None:
+        """Pass nothing on, and keep all connections."""
+        if on:
+            self._passing.clear()
+        else:
+            self._passing.set()
 
     def cut(self, far_side: bool = True) -> None:
         """End all connections; without `far_side` the target does not notice."""

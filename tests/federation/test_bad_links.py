@@ -86,4 +86,4 @@ async def test_a_slow_link_stays_up_and_answers(lab: Lab) -> None:
     await asyncio.sleep(1)
     assert wire.connections == 1
     assert feed.recreations == 0
-    assert not feed.stalled
+    assert not feed.health.stalled

@@ -379,7 +379,7 @@ async def test_interest_of_leaf_links_is_known_in_the_cluster(cluster: Cluster) 
         await far.publish("hub.1", b"and back")
         assert (await back.next_msg(2)).data == b"and back"
         page = metrics(spoke)
-        assert 'headwater_link_state{server_id="spoke",account="$G",url="nats' in page
+        assert 'headwater_leaf_remote_up{server_id="spoke",account="$G",url="nats' in page
         assert 'gnatsd_leafz_conn_out_msgs{server_id="spoke",account="$G",name="n0"} 1' in page
         await far.close()
     finally:

@@ -1,0 +1,159 @@
+"""How one mirror or source is: its state, and how far it is behind its origin.
+
+What is known comes from three sides: the number of messages still to come that each delivery
+carries, which is as old as the delivery; the origin's own answers, which are newer; and the
+consumer's heartbeats. What is not known is None, and is never shown as 0.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.federation.inflow import Inflow
+
+LIVE = "live"
+CATCHING_UP = "catching_up"
+STALLED = "stalled"
+DENIED = "denied"
+NO_SUCH_STREAM = "no_such_stream"
+RECREATED = "recreated"
+OFFLINE = "offline"
+
+WELL = (LIVE, CATCHING_UP)
+"""States in which nobody has to do anything."""
+
+LIVE_S = 2.0
+"""A stream is live when what is still to come takes no longer than this."""
+
+LIVE_MESSAGES = 16
+"""And always with so few."""
+
+SAMPLE_MIN = 10
+"""Messages taken from which the size of those to come is estimated; fewer: the origin's."""
+
+
+class Health:
+    """What is known of a mirror or source now. The feed tells it what happens."""
+
+    def __init__(self) -> None:
+        self.trouble = OFFLINE
+        """State while nothing is delivered."""
+        self.stalled = False
+        self.cause = ""
+        """Why the state is not well, for people."""
+        self.rate = 0.0
+        """Messages per second, over the last ticks."""
+        self.message_bytes = 0.0
+        """Mean size of the origin's messages; 0 while unknown."""
+        self.inflow: Inflow | None = None
+        self.last_lag = 0
+        """Messages behind when that was known last."""
+        self._said: tuple[int, int] = (0, 0)
+        self._behind_since = 0.0
+        self._begun_ts = 0
+        self._counted = 0
+
+    # --- what the feed tells ------------------------------------------------------------------
+
+    def begin(self, inflow: "Inflow", pending: int) -> None:
+        """A consumer is there, with `pending` messages to deliver."""
+        self.inflow = inflow
+        self._begun_ts = inflow.last_ts
+        self._counted = 0
+        self.said(pending)
+
+    def end(self) -> None:
+        """The consumer is given up."""
+        if self.inflow is not None:
+            self.last_lag = self._lag(self.inflow)
+        self.inflow = None
+        self.rate = 0.0
+
+    def said(self, behind: int) -> None:
+        """The origin says how many messages this stream does not have yet."""
+        inflow = self.inflow
+        if inflow is not None:
+            self._said = (behind, inflow.dseq)
+            self._note_behind(behind)
+
+    def tick(self, seconds: float) -> None:
+        """Called again and again while a consumer is there."""
+        inflow = self.inflow
+        if inflow is None:
+            return
+        self.rate = 0.7 * self.rate + 0.3 * (inflow.messages - self._counted) / seconds
+        self._counted = inflow.messages
+        self._note_behind(self._lag(inflow))
+
+    def _note_behind(self, behind: int) -> None:
+        if not behind:
+            self._behind_since = 0.0
+        elif not self._behind_since:
+            self._behind_since = time.monotonic()
+            self._begun_ts = self.inflow.last_ts if self.inflow is not None else 0
+
+    # --- facts ----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """One of the states above."""
+        if self.inflow is None:
+            return STALLED if self.stalled and self.trouble == OFFLINE else self.trouble
+        if self.stalled:
+            return STALLED
+        lag = self._lag(self.inflow)
+        return CATCHING_UP if lag > max(LIVE_MESSAGES, self.rate * LIVE_S) else LIVE
+
+    def _lag(self, inflow: "Inflow") -> int:
+        behind, at = self._said
+        taken, pending = int(inflow.dseq), int(inflow.pending)
+        return max(0, behind - max(0, taken - at), pending) if taken else behind
+
+    def lag(self) -> int | None:
+        """Messages that the origin has and this stream has not; None when nobody can tell."""
+        return None if self.inflow is None else self._lag(self.inflow)
+
+    def shown_lag(self) -> int:
+        """`lag` where a number has to be shown: what is not known is never 0."""
+        known = self.lag()
+        return max(1, self.last_lag) if known is None else known
+
+    def lag_bytes(self) -> int | None:
+        """About how many bytes `lag` is; None when nobody can tell."""
+        lag, inflow = self.lag(), self.inflow
+        if not lag or inflow is None:
+            return lag
+        if inflow.messages >= SAMPLE_MIN:
+            return round(lag * float(inflow.bytes_taken) / float(inflow.messages))
+        return round(lag * self.message_bytes) if self.message_bytes else None
+
+    def oldest_s(self, now_ns: int) -> float | None:
+        """Age of the oldest message that is missing, at most; None when nobody can tell."""
+        lag, inflow = self.lag(), self.inflow
+        if not lag or inflow is None:
+            return None if lag is None else 0.0
+        watched = time.monotonic() - self._behind_since
+        if inflow.last_ts == self._begun_ts:
+            # Nothing came since: the messages may be any age, but have been missed this long.
+            return watched
+        return max(0.0, (now_ns - int(inflow.last_ts)) / 1e9)
+
+    def eta_s(self) -> float | None:
+        """Seconds until it is live at the present rate; None when nobody can tell."""
+        lag = self.lag()
+        if not lag:
+            return None if lag is None else 0.0
+        return lag / self.rate if self.rate > 0.01 else None
+
+    def report(self, now_ns: int) -> dict[str, Any]:
+        """All of it, as INFO and monitoring show it; None is unknown."""
+        oldest, eta = self.oldest_s(now_ns), self.eta_s()
+        return {
+            "state": self.state,
+            "cause": "" if self.state in WELL else self.cause,
+            "pending_messages": self.lag(),
+            "pending_bytes": self.lag_bytes(),
+            "oldest_pending_seconds": None if oldest is None else round(oldest, 3),
+            "catchup_rate": round(self.rate, 1),
+            "eta_seconds": None if eta is None else round(eta, 1),
+        }

@@ -1,0 +1,130 @@
+"""What is said of mirrors and sources while links and origins are not well."""
+
+from typing import Any
+
+import pytest
+from nats.js.api import StreamConfig
+
+from headwater.edge.monitor.healthz import HealthzOptions, healthz
+from headwater.edge.monitor.metrics import metrics
+from headwater.federation import feed
+from tests.federation.lab import Lab, client_port, free_port, leafs, until
+from tests.federation.test_slow_links import JETSTREAM, Line, line, of
+
+
+def sample(made: Line, name: str) -> str:
+    """A figure of the edge's mirror, as /metrics shows it."""
+    for text in metrics(made.edge).splitlines():
+        if text.startswith(f"headwater_link_{name}{{") and 'stream="COPY"' in text:
+            return text.rpartition(" ")[2]
+    raise AssertionError(f"no {name}")
+
+
+def now_in(made: Line) -> str:
+    """The state that /metrics shows."""
+    (found,) = [
+        text
+        for text in metrics(made.edge).splitlines()
+        if text.startswith("headwater_link_state{") and text.endswith(" 1")
+    ]
+    return found.partition('state="')[2].partition('"')[0]
+
+
+async def test_lag_is_counted_against_the_origin(lab: Lab) -> None:
+    """Over a slow line the mirror is behind by what the origin has, not by what it had when the
+    last message left."""
+    made = await line(lab)
+    await made.publish("BULK", 20, 1000)
+    made.wire.bytes_per_s = 64 * 1024
+    await made.mirror("COPY", "BULK")
+    await until(lambda: made.store("COPY").messages == 20, "it follows")
+    await made.publish("BULK", 2000, 1000)
+
+    def missing() -> int:
+        return int(made.hub.jetstream.accounts["$G"].streams["BULK"].store.last_seq) - int(
+            made.store("COPY").last_seq
+        )
+
+    health = made.feed("COPY").health
+    await until(lambda: health.state == "catching_up", "it is behind")
+    await until(
+        lambda: health.rate > 10 and abs((health.lag() or 0) - missing()) < 200,
+        "the lag is the origin's",
+    )
+    report = health.report(made.edge.kernel.clock())
+    assert report["pending_bytes"] > 500_000
+    assert report["eta_seconds"] > 1
+    assert 0 < report["oldest_pending_seconds"] < 60
+    assert now_in(made) == "catching_up"
+    assert int(sample(made, "pending_messages")) > 500
+    made.wire.bytes_per_s = 0.0
+    await until(lambda: health.state == "live", "it is done")
+    assert health.lag() == 0
+    assert sample(made, "pending_bytes") == "0"
+
+
+async def test_what_a_dead_link_hides_is_unknown(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SILENCE_S", "ANSWER_TIMEOUT_S", "INFO_TIMEOUT_S"):
+        monkeypatch.setattr(feed, name, 1.5)
+    made = await line(lab)
+    await made.publish("BULK", 10, 1000)
+    await made.mirror("COPY", "BULK")
+    health = made.feed("COPY").health
+    await until(lambda: made.store("COPY").messages == 10 and health.state == "live", "it is live")
+    made.wire.silence(True)
+    await until(lambda: health.state == "offline", "nothing is heard")
+    assert health.lag() is None
+    assert sample(made, "pending_messages") == "NaN"
+    assert sample(made, "catchup_rate") == "0.0"
+    info = (await (await lab.client(client_port(made.edge))).jetstream().stream_info("COPY")).mirror
+    assert info is not None
+    assert info.lag
+    assert info.error is not None
+    found = healthz(made.edge)
+    assert (found["status_code"], found["headwater"]["degraded"]) == (200, True)
+    assert found["headwater"]["links"][0]["stream"] == "COPY"
+    assert healthz(made.edge, HealthzOptions(links=True))["status_code"] == 503
+    made.wire.silence(False)
+    made.wire.cut()
+    await until(lambda: health.state == "live", "the link is back")
+    assert "headwater" not in healthz(made.edge)
+
+
+async def test_a_stream_that_is_not_there_is_said(lab: Lab) -> None:
+    made = await line(lab)
+    await made.mirror("COPY", "NOWHERE")
+    health = made.feed("COPY").health
+    await until(lambda: health.state == "no_such_stream", "the origin says so")
+    assert now_in(made) == "no_such_stream"
+    js = (await lab.client(client_port(made.hub))).jetstream()
+    await js.add_stream(name="NOWHERE", subjects=["nowhere"])
+    await until(lambda: health.state == "live", "it is there", 20)
+
+
+@pytest.mark.parametrize("rule", ["edge", "hub"])
+async def test_an_api_that_rules_keep_away_is_denied(lab: Lab, rule: str) -> None:
+    port = free_port()
+    user = "{ user: leaf, password: pass"
+    if rule == "hub":
+        user += ', permissions { publish { deny: "$JS.hub.API.>" } }'
+    await lab.node(
+        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
+        + f"leafnodes {{ listen: 127.0.0.1:{port} }}\n"
+        f"authorization {{ users: [ {user} }} ] }}"
+    )
+    denied = 'deny_exports: ["$JS.hub.API.>"]' if rule == "edge" else ""
+    edge = await lab.node(
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + 'leafnodes { reconnect: "50ms", remotes [ '
+        f'{{ url: "nats://leaf:pass@127.0.0.1:{port}", {denied} }} ] }}'
+    )
+    await until(lambda: leafs(edge), "the link is up")
+    js = (await lab.client(client_port(edge))).jetstream()
+    await js.add_stream(StreamConfig(name="COPY", mirror=of("BULK")))
+    driver: Any = edge.jetstream.accounts["$G"].streams["COPY"].upstream
+    health = driver.feeds[0].health
+    await until(lambda: health.state == "denied", "the rule is named")
+    assert "$JS.hub.API" in health.cause
+    assert "rules" in health.cause

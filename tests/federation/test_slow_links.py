@@ -1,0 +1,158 @@
+"""Links that are slow: what is large or much must not keep the rest from passing.
+
+The line carries 256 KiB a second, and messages are as much shorter than those of a gateway on
+64 kbit/s, so that seconds here stand for half minutes there.
+"""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
+
+from headwater.edge.node import Node
+from headwater.federation import feed
+from tests.federation.lab import Lab, Wire, client_port, free_port, leafs, until
+
+RATE = 256 * 1024
+JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\nserver_name: {domain}\n'
+
+
+def of(name: str) -> StreamSource:
+    """A stream of the hub."""
+    return StreamSource(name=name, external=ExternalStream(api="$JS.hub.API"))
+
+
+class Line:
+    """An edge that mirrors streams of a hub over a slow wire."""
+
+    def __init__(self, lab: Lab, hub: Node, edge: Node, wire: Wire) -> None:
+        self.lab, self.hub, self.edge, self.wire = lab, hub, edge, wire
+
+    def store(self, name: str) -> Any:
+        """Messages of a stream of the edge."""
+        return self.edge.jetstream.accounts["$G"].streams[name].store
+
+    def feed(self, name: str) -> feed.Feed:
+        """What fills a stream of the edge."""
+        found: feed.Feed = self.edge.jetstream.accounts["$G"].streams[name].upstream.feeds[0]
+        return found
+    async def publish(self, stream: str, count: int, size: int) -> None:
+        """Fill a stream of the hub with messages that do not compress."""
+        js = (await self.lab.client(client_port(self.hub))).jetstream(timeout=10)
+        await js.add_stream(name=stream, subjects=[stream.lower()])
+        await asyncio.gather(
+            *(js.publish(stream.lower(), os.urandom(size)) for _ in range(count))
+        )
+
+    async def mirror(self, name: str, origin: str) -> None:
+        """A mirror on the edge."""
+        js = (await self.lab.client(client_port(self.edge))).jetstream(timeout=10)
+        await js.add_stream(StreamConfig(name=name, mirror=of(origin)))
+
+
+async def line(lab: Lab, kind: str = "H", tls: str = "") -> Line:
+    """A hub and an edge in this process with a wire of unlimited speed."""
+    port = free_port()
+    hub = await lab.node(
+        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
+        + f"leafnodes {{ listen: 127.0.0.1:{port} }}"
+    )
+    wire = await lab.wire(port)
+    edge = await lab.node(
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + 'leafnodes { reconnect: "50ms", remotes [ '
+        f'{{ url: "nats://127.0.0.1:{wire.port}", ignore_discovered_servers: true }} ] }}'
+    )
+    await until(lambda: leafs(hub) and leafs(edge), "the link is up")
+    return Line(lab, hub, edge, wire)
+
+
+async def test_small_streams_and_requests_pass_bulk(lab: Lab) -> None:
+    """While a mirror has megabytes to catch up, echoes take less than 8 s of a link of 64 kbit/s,
+    and a small mirror that is added is there in seconds. The line is kept busy."""
+    made = await line(lab)
+    await made.publish("BULK", 4000, 1000)
+    await made.publish("SMALL", 10, 100)
+    made.wire.bytes_per_s = RATE
+    await made.mirror("BULK", "BULK")
+    store = made.store("BULK")
+    await until(lambda: store.messages > 200, "bulk flows")
+    service = await lab.client(client_port(made.hub))
+
+    async def echo(message: Msg) -> None:
+        await message.respond(message.data)
+
+    await service.subscribe("echo", cb=echo)
+    client = await lab.client(client_port(made.edge))
+    await until(lambda: made.edge.account("$G").has_interest(b"echo"), "the echo is known")
+    begun, first = time.monotonic(), store.messages
+    waits = []
+    while len(waits) < 5:
+        start = time.monotonic()
+        await client.request("echo", b"hello", timeout=10)
+        waits.append(time.monotonic() - start)
+    assert max(waits) < 3.0
+    added = time.monotonic()
+    await made.mirror("SMALL", "SMALL")
+    await until(lambda: made.store("SMALL").messages == 10, "the small mirror is complete")
+    assert time.monotonic() - added < 6
+    rate = (store.messages - first) * 1000 / (time.monotonic() - begun)
+    assert store.messages < 4000
+    # Frames, the relay's own pauses and the echoes take their share.
+    assert rate > 0.65 * RATE
+
+
+async def test_large_messages_pass_one_by_one(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes longer than any patience, and is sent once all the same."""
+    for name in ("SILENCE_S", "STALLED_S", "ANSWER_TIMEOUT_S", "INFO_TIMEOUT_S"):
+        monkeypatch.setattr(feed, name, 1.5)
+    made = await line(lab)
+    await made.publish("LARGE", 3, 500_000)
+    made.wire.bytes_per_s = RATE
+    await made.mirror("LARGE", "LARGE")
+    await until(lambda: made.store("LARGE").messages == 3, "all are there", 30)
+    assert made.feed("LARGE").recreations == 0
+    (link,) = leafs(made.edge)
+    assert link["in_bytes"] < 3.2 * 500_000
+
+
+async def test_a_lost_flow_control_answer_is_asked_for_again(lab: Lab) -> None:
+    made = await line(lab)
+    await made.publish("BULK", 200, 1000)
+    lost = []
+
+    def lose(data: bytes) -> bytes:
+        if b"$JS.FC." in data and len(lost) < 2:
+            lost.append(data)
+            data = data.replace(b"$JS.FC.", b"$JS.XX.")
+        return data
+
+    made.wire.alter = lose
+    await made.mirror("BULK", "BULK")
+    await until(lambda: made.store("BULK").messages == 200, "the mirror is complete")
+    assert len(lost) == 2
+    assert made.feed("BULK").recreations == 0
+
+
+async def test_flow_control_answers_that_never_arrive_are_told(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "STALLED_S", 1.5)
+    made = await line(lab)
+    await made.publish("BULK", 100, 1000)
+    made.wire.alter = lambda data: data.replace(b"$JS.FC.", b"$JS.XX.")
+    await made.mirror("BULK", "BULK")
+    status = made.feed("BULK").status
+    await until(lambda: status()["state"] == "stalled", "it is said")
+    assert "$JS.FC.>" in status()["cause"]
+    await until(lambda: made.feed("BULK").recreations > 1, "it is tried again")
+    assert status()["state"] == "stalled"
+    made.wire.alter = bytes
+    await until(lambda: status()["state"] == "live", "it goes on when they arrive")
+    assert made.store("BULK").messages == 100
+    (link,) = leafs(made.edge)
+    assert link["in_bytes"] < 150_000
