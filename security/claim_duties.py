@@ -16,6 +16,8 @@ class Duty(enum.Enum):
     """`by` names the code that goes by it, as "module:name"."""
     REFUSED = "refused"
     """`by` names the code that refuses a token with it, and `why` says so."""
+    HINTED = "hinted"
+    """It limits nobody and is not done; `by` names the code that has the log say so."""
     DESCRIBES = "describes"
     """It says something of its holder and grants nothing; `why` says what."""
 
@@ -34,6 +36,10 @@ def _by(code: str) -> ClaimDuty:
 
 def _refused(code: str, why: str) -> ClaimDuty:
     return ClaimDuty(Duty.REFUSED, by=f"headwater.{code}", why=why)
+
+
+def _hinted(why: str) -> ClaimDuty:
+    return ClaimDuty(Duty.HINTED, by="headwater.security.claims:AccountClaims.hints", why=why)
 
 
 def _says(why: str) -> ClaimDuty:
@@ -148,8 +154,8 @@ ACCOUNT: dict[str, ClaimDuty] = {
             "revocations.*": _by(_SHARES),
             "response_type": _by("edge.broker.imports_setup:Setup"),
             "response_threshold": _by("edge.broker.imports_setup:Setup"),
-            "service_latency.sampling": _refused(_PROBLEM, "latency is not reported"),
-            "service_latency.results": _refused(_PROBLEM, "latency is not reported"),
+            "service_latency.sampling": _hinted("latencies are not measured"),
+            "service_latency.results": _hinted("latencies are not measured"),
             "account_token_position": _by(_SHARES),
             "advertise": _says("whether directories show the export"),
             "allow_trace": _says("traces may follow; no message is traced"),
@@ -176,8 +182,8 @@ ACCOUNT: dict[str, ClaimDuty] = {
     "nats.authorization.auth_users": _by(f"{_LOGIN}.authenticate"),
     "nats.authorization.allowed_accounts": _by("security.callout:Callout.identity"),
     "nats.authorization.xkey": _by("security.callout:Callout.request"),
-    "nats.trace.dest": _refused(_PROBLEM, "messages are not traced"),
-    "nats.trace.sampling": _refused(_PROBLEM, "messages are not traced"),
+    "nats.trace.dest": _hinted("messages are not traced"),
+    "nats.trace.sampling": _hinted("messages are not traced"),
     "nats.cluster_traffic": _by(_PROBLEM),
     "nats.description": _says("a text for people"),
     "nats.info_url": _says("a text for people"),

@@ -268,10 +268,6 @@ class AccountClaims(Token, kw_only=True, omit_defaults=True):
         counted = limits.exports >= 0 and not limits.wildcards
         if counted and any(_has_wildcard(export.subject) for export in body.exports):
             return "the account contains wildcard exports that are not allowed by the operator"
-        if body.trace is not None and body.trace.dest:
-            return "the account wants messages traced, which this server does not do"
-        if any(export.service_latency is not None for export in body.exports):
-            return "the account wants latency reported, which this server does not do"
         external = body.authorization
         if (external.allowed_accounts or external.xkey) and not external.auth_users:
             return "external authorization needs auth_users"
@@ -283,6 +279,15 @@ class AccountClaims(Token, kw_only=True, omit_defaults=True):
         if body.cluster_traffic not in ("", "system", "owner"):
             return f"cluster traffic {body.cluster_traffic!r} is neither system nor owner"
         return ""
+
+    def hints(self) -> list[str]:
+        """What the token asks for that is not done, and does without."""
+        found = []
+        if self.nats.trace is not None and self.nats.trace.dest:
+            found.append("trace: messages are not traced")
+        if any(export.service_latency is not None for export in self.nats.exports):
+            found.append("service_latency: latencies of services are not measured")
+        return found
 
     def is_revoked(self, user_key: str, issued_at: int) -> bool:
         """Whether a user token issued at `issued_at` has been revoked."""

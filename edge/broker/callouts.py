@@ -4,8 +4,6 @@ Whoever cannot be decided on, because nobody answers in time or too many wait, i
 """
 
 import asyncio
-import secrets
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -88,7 +86,7 @@ class Callouts:
         callout = Callout(needed.target, self._server, self._curve)
         question = _Question(conn, request, callout, done)
         question.account = account
-        inbox = f"$SYS._INBOX.{secrets.token_urlsafe(12)}".encode()
+        inbox = f"$SYS._INBOX.{callout.user}".encode()
         question.sink = CallbackSink(
             inbox, lambda subject, reply, headers, body, origin: self._answered(question, body)
         )
@@ -98,7 +96,7 @@ class Callouts:
             self._describe_node(),
             self._describe(conn, request),
             _tls(conn),
-            int(time.time() + patience + 1),
+            int(request.now + patience + 1),
         )
         if not conn.ready:
             conn.halt()

@@ -17,6 +17,7 @@ from headwater.security.claims import (
     AccountLimits,
     ActivationClaims,
     Export,
+    ExternalAuthorization,
     JetStreamTier,
     MessageTrace,
     OperatorClaims,
@@ -25,6 +26,7 @@ from headwater.security.claims import (
     UserClaims,
 )
 from headwater.security.nkeys import KeyPair
+from headwater.security.resolver import MemoryResolver
 
 KINDS = {
     "user": UserClaims,
@@ -74,10 +76,8 @@ def test_who_acts_on_a_claim_is_there(kind: str, claim: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        AccountBody(trace=MessageTrace(dest="traces")),
-        AccountBody(
-            exports=[Export(subject="a", type="service", service_latency=ServiceLatency())]
-        ),
+        AccountBody(authorization=ExternalAuthorization(allowed_accounts=["*"])),
+        AccountBody(exports=[Export(subject="a", type="service")]),
         AccountBody(cluster_traffic="somebody"),
         AccountBody(signing_keys=[SigningScope(kind="other", key="A")]),
         AccountBody(limits=AccountLimits(tiered_limits={"": JetStreamTier()})),
@@ -85,10 +85,22 @@ def test_who_acts_on_a_claim_is_there(kind: str, claim: str) -> None:
 )
 def test_what_is_refused_keeps_the_account_out(body: AccountBody) -> None:
     key = KeyPair.create("A").public_key
-    if body.exports:
-        body.limits.exports = -1
     token = jwt.encode(AccountClaims(sub=key, nats=body), KeyPair.create("O"))
     assert jwt.decode_account(token).problem()
-    body = AccountBody()
+    body = AccountBody(limits=AccountLimits.unlimited())
     fine = jwt.encode(AccountClaims(sub=key, nats=body), KeyPair.create("O"))
     assert not jwt.decode_account(fine).problem()
+
+
+def test_what_is_not_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    latency = ServiceLatency(sampling=50, results="latency")
+    body = AccountBody(
+        limits=AccountLimits.unlimited(),
+        trace=MessageTrace(dest="traces"),
+        exports=[Export(subject="a", type="service", service_latency=latency)],
+    )
+    key = KeyPair.create("A").public_key
+    token = jwt.encode(AccountClaims(sub=key, nats=body), KeyPair.create("O"))
+    assert MemoryResolver({key: token}).claims(key) is not None
+    assert "messages are not traced" in caplog.text
+    assert "latencies of services are not measured" in caplog.text
