@@ -35,8 +35,8 @@ def descriptors() -> int:
 async def case(kind: str, count: int, folder: Path) -> dict[str, float]:
     """One case in this process; see `main` for the names."""
     from headwater.edge.broker.core import Kernel
-    from headwater.edge.storage.node_store import NodeStore
-    from headwater.edge.storage.store_options import StoreOptions
+    from headwater.edge.storage.directory.store_options import StoreOptions
+    from headwater.edge.storage.node.node_store import NodeStore
 
     def opened() -> NodeStore:
         node = NodeStore(
@@ -81,8 +81,8 @@ def reopened(kind: str, count: int, folder: Path) -> dict[str, float]:
 async def reopen(count: int, folder: Path) -> dict[str, float]:
     """Open a store that was stopped cleanly."""
     from headwater.edge.broker.core import Kernel
-    from headwater.edge.storage.node_store import NodeStore
-    from headwater.edge.storage.store_options import StoreOptions
+    from headwater.edge.storage.directory.store_options import StoreOptions
+    from headwater.edge.storage.node.node_store import NodeStore
 
     node = NodeStore(Kernel(asyncio.get_running_loop()), StoreOptions(folder, sync_interval=120.0))
     before = resident()

@@ -124,7 +124,7 @@ def reload_node(node: "Node", options: Options) -> None:
 
 def _apply_disk_budget(node: "Node", options: Options) -> None:
     """Raises ConfigError when it is too small; then nothing has changed."""
-    from headwater.edge.storage.errors import StoreError
+    from headwater.edge.storage.format.errors import StoreError
 
     storage = node.jetstream.storage if node.jetstream is not None else None
     if storage is None:

@@ -19,7 +19,7 @@ from headwater.edge.jetstream import errors
 from headwater.edge.monitor.accstatz import account_stat
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.statsz import statsz
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system_info import ServerInfo, client_info, event_id, user_info
 from headwater.edge.system_requests import (
     ACCOUNT,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.monitor.errors import MonitorError
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system_requests import SkipError
 
 if TYPE_CHECKING:

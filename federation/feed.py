@@ -17,7 +17,7 @@ from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.name_hash import name_hash
 from headwater.edge.jetstream.times import format_time, parse_time
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.transform import transform
 from headwater.federation.health import (
     DENIED,

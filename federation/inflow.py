@@ -21,7 +21,7 @@ from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.numbers import take_number
 from cython.cimports.libc.string import memchr, memcmp
 
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 
 log = logging.getLogger("headwater.upstream")
 

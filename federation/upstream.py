@@ -12,7 +12,7 @@ from headwater.edge.jetstream.consumer_state import log_of
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream import Stream
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 from headwater.federation.feed import Feed
 from headwater.federation.inflow import SOURCE_HEADER, Afterwards, Cursors, Inflow
 from headwater.federation.origin_request import parse_source_header

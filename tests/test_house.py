@@ -21,6 +21,19 @@ BENCH_COMPILED = ("bench/loadgen.py",)
 ALLOWED_BESIDE = {"spark": ("security", "edge.wire")}
 """Spark jobs run in other processes and reach a node only over the wire."""
 
+ROOMS = {
+    "edge/storage": """
+        format device index packing log segments directory erase recovery upkeep node
+    """,
+}
+"""Folders that are rooms only, low to high: a module imports its own room and those before it."""
+
+FOLDER_FILES_MAX = 20
+"""Modules of one folder, its `__init__` not counted."""
+
+TOO_FULL = {"edge/broker", "edge/jetstream", "edge/monitor", "hub/raft"}
+"""Folders that still want rooms; none may join them."""
+
 CIRCLES = {
     "the node and what looks at it": """
         edge.broker.imports_info edge.broker.imports_setup edge.broker.imports_shares
@@ -66,10 +79,10 @@ STILL_DIRECT = """
     edge.log_limit edge.logs edge.monitor.accountz edge.monitor.accstatz edge.monitor.connz
     edge.monitor.early edge.monitor.jsz edge.monitor.links edge.monitor.observations
     edge.monitor.process edge.monitor.subsz edge.monitor.varz edge.node edge.progress
-    edge.reload edge.storage.commit_thread edge.storage.node_store edge.storage.packers
-    edge.storage.scrubber edge.storage.subject_table edge.subjects.transform edge.system
-    edge.system_info federation.feed federation.leaf_links federation.leaf_listener
-    federation.leaf_remote federation.origin_request
+    edge.reload edge.storage.directory.packers edge.storage.index.subject_table
+    edge.storage.log.commit_thread edge.storage.node.node_store edge.storage.upkeep.scrubber
+    edge.subjects.transform edge.system edge.system_info federation.feed federation.leaf_links
+    federation.leaf_listener federation.leaf_remote federation.origin_request
 """
 """Modules that still ask the machine themselves. The list gets shorter, never longer."""
 
@@ -117,6 +130,29 @@ def test_declarations_import_down_only() -> None:
         for path in (ROOT / folder).rglob("*.pxd"):
             for name in re.findall(r"from headwater\.(\w+)", path.read_text()):
                 assert FLOORS[name] <= floor, f"{path} must not cimport {name}"
+
+
+@pytest.mark.parametrize("place", ROOMS)
+def test_rooms_import_down_only(place: str) -> None:
+    order = ROOMS[place].split()
+    prefix = place.replace("/", ".") + "."
+    rooms = {path.parent.name for path in sources(place) if path.parent != ROOT / place}
+    assert rooms == set(order)
+    assert [path.name for path in (ROOT / place).glob("*.py")] == ["__init__.py"]
+    for module, needed in import_graph.imports(ROOT, FLOORS).items():
+        for name in needed if module.startswith(prefix) else ():
+            if name.startswith(prefix):
+                own, other = (text[len(prefix) :].split(".")[0] for text in (module, name))
+                assert order.index(other) <= order.index(own), f"{module} must not import {name}"
+
+
+def test_folders_have_rooms_before_they_are_full() -> None:
+    full = set()
+    for folder in {path.parent for path in PRODUCT}:
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        if len(modules) > FOLDER_FILES_MAX:
+            full.add(str(folder.relative_to(ROOT)))
+    assert full == TOO_FULL
 
 
 def test_imports_make_no_circle() -> None:

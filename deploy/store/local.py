@@ -18,11 +18,11 @@ from headwater.edge.jetstream.backup_file import BackupError, BackupReader
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.offline import OfflineJetStream, Restorer, backup
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.rebuild import Fetch, Found
-from headwater.edge.storage.repair import RepairReport, repair
-from headwater.edge.storage.store_options import StoreOptions
-from headwater.edge.storage.verify import Report, verify
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.node.rebuild import Fetch, Found
+from headwater.edge.storage.node.repair import RepairReport, repair
+from headwater.edge.storage.node.verify import Report, verify
 from headwater.edge.wire.login import Login
 
 UNLIMITED = 1 << 60

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from headwater.edge.jetstream.backup_file import BackedUp, BackupWriter, EntryCounter
-from headwater.edge.storage.rebuild import Found
+from headwater.edge.storage.node.rebuild import Found
 from headwater.edge.wire.client import ApiError, Client, NoResponders, Refused, TimedOut, checked
 from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import Message, WireError

@@ -77,8 +77,8 @@ class Show:
     def quarantine(self, store_dir: str, config: str) -> Iterator[Any]:
         """The quarantine of a stopped store, which is locked meanwhile."""
         from headwater.deploy.store.local import directory_of, node_options
-        from headwater.edge.storage.quarantine import Quarantine
-        from headwater.edge.storage.store_lock import StoreLock
+        from headwater.edge.storage.directory.quarantine import Quarantine
+        from headwater.edge.storage.directory.store_lock import StoreLock
 
         with StoreLock(directory_of(node_options(store_dir, config))) as lock:
             yield Quarantine(lock.root)
@@ -123,7 +123,7 @@ def known_errors() -> tuple[type[BaseException], ...]:
     from headwater.edge.conf.flags import FlagError
     from headwater.edge.conf.problems import ConfigError
     from headwater.edge.jetstream.backup_file import BackupError
-    from headwater.edge.storage.errors import StoreError
+    from headwater.edge.storage.format.errors import StoreError
     from headwater.edge.wire.message import WireError
     from headwater.security.errors import SecurityError
 

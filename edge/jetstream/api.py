@@ -16,7 +16,7 @@ import msgspec
 from headwater.edge.jetstream import errors, headers
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.times import ZERO_TIME
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.version import API_LEVEL
 
 if TYPE_CHECKING:

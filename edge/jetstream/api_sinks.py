@@ -13,12 +13,12 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import CallbackSink, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.stream import Stream
-from cython.cimports.headwater.edge.storage.store import Record
+from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.libc.string import memcmp, memcpy
 
 from headwater.edge.jetstream.times import format_time
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.wire.header_block import opened
 
 API_LEN = cython.declare(cython.Py_ssize_t, 8)

@@ -40,7 +40,7 @@ from headwater.edge.jetstream.names import has_path_separator
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info
 from headwater.edge.jetstream.times import format_time, parse_time
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.tokens import literal_subject
 
 

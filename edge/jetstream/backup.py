@@ -27,7 +27,7 @@ from headwater.edge.jetstream.models import (
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info, stream_state
 from headwater.edge.jetstream.times import format_time
-from headwater.edge.storage.errors import Damaged, StoreError
+from headwater.edge.storage.format.errors import Damaged, StoreError
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account_js import AccountJetStream

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from headwater.edge.files import sync_directory
 from headwater.edge.jetstream import archive, s2
-from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.format.crc import checksum
 
 MAGIC = b"HWBACKUP1\n"
 HEAD = struct.Struct("<4sII")

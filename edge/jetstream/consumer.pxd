@@ -4,8 +4,8 @@ from headwater.edge.broker.core cimport Kernel, Task
 from headwater.edge.jetstream.delta cimport Delta, Position
 from headwater.edge.jetstream.pending cimport Entry, PendingTable
 from headwater.edge.jetstream.stream cimport Stream
-from headwater.edge.storage.filter cimport Filter
-from headwater.edge.storage.store cimport MessageStore
+from headwater.edge.storage.index.filter cimport Filter
+from headwater.edge.storage.index.store cimport MessageStore
 
 cdef enum:
     ACK_NONE = 0

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.models import ConsumerConfig
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 
 log = logging.getLogger("headwater.jetstream")
 

@@ -2,7 +2,7 @@
 from headwater.edge.broker.core cimport Endpoint, Msg, Task
 from headwater.edge.jetstream.demand cimport Demand
 from headwater.edge.jetstream.pull cimport PullRequest
-from headwater.edge.storage.store cimport Record
+from headwater.edge.storage.index.store cimport Record
 
 cdef enum:
     FOUND_NOTHING = 0                   # no message to deliver yet

@@ -39,7 +39,7 @@ from headwater.edge.jetstream import consumer_events as events
 from headwater.edge.jetstream import consumer_setup as setup
 from headwater.edge.jetstream import consumer_state as state
 from headwater.edge.jetstream import pull_rules
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged
 
 DELETED = "Consumer Deleted"
 # Deliveries in one run before other tasks get theirs.

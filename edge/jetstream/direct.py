@@ -10,7 +10,7 @@ from headwater.edge.jetstream.api import check_level
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import MsgGetRequest, decode
 from headwater.edge.jetstream.times import format_time, parse_time
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.wire.header_block import opened
 
 # Subjects that one multi-subject request may name by its patterns.

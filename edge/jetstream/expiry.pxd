@@ -1,6 +1,6 @@
 # Ages and times to live of a stream's messages. See expiry.py.
 from headwater.edge.jetstream.stream cimport Stream
-from headwater.edge.storage.store cimport Record
+from headwater.edge.storage.index.store cimport Record
 
 cdef class Expiry:
     cdef Stream stream

@@ -17,13 +17,13 @@ from array import array
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.jetstream.stream import Stream
-from cython.cimports.headwater.edge.storage.index import Entry
-from cython.cimports.headwater.edge.storage.store import Record
+from cython.cimports.headwater.edge.storage.index.index import Entry
+from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.wire.header_block import Slice, find_header
 
 from headwater.edge.jetstream import stream_states
 from headwater.edge.jetstream.ttl import NEVER, header_ttl, is_marker, marker_headers, parse_ttl
-from headwater.edge.storage.errors import Damaged, StoreError
+from headwater.edge.storage.format.errors import Damaged, StoreError
 
 log = logging.getLogger("headwater.jetstream")
 

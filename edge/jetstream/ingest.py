@@ -34,7 +34,7 @@ from cython.cimports.libc.string import memcmp
 
 from headwater.edge.jetstream import errors, headers, special, stream_wire
 from headwater.edge.jetstream.ttl import parse_ttl, with_ttl
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 65535)
 NO_NUMBER = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))

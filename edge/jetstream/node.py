@@ -31,10 +31,13 @@ from headwater.edge.jetstream.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.sealing_keys import key_ring
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.usage import Usage
-from headwater.edge.storage.durability import Durability
-from headwater.edge.storage.errors import NoLogFile, StoreError, StoreFull
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.store_options import DEFAULT_SEGMENT_BYTES, StoreOptions
+from headwater.edge.storage.directory.store_options import (
+    DEFAULT_SEGMENT_BYTES,
+    StoreOptions,
+)
+from headwater.edge.storage.format.durability import Durability
+from headwater.edge.storage.format.errors import NoLogFile, StoreError, StoreFull
+from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.version import API_LEVEL
 
 log = logging.getLogger("headwater.jetstream")

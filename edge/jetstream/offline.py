@@ -20,7 +20,7 @@ from headwater.edge.jetstream.backup_file import BackedUp, BackupError, BackupWr
 from headwater.edge.jetstream.models import SnapshotRequest, StreamConfig
 from headwater.edge.jetstream.node import NodeJetStream
 from headwater.edge.jetstream.stream import Stream
-from headwater.edge.storage.store_lock import StoreLock
+from headwater.edge.storage.directory.store_lock import StoreLock
 from headwater.edge.twins.shadow import shadow_of
 
 # Bytes of a restore between two waits for the disk.

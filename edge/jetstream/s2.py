@@ -5,7 +5,7 @@ decodes compressed blocks as well, since real servers compress. Sizes are checke
 taken: a frame holds at most FRAME_MAX bytes.
 """
 
-from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.format.crc import checksum
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 BLOCK_BYTES = 1 << 16

@@ -11,9 +11,9 @@ import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Task
 from cython.cimports.headwater.edge.jetstream.consumer import Consumer
-from cython.cimports.headwater.edge.storage.commit_log import CommitLog
+from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 
 log = logging.getLogger("headwater.jetstream")
 

@@ -13,7 +13,7 @@ from headwater.edge.jetstream import errors, headers
 from headwater.edge.jetstream.cron import ScheduleError, next_time, zone_named
 from headwater.edge.jetstream.times import SECOND, format_time, parse_time
 from headwater.edge.jetstream.ttl import header_ttl, parse_ttl
-from headwater.edge.storage.errors import Damaged, StoreError
+from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.subjects.tokens import literal_subject, matches
 
 log = logging.getLogger("headwater.jetstream")

@@ -1,7 +1,7 @@
 """The node's keys for sealing stored data, as configured."""
 
 from headwater.edge.conf.options import KeySourceOptions, Options, SealingOptions
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 from headwater.security.errors import SealingError
 from headwater.security.sealing import (
     AES,

@@ -5,7 +5,7 @@ from headwater.edge.jetstream.dedupe cimport DedupeWindow
 from headwater.edge.jetstream.puback cimport AckQueue
 from headwater.edge.jetstream.republish cimport Republisher
 from headwater.edge.jetstream.usage cimport Usage
-from headwater.edge.storage.store cimport MessageStore
+from headwater.edge.storage.index.store cimport MessageStore
 from headwater.edge.subjects.transform cimport Transform
 
 cdef class Stream(Task):                # as a Task: runs when the store's `committed` grew

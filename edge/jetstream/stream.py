@@ -19,7 +19,7 @@ from cython.cimports.headwater.edge.jetstream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.puback import EMPTY, STORED, AckQueue
 from cython.cimports.headwater.edge.jetstream.republish import Republisher
 from cython.cimports.headwater.edge.jetstream.usage import Usage
-from cython.cimports.headwater.edge.storage.store import MessageStore
+from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
 from cython.cimports.headwater.edge.subjects.transform import Transform
 

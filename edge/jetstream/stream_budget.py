@@ -10,8 +10,8 @@ from typing import Any
 
 from headwater.edge.jetstream.errors import invalid_config
 from headwater.edge.jetstream.models import StreamConfig
-from headwater.edge.storage.disk_budget import DiskBudget
-from headwater.edge.storage.log_share import last_of
+from headwater.edge.storage.directory.disk_budget import DiskBudget
+from headwater.edge.storage.segments.log_share import last_of
 
 KEY = "headwater.disk_budget"
 LEAST = 1 << 20

@@ -8,7 +8,7 @@ changed by an update: `headwater.durability` is `fsync` or `interval`; `headwate
 from headwater.edge.jetstream.errors import invalid_config
 from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.times import SECOND, format_duration, parse_duration
-from headwater.edge.storage.durability import Durability
+from headwater.edge.storage.format.durability import Durability
 
 MODE_KEY = "headwater.durability"
 INTERVAL_KEY = "headwater.sync_interval"

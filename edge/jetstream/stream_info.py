@@ -11,7 +11,7 @@ from headwater.edge.jetstream.models import (
 )
 from headwater.edge.jetstream.stream_config import shown
 from headwater.edge.jetstream.times import ZERO_TIME, format_time
-from headwater.edge.storage.loss import lost_bytes
+from headwater.edge.storage.segments.loss import lost_bytes
 
 # Deleted sequences that an answer lists at most: a page of the protocol's client tools.
 DELETED_MAX = 1_000_000

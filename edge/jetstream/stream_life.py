@@ -16,7 +16,7 @@ from headwater.edge.jetstream.ingest import IngestSink
 from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.schedules import Schedules
 from headwater.edge.jetstream.stream import Stream
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account_js import AccountJetStream

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream import errors, headers
-from headwater.edge.storage.errors import Damaged, StoreFull
+from headwater.edge.storage.format.errors import Damaged, StoreFull
 from headwater.edge.subjects.transform import Transform, transform
 
 # Bytes that a stored message counts besides its subject, headers and payload.

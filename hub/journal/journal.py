@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass, field
 
 from headwater.edge.ports import Disk
-from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.format.crc import checksum
 from headwater.hub.journal.record import RecordKind, encode_record
 from headwater.hub.journal.scan import Scan, scan, segment_name, segment_numbers
 from headwater.hub.journal.slots import NAME as HARD_NAME

@@ -10,7 +10,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.format.crc import checksum
 
 HEADER = struct.Struct("<4sB3xIIIQQQI")
 CRC = struct.Struct("<I")

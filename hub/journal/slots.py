@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from headwater.edge.ports import Disk
-from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.format.crc import checksum
 from headwater.hub.raft.hard_state import HardState, decode_hard_state
 
 NAME = "raft.hard"

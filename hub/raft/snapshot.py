@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headwater.edge.storage.crc import checksum
+from headwater.edge.storage.format.crc import checksum
 from headwater.hub.raft.config import Config
 
 

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headwater.edge.storage.crc import checksum
-from headwater.edge.storage.errors import StoreError
-from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.storage.format.crc import checksum
+from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.journal.slots import NAME as HARD_NAME
 from headwater.hub.journal.slots import SlotFile
 from headwater.hub.raft.hard_state import HardState

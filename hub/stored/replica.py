@@ -4,9 +4,9 @@ import struct
 from collections import deque
 from typing import Any, Protocol
 
-from headwater.edge.storage.commit_log import CommitLog
-from headwater.edge.storage.errors import Damaged, StoreError
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.format.errors import Damaged, StoreError
+from headwater.edge.storage.log.commit_log import CommitLog
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.config import Config, decode_config
 from headwater.hub.raft.entry import Entry, EntryKind
 from headwater.hub.raft.errors import invariant

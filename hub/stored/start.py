@@ -8,8 +8,8 @@ nothing and asks the group, and the old stream stays until a snapshot takes its 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.ready import Restored

@@ -16,7 +16,7 @@ import pytest
 HELD_UP = """
 import sys
 from headwater.deploy.serve import serve
-from headwater.edge.storage.node_store import NodeStore
+from headwater.edge.storage.node.node_store import NodeStore
 recover = NodeStore._recover
 def held_up(self):
     self.options.progress(3, 8)

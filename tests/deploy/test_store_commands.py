@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from headwater.deploy.store.cli import store as group
-from headwater.edge.storage.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoSlotFile
 from tests.deploy.running_node import Running
 
 MESSAGES = 300

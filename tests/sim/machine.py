@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage.crc import checksum
-from headwater.edge.storage.memory import MemoryStore
+from headwater.edge.storage.format.crc import checksum
+from headwater.edge.storage.index.memory import MemoryStore
 
 KEEP = 200
 """Messages kept; older ones are purged, by every replica at the same place of the log."""

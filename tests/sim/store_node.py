@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage import node_store
-from headwater.edge.storage.errors import Damaged, StoreError
-from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.memory import MemoryStore
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.store_options import StoreOptions
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.format.errors import Damaged, StoreError
+from headwater.edge.storage.index.memory import MemoryStore
+from headwater.edge.storage.node import node_store
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.twins.loop import TwinLoop
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry

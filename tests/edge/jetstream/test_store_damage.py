@@ -10,7 +10,7 @@ from typing import Any
 import nats
 import pytest
 
-from headwater.edge.storage.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoSlotFile
 
 CONFIG = """
 system_account: SYS

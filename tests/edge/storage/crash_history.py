@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from twin_harness import Row, TwinHarness, contents
 
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.twins.files import TwinFiles
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from crash_history import History, StreamBook, check_promises
 from twin_harness import Row, TwinHarness
 
-from headwater.edge.storage.errors import StoreError
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.segments.file_store import FileStore
 
 
 class FaultyHistory(History):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from twin_harness import Row, TwinHarness, readable
 
-from headwater.edge.storage.errors import StoreError
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.segments.file_store import FileStore
 
 SEGMENT = 8192
 SUBJECTS = [b"a", b"a.b", b"orders.1", b"orders.2", b"x.y.z"]

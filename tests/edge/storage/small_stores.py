@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from crash_history import State
 from twin_harness import Row, TwinHarness, contents, readable
 
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.twins.files import TwinFiles
 
 SEGMENT = 8192

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.store_options import StoreOptions
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.security.sealing import KeyRing, NodeKey
 
 SMALL = 64 << 10

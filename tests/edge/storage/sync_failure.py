@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from store_harness import Harness, contents
 
-from headwater.edge.storage.errors import StoreFailed
+from headwater.edge.storage.format.errors import StoreFailed
 
 
 def main() -> None:

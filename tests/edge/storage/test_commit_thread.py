@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness
 
-from headwater.edge.storage.crc import checksum, checksum_parts
+from headwater.edge.storage.format.crc import checksum, checksum_parts
 
 
 @pytest.fixture

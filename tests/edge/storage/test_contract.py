@@ -17,8 +17,8 @@ from store_harness import Harness
 from store_model import HEADERS, StoreMachine
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage.errors import StoreClosed, StoreError
-from headwater.edge.storage.memory import MemoryStore
+from headwater.edge.storage.format.errors import StoreClosed, StoreError
+from headwater.edge.storage.index.memory import MemoryStore
 
 FILE_KINDS = {
     "file": (False, False),

@@ -10,7 +10,10 @@ import pytest
 from store_harness import Harness, contents
 from test_recovery import fast_directory, message
 
-from headwater.edge.storage import compact, metas, node_store, removals, retire, segment_jobs
+from headwater.edge.storage.directory.directory import metas
+from headwater.edge.storage.node import node_store
+from headwater.edge.storage.segments import removals, segment_jobs
+from headwater.edge.storage.upkeep import compact, retire
 
 
 class StepPool(Executor):

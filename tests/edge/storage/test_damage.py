@@ -10,9 +10,9 @@ import pytest
 from store_harness import Harness
 from test_recovery import append, contents_or_lost, fast_directory, message
 
-from headwater.edge.storage.errors import FormatError, StoreError
-from headwater.edge.storage.loss import Loss
-from headwater.edge.storage.metas import METAS_OWNER
+from headwater.edge.storage.directory.metas import METAS_OWNER
+from headwater.edge.storage.format.errors import FormatError, StoreError
+from headwater.edge.storage.segments.loss import Loss
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import pytest
 from test_full_disk import fill
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.disk_budget import least_budget
-from headwater.edge.storage.durable_file import TwoSlotFile
-from headwater.edge.storage.errors import StoreError, StoreFull
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.directory.disk_budget import least_budget
+from headwater.edge.storage.format.errors import StoreError, StoreFull
 
 SEGMENT = 64 << 10
 BUDGET = 4 << 20

@@ -7,9 +7,9 @@ import random
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.durability import Durability
-from headwater.edge.storage.errors import StoreFailed
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.format.durability import Durability
+from headwater.edge.storage.format.errors import StoreFailed
+from headwater.edge.storage.segments.file_store import FileStore
 
 INTERVAL = Durability(interval=True, seconds=30.0)
 GATHERED = Durability(seconds=0.2)

@@ -7,9 +7,9 @@ import os
 import pytest
 from twin_harness import Row, TwinHarness, contents
 
-from headwater.edge.storage.durability import Durability
-from headwater.edge.storage.errors import StoreError, StoreFailed, StoreFull
-from headwater.edge.storage.store import MessageStore
+from headwater.edge.storage.format.durability import Durability
+from headwater.edge.storage.format.errors import StoreError, StoreFailed, StoreFull
+from headwater.edge.storage.index.store import MessageStore
 
 DURABLE = {
     "fsync": Durability(),

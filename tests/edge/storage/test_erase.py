@@ -9,9 +9,9 @@ import pytest
 from store_decoder import Decoder
 from store_harness import Harness, contents
 
-from headwater.edge.storage import eraser
-from headwater.edge.storage.background import Background
-from headwater.edge.storage.durable_file import TwoSlotFile
+from headwater.edge.storage.device.background import Background
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.erase import eraser
 
 SECRET = b"personal-secret-of-nobody-else"
 SUBJECT = b"people.jane-doe-only-here"
@@ -308,7 +308,7 @@ def test_a_half_overwritten_record_is_no_damage(harness: Harness, where: str, ke
         else next(s for s in harness.node.log.live if s.number == place.number).slot.path
     )
     harness.crash()
-    from headwater.edge.storage.erase_jobs import record_for
+    from headwater.edge.storage.erase.erase_jobs import record_for
 
     new = record_for(intent.stream, place, store.seed)
     with path.open("r+b") as file:
@@ -325,8 +325,8 @@ def test_an_erase_that_fails_is_told_and_done_later(
 ) -> None:
     import asyncio
 
-    from headwater.edge.storage import eraser
-    from headwater.edge.storage.errors import StoreError
+    from headwater.edge.storage.erase import eraser
+    from headwater.edge.storage.format.errors import StoreError
 
     monkeypatch.setattr(eraser, "RETRY", 0.01)
     harness.open()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.segments.file_store import FileStore
 
 Rows = dict[int, bytes]
 

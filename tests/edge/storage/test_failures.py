@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.errors import StoreFull
+from headwater.edge.storage.format.errors import StoreFull
 from tests.small_device import small_device
 
 HERE = Path(__file__).parent

@@ -8,8 +8,8 @@ import pytest
 from store_decoder import Decoder, crc, two_slots
 from store_harness import Harness, contents
 
-from headwater.edge.storage.crc import checksum, checksum_by_tables
-from headwater.edge.storage.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.format.crc import checksum, checksum_by_tables
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import errno
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.errors import StoreFull
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.format.errors import StoreFull
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.twins.chance import SeededRandom
 
 ROOM = 6 << 20

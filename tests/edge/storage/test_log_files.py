@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.edge.storage.log_files import LogFiles, Slot
+from headwater.edge.storage.log.log_files import LogFiles, Slot
 
 SEGMENT = 65536
 

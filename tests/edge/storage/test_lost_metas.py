@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoSlotFile
 
 
 def garbage(path: Path) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage.errors import StoreClosed, StoreFull
-from headwater.edge.storage.memory import MemoryStore
-from headwater.edge.storage.store import Usage
+from headwater.edge.storage.format.errors import StoreClosed, StoreFull
+from headwater.edge.storage.index.memory import MemoryStore
+from headwater.edge.storage.index.store import Usage
 
 
 class QuietLoop:

@@ -3,7 +3,7 @@
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.errors import NoLogFile, StoreFull
+from headwater.edge.storage.format.errors import NoLogFile, StoreFull
 
 ROOM = 6 << 20
 SEGMENT = 256 << 10

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness
 
-from headwater.edge.storage.errors import FormatError, StoreError, StoreLocked
+from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
 
 
 def test_newer_format_is_refused(harness: Harness) -> None:
-    from headwater.edge.storage.durable_file import TwoSlotFile
+    from headwater.edge.storage.device.durable_file import TwoSlotFile
 
     harness.open()
     harness.close()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.durable_file import TwoSlotFile
-from headwater.edge.storage.errors import StoreError
-from headwater.edge.storage.quarantine import Quarantine
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.directory.quarantine import Quarantine
+from headwater.edge.storage.format.errors import StoreError
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.loss import LOST_KEY
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.rebuild import Found, Rebuild
-from headwater.edge.storage.recovery import RecoveredStream
-from headwater.edge.storage.store_options import StoreOptions
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.node.rebuild import Found, Rebuild
+from headwater.edge.storage.recovery.recovery import RecoveredStream
+from headwater.edge.storage.segments.file_store import FileStore
+from headwater.edge.storage.segments.loss import LOST_KEY
 
 LOST = {1, 5, 6, 20}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged
 
 HERE = Path(__file__).parent
 # Hundreds of starts in a row: on a device each costs milliseconds of syncs that prove nothing.

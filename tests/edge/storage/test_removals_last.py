@@ -7,7 +7,7 @@ import os
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.segments.file_store import FileStore
 
 
 class FailingLog:

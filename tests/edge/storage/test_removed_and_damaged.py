@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from twin_harness import TwinHarness
 
-from headwater.edge.storage.errors import Damaged
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.format.errors import Damaged
+from headwater.edge.storage.segments.file_store import FileStore
 
 
 def flip_payloads(harness: TwinHarness, numbers: set[int]) -> None:

@@ -7,9 +7,9 @@ import pytest
 from store_harness import KEY, Harness, contents
 from test_sealing import OTHER, SECRET, fill, stored_bytes, whole
 
-from headwater.edge.storage.dictionary_pieces import SHARED_MIN
-from headwater.edge.storage.durable_file import TwoSlotFile
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.packing.dictionary_pieces import SHARED_MIN
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.security.sealing import KeyRing
 
 

@@ -3,7 +3,7 @@
 import pytest
 from twin_harness import TwinHarness
 
-from headwater.edge.storage.errors import StoreFull
+from headwater.edge.storage.format.errors import StoreFull
 
 VALUE = b"v" * 900
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.durable_file import TwoSlotFile
-from headwater.edge.storage.errors import Damaged
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.format.errors import Damaged
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from store_decoder import Decoder
 from store_harness import KEY, Harness, contents
 
-from headwater.edge.storage.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError
 from headwater.security.sealing import AES, KeyRing, NodeKey
 
 OTHER = NodeKey.of(b"another key for tests")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.errors import Damaged
-from headwater.edge.storage.file_store import FileStore
+from headwater.edge.storage.format.errors import Damaged
+from headwater.edge.storage.segments.file_store import FileStore
 
 
 def exchange(first: Path, second: Path) -> None:

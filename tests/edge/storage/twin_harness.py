@@ -1,11 +1,11 @@
 """A node's store on a disk in memory, in one thread, on a clock that is let go on."""
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage import node_store
-from headwater.edge.storage.errors import Damaged
-from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.store_options import StoreOptions
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.format.errors import Damaged
+from headwater.edge.storage.node import node_store
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.twins.chance import SeededRandom
 from headwater.edge.twins.files import TwinFiles
 from headwater.edge.twins.loop import TwinLoop

@@ -1,10 +1,10 @@
 """Groups of one node in a store on a disk in memory."""
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.storage import node_store
-from headwater.edge.storage.file_store import FileStore
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.store_options import StoreOptions
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.node import node_store
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.twins.chance import SeededRandom
 from headwater.edge.twins.files import TwinFiles
 from headwater.edge.twins.loop import TwinLoop

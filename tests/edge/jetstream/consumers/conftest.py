@@ -15,9 +15,9 @@ from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.usage import Usage
-from headwater.edge.storage.memory import MemoryStore
-from headwater.edge.storage.node_store import NodeStore
-from headwater.edge.storage.store_options import StoreOptions
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.index.memory import MemoryStore
+from headwater.edge.storage.node.node_store import NodeStore
 
 # Small, so that tests with some data see log segments retired.
 SEGMENT_BYTES = 64 << 10

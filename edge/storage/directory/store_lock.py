@@ -1,0 +1,48 @@
+"""Holds a store that no node runs on, without changing anything in it."""
+
+from pathlib import Path
+from types import TracebackType
+
+from headwater.edge import files
+from headwater.edge.storage.format.errors import StoreError, StoreLocked
+
+
+def process_of(fd: int) -> str:
+    """What an open lock file says about who holds it."""
+    return files.read_at(fd, 32, 0).split(b"\n")[0].decode("ascii", "replace") or "unknown"
+
+
+class StoreLock:
+    """The lock of `<store_dir>/jetstream`, as a context manager.
+
+    Raises StoreLocked while a node runs, StoreError when there is no store.
+    """
+
+    def __init__(self, store_dir: Path) -> None:
+        self.root = store_dir / "jetstream"
+        self._fd = -1
+
+    def __enter__(self) -> "StoreLock":
+        if not (self.root / "HEADWATER").exists() and not (self.root / "log").is_dir():
+            raise StoreError(f"there is no store of Headwater in {self.root}")
+        path = self.root / "lock"
+        if path.exists():
+            self._fd = files.open_file(path, files.READ_ONLY)
+            try:
+                files.lock(self._fd)
+            except OSError as error:
+                pid = process_of(self._fd)
+                files.close(self._fd)
+                raise StoreLocked(
+                    f"{self.root} is in use by process {pid}; stop it first"
+                ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._fd >= 0:
+            files.close(self._fd)

@@ -1,0 +1,1 @@
+"""Overwriting erased messages wherever the store has them."""

@@ -1,0 +1,224 @@
+"""Overwriting erased messages in files, and finishing at a start what a crash interrupted.
+
+Every place is looked at before it is written: a file that was rewritten, used again or removed
+since does not hold the message any more and is left alone.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.edge import files
+from headwater.edge.storage.erase.erase_kept import erase_kept
+from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT
+from headwater.edge.storage.format.record_layout import (
+    HEADER_BYTES,
+    MESSAGE,
+    erased_record,
+    read_header,
+)
+from headwater.edge.storage.log.log_segment import LogSegment
+from headwater.edge.storage.segments.segment_files import (
+    DATA_START,
+    decode_segment_header,
+    segment_path,
+)
+from headwater.edge.storage.segments.segment_jobs import cut_durably, index_path, write_index
+
+PLACE = struct.Struct("<QqIIIII4x")
+# Written at once while a slot is wiped.
+WIPE_BYTES = 1 << 20
+
+
+class Place(NamedTuple):
+    """Where a record stands that is to be overwritten."""
+
+    sequence: int
+    timestamp: int
+    where: int
+    """`IN_LOG_FILE` or `IN_SEGMENT`."""
+    number: int
+    generation: int
+    offset: int
+    size: int
+    """Bytes of the whole record."""
+
+
+def encode_places(places: list[Place]) -> bytes:
+    return b"".join(PLACE.pack(*place) for place in places)
+
+
+def decode_places(body: bytes) -> list[Place]:
+    return [Place(*row) for row in PLACE.iter_unpack(body)]
+
+
+@dataclass
+class Work:
+    """What the background does for one round."""
+
+    seed: int
+    synced_first: list[Path] = field(default_factory=list)
+    """Log slots that hold the intent: durable before anything is overwritten."""
+    log_parts: list[tuple[Path, int, bytes]] = field(default_factory=list)
+    segments: list[tuple[Path, int, Place]] = field(default_factory=list)
+    """(directory of the stream, stream id, place)"""
+    indexes: list[tuple[Path, bytes | None]] = field(default_factory=list)
+    """Segments whose index file is replaced, or (None) removed."""
+    tails: list[tuple[Path, int]] = field(default_factory=list)
+    """Segments of which nothing counts from an offset on."""
+    again: bool = False
+    """Whether the round before failed: what it did to names and sizes may not be durable."""
+    kept: tuple[Path, set[tuple[int, int]]] | None = None
+    """Where things are kept aside, and (stream id, sequence) of what may be there."""
+
+    def run(self) -> None:
+        """Do it, durably. Raises OSError."""
+        for path in self.synced_first:
+            sync_data(path)
+        for path, offset, data in self.log_parts:
+            overwrite(path, offset, data)
+        for directory, stream, place in self.segments:
+            overwrite_in_segment(directory, stream, place, self.seed, False)
+        for path, end in self.tails:
+            cut_tail(path, end, self.again)
+        for path, index in self.indexes:
+            replace_index(path, index, self.again)
+        if self.kept is not None:
+            erase_kept(*self.kept, self.seed)
+
+
+def sync_data(path: Path) -> None:
+    """Make what was written to a file durable; a slot that is gone holds nothing."""
+    try:
+        fd = files.open_file(path, files.READ_ONLY)
+    except FileNotFoundError:
+        return
+    try:
+        files.sync_data(fd)
+    finally:
+        files.close(fd)
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    """Write over a part of a file, durably; nothing happens when there is no such file."""
+    try:
+        fd = files.open_file(path, files.EXISTING)
+    except FileNotFoundError:
+        return
+    try:
+        files.write_all(fd, data, offset)
+        files.sync_data(fd)
+    finally:
+        files.close(fd)
+
+
+def wipe(path: Path, start: int, end: int) -> None:
+    """Write zeros over a part of a file, durably."""
+    fd = files.open_file(path, files.EXISTING)
+    try:
+        zeros = bytes(WIPE_BYTES)
+        while start < end:
+            part = min(WIPE_BYTES, end - start)
+            files.write_all(fd, zeros[:part], start)
+            start += part
+        files.sync_data(fd)
+    finally:
+        files.close(fd)
+
+
+def overwrite_in_segment(
+    directory: Path, stream: int, place: Place, seed: int, torn: bool
+) -> bool:
+    """Overwrite one message in a segment; whether it was there. `torn`: the record may be half
+    overwritten already, so it need not verify."""
+    path = segment_path(directory, place.number)
+    try:
+        fd = files.open_file(path, files.EXISTING)
+    except FileNotFoundError:
+        return False
+    try:
+        head = decode_segment_header(files.read_at(fd, DATA_START, 0), seed)
+        old = files.read_at(fd, HEADER_BYTES, place.offset)
+        if head is None or head.generation != place.generation:
+            return False
+        if files.size_of(fd) < place.offset + place.size:
+            return False
+        if not fits(old, 0, stream, place, seed, torn):
+            return False
+        files.write_all(fd, record_for(stream, place, seed), place.offset)
+        files.sync_data(fd)
+    finally:
+        files.close(fd)
+    return True
+
+
+def fits(data: bytes, at: int, stream: int, place: Place, seed: int, torn: bool) -> bool:
+    """Whether the message of `place`, or (`torn`) what an overwriting left of it, is there."""
+    header = read_header(data, at, seed)
+    if header is None:
+        return torn
+    return (
+        header.kind == MESSAGE
+        and (header.stream, header.sequence) == (stream, place.sequence)
+        and (header.segment, header.offset) == (place.number, place.offset)
+        and header.size == place.size
+    )
+
+
+def record_for(stream: int, place: Place, seed: int) -> bytes:
+    return erased_record(
+        seed, stream, place.sequence, place.timestamp, place.number, place.offset, place.size
+    )
+
+
+def cut_tail(path: Path, end: int, again: bool) -> None:
+    """Cut off what an unfinished retirement left behind the end of a segment."""
+    if path.exists() and (again or path.stat().st_size > end):
+        cut_durably(path, end)
+
+
+def replace_index(path: Path, index: bytes | None, again: bool = False) -> None:
+    """Replace or remove the index file of a segment, durably; without room for a new one it is
+    removed, and the segment is read at the next start. Raises OSError."""
+    if not index_path(path).exists():
+        if again and path.parent.exists():
+            files.sync_directory(path.parent)
+        return
+    if index is not None:
+        try:
+            write_index(path, index)
+            return
+        except OSError:
+            files.remove(index_path(path).with_name(index_path(path).name + ".tmp"), True)
+    files.remove(index_path(path), True)
+    files.sync_directory(path.parent)
+
+
+def redo_in_log(segment: LogSegment, end: int, rows: list[tuple[int, Place]], seed: int) -> bool:
+    """Finish at a start what concerns one log segment: `rows` are (stream id, place). Whether
+    something was only half overwritten. Raises OSError."""
+    half = False
+    for stream, place in rows:
+        if place.where != IN_LOG_FILE or place.number != segment.number:
+            continue
+        if place.offset + place.size > min(end, segment.capacity):
+            continue
+        old = segment.bytes_at(place.offset, place.size)
+        new = record_for(stream, place, seed)
+        if old != new and not fits(old, 0, stream, place, seed, True):
+            continue
+        # What is as it shall be may be so in memory only, after a failed sync.
+        half = half or read_header(old, 0, seed) is None
+        segment.fill(new, place.offset)
+        overwrite(segment.slot.path, place.offset, new)
+    return half
+
+
+def redo_in_segments(directory: Path, rows: list[tuple[int, Place]], seed: int) -> None:
+    """Finish at a start what concerns a stream's segments, before they are read. Raises OSError."""
+    for stream, place in rows:
+        if place.where == IN_SEGMENT and overwrite_in_segment(
+            directory, stream, place, seed, True
+        ):
+            replace_index(segment_path(directory, place.number), None)

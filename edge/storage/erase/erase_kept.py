@@ -1,0 +1,77 @@
+"""Overwrites erased messages in what is kept aside: copies of log segments and of damaged segments.
+
+What lies there need not verify, so a record is known by its magic, stream and sequence alone.
+"""
+
+import struct
+from pathlib import Path
+
+from headwater.edge import files
+from headwater.edge.storage.format.record_layout import (
+    HEADER_BYTES,
+    MESSAGE,
+    erased_record,
+    read_header,
+)
+
+MAGIC = b"HWR1"
+FIELDS = struct.Struct("<4sBBHIIIIQqQ")
+"""The begin of a record's header, up to the stream's id."""
+SKIPPED = (".reason", ".dict")
+
+
+def erase_kept(quarantine: Path, wanted: set[tuple[int, int]], seed: int) -> int:
+    """Overwrite messages, (stream id, sequence), in every file of the quarantine, durably; how
+    many records were. Indexes beside them, which have their subjects, are removed. Raises
+    OSError."""
+    count = 0
+    if not wanted or not quarantine.is_dir():
+        return 0
+    for entry in list(quarantine.iterdir()):
+        for path in list(entry.iterdir()) if entry.is_dir() else [entry]:
+            if path.name.endswith(SKIPPED) or path.name == "meta":
+                continue
+            found = erase_in(path, wanted, seed)
+            if found:
+                files.remove(path.with_suffix(".idx"), True)
+            count += found
+    return count
+
+
+def erase_in(path: Path, wanted: set[tuple[int, int]], seed: int) -> int:
+    """Overwrite records in one file."""
+    data = path.read_bytes()
+    parts = []
+    at = data.find(MAGIC)
+    while at >= 0:
+        if at % 8 == 0 and at + HEADER_BYTES <= len(data):
+            new = overwriting(data, at, wanted, seed)
+            if new is not None:
+                parts.append((at, new))
+        at = data.find(MAGIC, at + 1)
+    if parts:
+        fd = files.open_file(path, files.EXISTING)
+        try:
+            for at, new in parts:
+                files.write_all(fd, new, at)
+            files.sync_data(fd)
+        finally:
+            files.close(fd)
+    return len(parts)
+
+
+def overwriting(
+    data: bytes, at: int, wanted: set[tuple[int, int]], seed: int
+) -> bytes | None:
+    """What is to stand in the place of the record at `at`; None when it is not wanted. A record
+    whose header does not verify may have a wrong length, so zeros go up to the next record."""
+    _, _, kind, _, _, _, _, _, sequence, timestamp, stream = FIELDS.unpack_from(data, at)
+    if kind != MESSAGE or (stream, sequence) not in wanted:
+        return None
+    header = read_header(data, at, seed)
+    if header is None:
+        end = data.find(MAGIC, at + HEADER_BYTES)
+        return bytes((end if end >= 0 else len(data)) - at)
+    return erased_record(
+        seed, stream, sequence, timestamp, header.segment, header.offset, header.size
+    )[: len(data) - at]

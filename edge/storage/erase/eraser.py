@@ -1,0 +1,367 @@
+"""Erases messages: overwrites their bytes wherever the store has them.
+
+First an ERASE record names the places durably, in the batch that takes the message out. Then the
+record is overwritten in the log or its segment, index files that named its subject are replaced,
+and, for a message that had left the log, everything in log slots that does not count any more is
+wiped. An ERASE_DONE record ends it; a start without one does it again. The answer to the request
+waits for all of that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.edge.storage.device.background import Background
+from headwater.edge.storage.erase.erase_jobs import (
+    Place,
+    Work,
+    decode_places,
+    encode_places,
+    fits,
+    record_for,
+    wipe,
+)
+from headwater.edge.storage.erase.erase_log import submit_zeros, wipe_images
+from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT, names_subject, rows_of
+from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.record_layout import ERASE, ERASE_DONE
+from headwater.edge.storage.log.log_files import DATA_START, Slot
+from headwater.edge.storage.segments.index_bytes import index_bytes
+from headwater.edge.storage.segments.index_rows import index_of
+from headwater.edge.storage.segments.removals import when_removals_last
+
+QUARANTINE = "quarantine"
+RETRY = 1.0
+# How often to look whether retirement has come to an end.
+LOOK_SECONDS = 0.02
+# Segments that one round overwrites in, since each may cost a new index file.
+SEGMENTS_MAX = 8
+# Messages that one round overwrites.
+ROUND_MAX = 1024
+# Part of the active log slot that is wiped between two batches.
+SLICE_BYTES = 1 << 20
+
+log = logging.getLogger("headwater.storage")
+
+
+@dataclass
+class Intent:
+    """One message to erase. `store` is None for what an earlier start left."""
+
+    number: int
+    lsn: int
+    stream: int
+    store: Any
+    places: list[Place]
+    reindex: bool
+
+
+def is_staged(intent: Intent) -> bool:
+    """Whether the message may be on its way to a segment just now."""
+    store = intent.store
+    return store is not None and (
+        bool(store.leaving) or (len(intent.places) > 1 and bool(store.staging))
+    )
+
+
+class Eraser:
+    """Works in rounds: several messages at a time, the files in the background."""
+
+    def __init__(self, commit_log: Any, background: Background, retirer: Any) -> None:
+        self.log = commit_log
+        self.erased = 0
+        """Messages erased since the start."""
+        self.stopped = False
+        self._background = background
+        self._retirer = retirer
+        self._pending: dict[int, Intent] = {}
+        self._number = 0
+        self._busy = False
+        self._again = False
+        self._ready: list[Intent] = []
+        self._held: list[Slot] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._retired_at = 0
+        self._wiped_to = (0, 0)
+        self._zeros = bytes(SLICE_BYTES)
+        self._wiping: Slot | None = None
+
+    # Intents.
+
+    def note(self, store: Any, sequence: int) -> None:
+        """A message is about to be taken out and shall be erased. Raises StoreError."""
+        reindex = names_subject(store, sequence)
+        places = [Place(*row) for row in rows_of(store, sequence)]
+        if not places:
+            return
+        number = self._number + 1
+        body = encode_places(places)
+        lsn = self.log.write_record(ERASE, store.stream_id, number, b"", b"", body)
+        self._number = number
+        self._pending[number] = Intent(number, lsn, store.stream_id, store, places, reindex)
+        self.log.when_durable(lsn, self._wake)
+
+    def resume(self, left: list[tuple[int, int, bytes]], done: int) -> None:
+        """Go on with what a crash interrupted: (number, stream id, body) of each. Recovery has
+        overwritten the records already."""
+        self._number = max([done, *(number for number, _, _ in left)])
+        for number, stream, body in left:
+            self._pending[number] = Intent(number, 0, stream, None, decode_places(body), False)
+        if left:
+            self._wake()
+
+    def wipe_rest(self) -> None:
+        """Wipe what log slots still hold of what does not count any more. Raises StoreError."""
+        number = self._number + 1
+        lsn = self.log.write_record(ERASE, 0, number, b"", b"", b"")
+        self._number = number
+        self._pending[number] = Intent(number, lsn, 0, None, [], False)
+        self.log.when_durable(lsn, self._wake)
+
+    def put_again(self) -> None:
+        """Write what is not done at the log's tail: the segment that has it is to be retired."""
+        for intent in self._pending.values():
+            body = encode_places(intent.places)
+            self.log.write_record(ERASE, intent.stream, intent.number, b"", b"", body)
+
+    async def wait(self) -> None:
+        """Return once everything noted so far is erased. Raises StoreError when that fails for
+        now; it is tried again."""
+        if not self._pending:
+            return
+        future: asyncio.Future[None] = self.log.kernel.loop.create_future()
+        self._waiters.append((max(self._pending), future))
+        await future
+
+    def release(self) -> None:
+        """After the background has ended: nothing of it stays open."""
+        if self._wiping is not None:
+            self.log.files.give_back(self._wiping)
+            self._wiping = None
+
+    # Rounds.
+
+    def _wake(self) -> None:
+        if not self._busy and not self.stopped:
+            self._busy = True
+            self.log.kernel.loop.call_soon(self._round)
+
+    def _later(self, seconds: float, step: Callable[[], None]) -> None:
+        if not self.stopped:
+            self.log.kernel.loop.call_later(seconds, step)
+
+    def _round(self) -> None:
+        """Take what can be done now, and have the background overwrite it."""
+        self._busy = False
+        if self.stopped or not self._pending:
+            return
+        self._ready = self._choose()
+        if not self._ready:
+            first = next(iter(self._pending.values()))
+            if first.lsn <= self.log.durable_lsn:
+                self._busy = True
+                self._later(LOOK_SECONDS, self._round)
+            return
+        self._busy = True
+        self._retired_at = self._retirer.retired
+        when_removals_last(self.log, self._begin)
+
+    def _begin(self) -> None:
+        """What was removed before is gone for good. The work is put together when nothing comes
+        between it and its doing: a segment that grows meanwhile would be cut."""
+        if self.stopped:
+            return
+        if any(is_staged(intent) for intent in self._ready):
+            self._later(LOOK_SECONDS, self._round)
+            return
+        work = self._work(self._ready)
+        work.again = self._again
+        self._background.submit(work.run, self._overwritten)
+
+    def _choose(self) -> list[Intent]:
+        ready: list[Intent] = []
+        segments = set()
+        for intent in self._pending.values():
+            if intent.lsn > self.log.durable_lsn or is_staged(intent) or len(ready) >= ROUND_MAX:
+                break
+            segments |= {
+                (intent.stream, at.number) for at in intent.places if at.where == IN_SEGMENT
+            }
+            if len(segments) > SEGMENTS_MAX and ready:
+                break
+            ready.append(intent)
+        return ready
+
+    def _work(self, ready: list[Intent]) -> Work:
+        work = Work(self.log.seed, [self.log.active.slot.path])
+        gone = {(at.stream, place.sequence) for at in ready for place in at.places}
+        work.kept = (self.log.directory.parent / QUARANTINE, gone)
+        stores = {}
+        indexes: set[tuple[int, int]] = set()
+        for intent in ready:
+            if intent.store is None or intent.store.closed:
+                continue
+            stores[intent.stream] = intent.store
+            for place in intent.places:
+                if place.where == IN_LOG_FILE:
+                    self._overwrite_image(work, intent.stream, place)
+                else:
+                    work.segments.append((intent.store.directory, intent.stream, place))
+                    if intent.reindex:
+                        indexes.add((intent.stream, place.number))
+        for stream, number in indexes:
+            self._replace_index(work, stores[stream], number)
+        for store in stores.values():
+            if store.segments and not store.staging:
+                work.tails.append((store.segments[-1].path, store.segments[-1].end))
+        return work
+
+    def _overwrite_image(self, work: Work, stream: int, place: Place) -> None:
+        """Overwrite a record in the log's memory, and note what is to be written to its file."""
+        for segment in self.log.live:
+            if segment.number != place.number or place.offset + place.size > segment.end:
+                continue
+            old = segment.bytes_at(place.offset, place.size)
+            if fits(old, 0, stream, place, self.log.seed, False):
+                new = record_for(stream, place, self.log.seed)
+                segment.fill(new, place.offset)
+                self.log.files.hold(segment.slot)
+                self._held.append(segment.slot)
+                work.synced_first.append(segment.slot.path)
+                work.log_parts.append((segment.slot.path, place.offset, new))
+
+    def _replace_index(self, work: Work, store: Any, number: int) -> None:
+        for segment in store.segments:
+            if segment.number != number:
+                continue
+            index = None
+            if segment.indexed and not store.staging:
+                index = index_bytes(store, index_of(store, segment, self.log.live[0].number))
+            segment.indexed = index is not None
+            segment.index_number += 1
+            work.indexes.append((segment.path, index))
+
+    def _overwritten(self, result: object, error: BaseException | None) -> None:
+        held, self._held = self._held, []
+        for slot in held:
+            self.log.files.let_go(slot)
+        if self.stopped:
+            return
+        if error is not None:
+            self._again = True
+            self._failed(error)
+            return
+        self._again = False
+        if self._needs_wipe():
+            wipe_images(self.log)
+            self._wipe_next()
+        else:
+            self._finish()
+
+    def _failed(self, error: BaseException) -> None:
+        """Tell who waits, and try again later."""
+        log.error("erased messages cannot be overwritten yet: %s", error)
+        waiters, self._waiters = self._waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_exception(
+                    StoreError(f"the message is deleted, but not yet overwritten: {error}")
+                )
+        self._later(RETRY, self._round)
+
+    def _finish(self) -> None:
+        """Everything of this round is overwritten."""
+        done = self._ready[-1].number
+        try:
+            self.log.write_record(ERASE_DONE, 0, done, b"", b"", b"")
+        except StoreError as error:
+            log.warning("the log cannot tell yet that messages are erased: %s", error)
+            self._later(RETRY, self._finish)
+            return
+        for intent in self._ready:
+            del self._pending[intent.number]
+        self.erased += sum(bool(intent.places) for intent in self._ready)
+        self._ready = []
+        waiting = [row for row in self._waiters if row[0] > done]
+        for number, future in self._waiters:
+            if number <= done and not future.done():
+                future.set_result(None)
+        self._waiters = waiting
+        self._round()
+
+    # What earlier uses left in log slots.
+
+    def _needs_wipe(self) -> bool:
+        """Whether copies may be left in log slots: of messages that have left the log, of those
+        that were written again after a failed sync, and of what an earlier start left."""
+        return bool(self.log.sync_failures) or any(
+            intent.store is None or any(place.where == IN_SEGMENT for place in intent.places)
+            for intent in self._ready
+        )
+
+    def _wipe_next(self) -> None:
+        """Wipe the next part of a slot that is not blank, or finish when all are."""
+        if self.stopped:
+            return
+        if self._retirer.step != "idle" and self._retirer.retired == self._retired_at:
+            self._later(LOOK_SECONDS, self._wipe_next)
+            return
+        spare = self.log.files.take_unwiped()
+        if spare is not None:
+            self._wipe_slot(spare, DATA_START, True)
+            return
+        for segment in self.log.live[:-1]:
+            if not segment.slot.blank:
+                self._wipe_slot(segment.slot, max(segment.end, DATA_START), False)
+                return
+        if not self.log.active.slot.blank:
+            self._wipe_active()
+        else:
+            self._finish()
+
+    def _wipe_slot(self, slot: Slot, start: int, spare: bool) -> None:
+        if spare:
+            self._wiping = slot
+        self.log.files.hold(slot)
+
+        def done(result: object, error: BaseException | None) -> None:
+            slot.blank = error is None
+            self.log.files.let_go(slot)
+            if self.stopped:
+                return
+            if spare:
+                self._wiping = None
+                self.log.files.give_back(slot, slot.blank)
+            if error is not None:
+                self._failed(error)
+            else:
+                self._wipe_next()
+
+        path, end = slot.path, slot.capacity
+        self._background.submit(lambda: wipe(path, start, end), done)
+
+    def _wipe_active(self) -> None:
+        """The active slot is written by the commit thread alone, so it also writes the zeros."""
+        active = self.log.active
+        start = active.end
+        if self._wiped_to[0] == active.number:
+            start = max(start, self._wiped_to[1])
+        zeros = self._zeros[: max(active.slot.capacity - start, 0)]
+        if not zeros:
+            active.slot.blank = True
+            self._wipe_next()
+            return
+        try:
+            if not submit_zeros(self.log, zeros, start):
+                self._later(LOOK_SECONDS, self._wipe_next)
+                return
+            self._wiped_to = (active.number, start + len(zeros))
+            lsn = self.log.write_record(
+                ERASE_DONE, 0, self._ready[0].number - 1, b"", b"", b""
+            )
+        except StoreError as error:
+            self._failed(error)
+            return
+        self.log.when_durable(lsn, self._wipe_next)

@@ -1,0 +1,121 @@
+"""The record codec: a 64-byte header under its own checksum, and a body under another.
+
+The header's checksum covers every length and field, so a damaged body costs one record and never
+hides what follows. A record knows its file and offset, and carries the checksum of the record
+before it; so lost, misplaced and stale writes show. All numbers are little endian.
+"""
+
+import cython
+from cython.cimports.headwater.edge.storage.format.crc import crc32c
+
+KIND_NAMES = {
+    1: "MESSAGE",
+    2: "DELETE",
+    3: "HEAD",
+    4: "SKIP",
+    5: "LOST",
+    6: "STATE_PUT",
+    7: "STATE_DELTA",
+    8: "STATE_DELETE",
+    10: "STREAM_DELETE",
+    11: "FOOTER",
+    12: "RETIRED",
+    13: "ERASE",
+    14: "ERASE_DONE",
+}
+# For interpreted callers of CommitLog.write_record.
+STATE_PUT = 6
+STATE_DELETE = 8
+STREAM_DELETE = 10
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def record_size(length: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes of a whole record with a body of `length`: records begin at multiples of eight."""
+    return (HEADER_BYTES + length + 7) & ~7
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def packed_bits(record: cython.p_const_uchar) -> cython.uint:
+    """What an Entry's flags say of a record whose body is sealed or compressed: its length, above
+    the lowest bit. 0 of any other."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    return header.length << 1 if header.flags & (FLAG_SEALED | FLAG_COMPRESSED) else 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def seal_header(header: cython.pointer(RecordHeader), seed: cython.uint) -> cython.void:
+    """Set magic, version and the header's checksum; everything else is set already."""
+    header.magic = MAGIC
+    header.version = VERSION
+    header.header_crc = crc32c(
+        seed, cython.cast(cython.p_const_uchar, header), HEADER_BYTES - 4
+    )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def header_ok(
+    data: cython.p_const_uchar,
+    room: cython.Py_ssize_t,
+    seed: cython.uint,
+    segment: cython.uint,
+    offset: cython.uint,
+) -> cython.bint:
+    """Whether a whole record with a valid header for this place begins at `data`."""
+    header: cython.pointer(RecordHeader)
+    if room < HEADER_BYTES:
+        return False
+    header = cython.cast(cython.pointer(RecordHeader), data)
+    if header.magic != MAGIC or header.segment != segment or header.offset != offset:
+        return False
+    if crc32c(seed, data, HEADER_BYTES - 4) != header.header_crc or header.version != VERSION:
+        return False
+    if record_size(header.length) > room:
+        return False
+    return (
+        header.flags & (FLAG_SEALED | FLAG_COMPRESSED)
+        or cython.cast(cython.ulonglong, header.subject_len) + header.header_len <= header.length
+    )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def body_ok(record: cython.p_const_uchar) -> cython.bint:
+    """Whether the body of a record, whose header is valid, matches its checksum, and what pads
+    the record is zero."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    at: cython.Py_ssize_t
+    for at in range(HEADER_BYTES + header.length, record_size(header.length)):
+        if record[at]:
+            return False
+    return crc32c(0, record + HEADER_BYTES, header.length) == header.body_crc
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def find_record(
+    data: cython.p_const_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    seed: cython.uint,
+    segment: cython.uint,
+) -> cython.Py_ssize_t:
+    """Offset of the first valid header at or after `start`; `end` when there is none."""
+    start = (start + 7) & ~7
+    while start + HEADER_BYTES <= end:
+        if header_ok(
+            data + start, end - start, seed, segment, cython.cast(cython.uint, start)
+        ):
+            return start
+        start += 8
+    return end

@@ -1,0 +1,90 @@
+"""The layout of a record for interpreted code that looks at few of them; record.py has the codec.
+
+docs/STORAGE.md describes it.
+"""
+
+import struct
+from typing import NamedTuple
+
+from headwater.edge.storage.format.crc import checksum
+
+HEADER = struct.Struct("<IBBHIIIIQqQIIII")
+HEADER_BYTES = HEADER.size
+MAGIC = 0x31525748
+VERSION = 1
+MESSAGE = 1
+DELETE = 2
+ERASE = 13
+ERASE_DONE = 14
+FLAG_SEALED = 4
+FLAG_COMPRESSED = 8
+FLAG_ERASED = 0x8000
+
+
+class Header(NamedTuple):
+    """The fields of a record's header, as in docs/STORAGE.md."""
+
+    magic: int
+    version: int
+    kind: int
+    flags: int
+    length: int
+    subject_len: int
+    header_len: int
+    body_crc: int
+    sequence: int
+    timestamp: int
+    stream: int
+    segment: int
+    offset: int
+    chain: int
+    header_crc: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record."""
+        return (HEADER_BYTES + self.length + 7) & ~7
+
+
+def read_header(data: bytes, at: int, seed: int) -> Header | None:
+    """The header at `at`, wherever in a file that is; None when it does not verify."""
+    if at + HEADER_BYTES > len(data):
+        return None
+    header = Header(*HEADER.unpack_from(data, at))
+    if header.magic != MAGIC or header.version != VERSION:
+        return None
+    crc = checksum(bytes(data[at : at + HEADER_BYTES - 4]), seed)
+    return header if crc == header.header_crc else None
+
+
+def body_of(data: bytes, at: int, header: Header) -> bytes | None:
+    """The body of the record at `at`; None when it does not match its checksum."""
+    body = bytes(data[at + HEADER_BYTES : at + HEADER_BYTES + header.length])
+    whole = len(body) == header.length and checksum(body) == header.body_crc
+    return body if whole else None
+
+
+def erased_record(
+    seed: int, stream: int, sequence: int, timestamp: int, segment: int, offset: int, size: int
+) -> bytes:
+    """What takes the place of a message of `size` bytes (the whole record) that was erased: a
+    record that verifies, with nothing left of subject, headers, payload or their lengths."""
+    body = bytes(size - HEADER_BYTES)
+    head = HEADER.pack(
+        MAGIC,
+        VERSION,
+        MESSAGE,
+        FLAG_ERASED,
+        len(body),
+        0,
+        0,
+        checksum(body),
+        sequence,
+        timestamp,
+        stream,
+        segment,
+        offset,
+        0,
+        0,
+    )[:-4]
+    return head + struct.pack("<I", checksum(head, seed)) + body

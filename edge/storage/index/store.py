@@ -1,0 +1,434 @@
+"""The face of a stream's storage, and all of it that memory and file stores share.
+
+An append gets its sequence and is readable at once; `committed` tells what is durable. The index
+answers every question about subjects and sequences without touching stored bytes. It decides no
+limits and knows no consumer: the stream above does.
+
+Sequences start at 1 (or where the stream was told); an empty store has `first_seq` one above
+`last_seq`. Timestamps are ns since the epoch and never go back within a store.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+)
+from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Task
+from cython.cimports.headwater.edge.storage.index.filter import Filter
+from cython.cimports.headwater.edge.storage.index.index import Entry, MessageIndex
+from cython.cimports.headwater.edge.storage.index.subject_table import Subject
+from cython.cimports.headwater.edge.subjects.tokens import is_literal
+from cython.cimports.libc.string import memset
+
+from headwater.edge.storage.format.errors import Damaged, StoreClosed, StoreError, StoreFull
+
+# Lengths are stored in 32 bits; a record with its overhead stays well below.
+MESSAGE_MAX = cython.declare(cython.Py_ssize_t, 1 << 30)
+SUBJECT_MAX = cython.declare(cython.Py_ssize_t, 65535)
+
+# Inside MessageStore the name `bytes` is the number of bytes stored.
+Text = bytes
+
+
+@cython.cfunc
+@cython.inline
+def start_of(text: bytes) -> cython.p_const_uchar:
+    return cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text))
+
+
+@cython.cclass
+class StoredMessage:
+    """A copy of one stored message. `headers` is the whole block, b"" without headers."""
+
+    def __repr__(self) -> str:
+        return f"<message {self.sequence} on {self.subject!r}, {len(self.payload)} bytes>"
+
+
+@cython.cclass
+class Usage:
+    """Bytes that all stores of one kind hold together. `limit` 0 is unlimited."""
+
+
+@cython.cclass
+class MessageStore(MessageIndex):
+    """Messages of one stream. Made by `NodeStore.create_stream`; see store.pxd for the fields."""
+
+    def __init__(self, kernel: Kernel, usage: Usage | None = None):
+        self.kernel = kernel
+        self.usage = usage if usage is not None else Usage()
+        self.lost = {}
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def append(
+        self, m: cython.pointer(Msg), timestamp: cython.longlong, sequence: cython.ulonglong
+    ) -> cython.ulonglong:
+        """Store a message under its routed subject; returns its sequence.
+
+        `sequence` 0 takes the next one; otherwise it must be above `last_seq`, and what it skips
+        stays empty (mirrors). `timestamp` is raised to that of the message before. Raises
+        StoreFull, StoreFailed or StoreClosed, and then nothing was stored.
+        """
+        raise TypeError(f"{type(self).__name__} does not store messages")
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def check_append(self, m: cython.pointer(Msg), sequence: cython.ulonglong) -> cython.int:
+        """Raise what stands against an append."""
+        if self.closed:
+            raise StoreClosed("the stream's store is closed")
+        if self.failure is not None:
+            raise self.failure
+        if sequence and sequence <= self.last_seq:
+            raise StoreError(f"sequence {sequence} is not above {self.last_seq}")
+        if m.size > MESSAGE_MAX or m.subject_len > SUBJECT_MAX or m.header_len > m.size:
+            raise StoreError("message is too large to store")
+        if self.usage.limit and (
+            self.usage.bytes + self.overhead + m.subject_len + m.size > self.usage.limit
+        ):
+            raise StoreFull("the configured storage limit is reached")
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def load(self, sequence: cython.ulonglong, out: cython.pointer(Record)) -> cython.int:
+        """Fill `out`; 1 when the message is there, 0 when it is not. Raises Damaged."""
+        entry: cython.pointer(Entry) = self.at(sequence)
+        s: cython.pointer(Subject)
+        if entry == cython.NULL:
+            if self.lost and sequence in self.lost:
+                raise Damaged(sequence, self.lost[sequence])
+            return 0
+        s = cython.address(self.names.items[entry.subject])
+        out.sequence = sequence
+        out.timestamp = entry.timestamp
+        out.subject = s.text
+        out.subject_len = s.size
+        out.header_len = entry.header_len
+        out.size = entry.size
+        out.subject_id = entry.subject
+        return self.load_body(sequence, entry, out)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def load_body(
+        self,
+        sequence: cython.ulonglong,
+        entry: cython.pointer(Entry),
+        out: cython.pointer(Record),
+    ) -> cython.int:
+        """Set `out.body`; 1 when it could."""
+        raise TypeError(f"{type(self).__name__} does not store messages")
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def remove(self, sequence: cython.ulonglong, erase: cython.bint) -> cython.int:
+        """Take a message out; 1 when it was there. `erase`: its bytes are overwritten, too."""
+        entry: cython.pointer(Entry) = self.at(sequence)
+        cost: cython.ulonglong
+        interior: cython.bint = sequence != self.first_seq
+        if entry == cython.NULL:
+            return 0
+        if erase:
+            self.note_erase(sequence)
+        cost = self.cost(entry.subject, entry)
+        self.release_place(entry)
+        self.drop(sequence)
+        self.usage.bytes -= cost
+        self.removed(sequence, interior)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_erase(self, sequence: cython.ulonglong) -> cython.int:
+        """Have the bytes of a message overwritten, which is about to be taken out."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def release_place(self, entry: cython.pointer(Entry)) -> cython.int:
+        """Give back what `entry.place` points to; the entry is about to be dropped."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def removed(self, sequence: cython.ulonglong, interior: cython.bint) -> cython.int:
+        """Make a removal durable; the index has it already."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def scheduled_listener(self) -> cython.int:
+        """Have the stream told."""
+        if self.listener is not None:
+            self.kernel.schedule(self.listener)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def last_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.ulonglong:
+        """Sequence of the newest message on a literal subject; 0 when there is none."""
+        number: cython.uint = self.names.find(subject, n)
+        return self.names.items[number].last if number else 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def first_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.ulonglong:
+        """Sequence of the oldest message on a literal subject; 0 when there is none."""
+        number: cython.uint = self.names.find(subject, n)
+        return self.names.items[number].first if number else 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def count_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.ulonglong:
+        """Messages stored on a literal subject."""
+        number: cython.uint = self.names.find(subject, n)
+        return self.names.items[number].count if number else 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def cost_of(self, sequence: cython.ulonglong) -> cython.ulonglong:
+        """Bytes that a stored message counts; 0 when it is not there."""
+        entry: cython.pointer(Entry) = self.at(sequence)
+        return 0 if entry == cython.NULL else self.cost(entry.subject, entry)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def next_match(self, filter: Filter, start: cython.ulonglong) -> cython.ulonglong:
+        """First stored sequence at or after `start` that matches (None: any); 0 when none does."""
+        if filter is None:
+            return self.next_alive(start)
+        return filter.next(start)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def count_match(self, filter: Filter, start: cython.ulonglong) -> cython.ulonglong:
+        """Stored messages at or after `start` that match (None: any)."""
+        if filter is None:
+            return self.count_alive(start, self.last_seq)
+        return filter.count(start)
+
+    @cython.ccall
+    def filter(self, patterns: tuple) -> Filter:
+        """Bind patterns (bytes) to this store; an empty tuple matches everything."""
+        return Filter(self, patterns)
+
+    def next_matching(self, filter: Filter, start: int) -> int:
+        """`next_match` for interpreted callers."""
+        return self.next_match(filter, start)
+
+    def count_matching(self, filter: Filter, start: int) -> int:
+        """`count_match` for interpreted callers."""
+        return self.count_match(filter, start)
+
+    def add_message(
+        self,
+        subject: Text,
+        payload: Text,
+        headers: Text = b"",
+        timestamp: int = 0,
+        sequence: int = 0,
+    ) -> int:
+        """`append` for interpreted callers; `timestamp` 0 is now."""
+        m: Msg
+        body = headers + payload if headers else payload
+        memset(cython.address(m), 0, cython.sizeof(Msg))
+        m.subject = start_of(subject)
+        m.subject_len = len(subject)
+        m.body = start_of(body)
+        m.header_len = len(headers)
+        m.size = len(body)
+        return self.append(
+            cython.address(m), timestamp if timestamp else self.kernel.now_ns, sequence
+        )
+
+    @cython.ccall
+    def get(self, sequence: cython.ulonglong) -> StoredMessage:
+        """A copy of a message; None when it is not there. Raises Damaged."""
+        record: Record
+        found: StoredMessage
+        body: cython.p_char
+        if not self.load(sequence, cython.address(record)):
+            return None
+        body = cython.cast(cython.p_char, record.body)
+        found = StoredMessage.__new__(StoredMessage)
+        found.sequence = record.sequence
+        found.timestamp = record.timestamp
+        found.subject = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, record.subject), record.subject_len
+        )
+        found.headers = PyBytes_FromStringAndSize(body, record.header_len)
+        found.payload = PyBytes_FromStringAndSize(
+            body + record.header_len, record.size - record.header_len
+        )
+        return found
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def delete(self, sequence: cython.ulonglong, erase: cython.bint = False) -> cython.bint:
+        """Take one message out, and overwrite it if wished; whether it was there."""
+        return self.remove(sequence, erase) == 1
+
+    def purge(
+        self,
+        filter_subject: Text | None = None,
+        sequence: int | None = None,
+        keep: int | None = None,
+    ) -> int:
+        """Take out what matches `filter_subject` (None: all), below `sequence`, but for the newest
+        `keep` messages that match. Returns how many were taken out (JetStream's STREAM.PURGE)."""
+        if sequence == 1 or self.closed:
+            return 0
+        everything = filter_subject is None or filter_subject in (b"", b">")
+        if everything and not keep:
+            return self.purge_head(sequence or self.last_seq + 1)
+        chosen = self.filter(() if everything else (filter_subject,))
+        total = self.count_matching(chosen, 0)
+        end = sequence - 1 if sequence else self.last_seq
+        left = max(total - keep, 0) if keep else total
+        purged = 0
+        at = self.next_matching(chosen, 0)
+        while at and at <= end and purged < left:
+            self.remove(at, False)
+            purged += 1
+            at = self.next_matching(chosen, at + 1)
+        return purged
+
+    def purge_head(self, first: int) -> int:
+        """Take out everything below `first`; the next append is at or above it."""
+        if first <= self.first_seq:
+            return 0
+        before = self.messages
+        if first > self.last_seq:
+            self.move_to(first, first - 1)
+            return before
+        at: cython.ulonglong = self.first_seq
+        while at and at < first:
+            self.remove(at, False)
+            at = self.first_seq if self.messages else 0
+        return before - self.messages
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def move_to(self, first: cython.ulonglong, last: cython.ulonglong) -> cython.int:
+        """Take out everything; `last_seq` becomes `last` (not below what it was)."""
+        raise TypeError(f"{type(self).__name__} does not store messages")
+
+    def skip(self, sequence: int) -> None:
+        """Make `sequence` the last one without storing a message (a gap of a mirror's origin). Lost
+        messages stay named."""
+        if self.closed:
+            raise StoreClosed("the stream's store is closed")
+        if sequence <= self.last_seq:
+            return
+        if self.messages == 0 and not self.lost:
+            self.move_to(sequence + 1, sequence)
+        else:
+            self.skip_to(sequence)
+
+    def skip_to(self, sequence: int) -> None:
+        """`skip` in a store that holds messages."""
+        self.last_seq = sequence
+
+    def subject_at(self, sequence: int) -> Text | None:
+        """Subject of a stored message, from the index alone."""
+        entry: cython.pointer(Entry) = self.at(sequence)
+        return None if entry == cython.NULL else self.names.text(entry.subject)
+
+    def subjects_matching(self, pattern: Text) -> list[tuple[Text, int, int, int]]:
+        """(subject, messages, first, last) of every subject that matches, unsorted."""
+        chosen: Filter = self.filter((pattern,) if pattern else ())
+        s: cython.pointer(Subject)
+        number: cython.uint
+        found: list = []
+        if chosen.patterns and is_literal(start_of(pattern), len(pattern)):
+            number = self.names.find(start_of(pattern), len(pattern))
+            if number and self.names.items[number].count:
+                s = cython.address(self.names.items[number])
+                found.append((pattern, s.count, s.first, s.last))
+            return found
+        for number in range(1, self.names.used):
+            s = cython.address(self.names.items[number])
+            if s.count and chosen.matches_text(s.text, s.size):
+                found.append((self.names.text(number), s.count, s.first, s.last))
+        return found
+
+    def subjects(
+        self, pattern: Text = b">", offset: int = 0, limit: int = 0
+    ) -> dict[str, int]:
+        """Messages per subject, sorted by subject, from `offset`, at most `limit` (0: all)."""
+        rows = sorted(self.subjects_matching(pattern))
+        rows = rows[offset : offset + limit] if limit else rows[offset:]
+        return {row[0].decode("utf-8", "surrogateescape"): row[1] for row in rows}
+
+    def last_by_subject(self, pattern: Text) -> StoredMessage | None:
+        """Newest message whose subject matches."""
+        rows = self.subjects_matching(pattern)
+        return self.get(max(row[3] for row in rows)) if rows else None
+
+    def next_by_subject(self, pattern: Text, start: int = 0) -> StoredMessage | None:
+        """First message at or after `start` whose subject matches."""
+        at = self.next_matching(self.filter((pattern,) if pattern else ()), start)
+        return self.get(at) if at else None
+
+    def last_sequences(self, patterns: list[Text], up_to: int = 0) -> list[int]:
+        """Sequence of the newest message of every matching subject, at or below `up_to` (0: any),
+        ascending."""
+        found = set()
+        at: cython.ulonglong
+        for pattern in patterns:
+            for row in self.subjects_matching(pattern):
+                at = row[3]
+                while at and up_to and at > up_to:
+                    at = self.precede(at, self.slot(at))
+                if at:
+                    found.add(at)
+        return sorted(found)
+
+    def sequence_at_time(self, timestamp: int) -> int:
+        """First sequence stored at or after `timestamp` (ns); `last_seq` + 1 when none was."""
+        return self.at_time(timestamp) or self.last_seq + 1
+
+    def time_of(self, sequence: int) -> int:
+        """Timestamp of a stored message in ns; 0 when it is not there."""
+        entry: cython.pointer(Entry) = self.at(sequence)
+        return 0 if entry == cython.NULL else entry.timestamp
+
+    def deleted(self, limit: int = 0) -> list[int]:
+        """Sequences between first and last that hold no message, ascending, at most `limit`."""
+        found: list = []
+        sequence: cython.ulonglong = self.first_seq
+        while sequence <= self.last_seq and self.messages:
+            if self.at(sequence) == cython.NULL:
+                found.append(sequence)
+                if limit and len(found) >= limit:
+                    break
+            sequence += 1
+        return found
+
+    @property
+    def num_deleted(self) -> int:
+        """How many sequences between first and last hold no message."""
+        return self.last_seq + 1 - self.first_seq - self.messages if self.messages else 0
+
+    @property
+    def num_subjects(self) -> int:
+        return self.names.live
+
+    def state(self) -> dict[str, int]:
+        """Numbers of a StreamState; times in ns, 0 for none."""
+        return {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "first_seq": self.first_seq,
+            "first_ts": self.first_ts,
+            "last_seq": self.last_seq,
+            "last_ts": self.last_ts,
+            "num_subjects": self.num_subjects,
+            "num_deleted": self.num_deleted,
+            "lost": len(self.lost),
+        }
+
+    def close(self) -> None:
+        """Refuse further appends."""
+        self.closed = True

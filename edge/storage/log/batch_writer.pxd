@@ -1,0 +1,37 @@
+# The batch of the commit log that is being filled. See batch_writer.py.
+from headwater.edge.broker.core cimport Kernel, Msg
+from headwater.edge.storage.log.batch_runs cimport BatchRuns
+from headwater.edge.storage.log.log_segment cimport LogSegment
+from headwater.edge.storage.log.logged_store cimport LoggedStore
+
+cdef enum:
+    FOOTER_BYTES = 16               # of a footer's body, before its runs
+    RUN_BYTES = 24                  # a run of messages in a footer
+
+cdef class BatchWriter:
+    cdef public Kernel kernel
+    cdef public unsigned int seed       # of every checksum of this node's store
+    cdef public LogSegment active
+    cdef unsigned long long batch       # number of the batch being filled
+    cdef Py_ssize_t batch_start         # its offset in the active segment
+    cdef Py_ssize_t batch_records       # records in it, footers not counted
+    cdef BatchRuns runs                 # messages in this batch
+    cdef unsigned int chain             # header checksum of the last record
+    cdef unsigned long long written     # bytes of records so far
+    cdef public dict stores             # stream id -> LoggedStore
+    cdef list touched                   # LoggedStores with appends in this batch
+    cdef long long batch_delay_ns       # how long the sync of this batch may wait
+    cdef bint batch_strict              # an ack of this batch waits for its sync
+    cdef bint batch_tell                # somebody waits for this batch to be written
+    cdef public bint closed
+    cdef Py_ssize_t footer_room(self, Py_ssize_t more) noexcept
+    cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1
+    cdef int write_footers(self, int flags, Py_ssize_t align, unsigned long long synced) except -1
+    cdef int write_footer(self, int flags, Py_ssize_t align, unsigned long long synced) except -1
+    cdef int next_batch(self) except -1
+    cdef unsigned char* reserve(self, Py_ssize_t length, bint message)
+    cdef unsigned long long write_message(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef int touch(self, LoggedStore store) except -1
+    cdef unsigned long long write_own(self, LoggedStore store, int kind, unsigned long long at, bytes body) except 0
+    cdef int write_again(self, unsigned char* old) except -1
+    cpdef unsigned long long write_record(self, int kind, unsigned long long stream, unsigned long long sequence, bytes first, bytes second, bytes rest, long long delay_ns=*) except 0

@@ -1,0 +1,241 @@
+"""The batch of the commit log that is being filled: records and footers, encoded straight into the
+image of the active segment.
+
+Where there is room, when a batch ends and what its end releases is the log's business.
+"""
+
+import struct
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython.cimports.headwater.edge.broker.core import Kernel, Msg
+from cython.cimports.headwater.edge.storage.format.crc import crc32c
+from cython.cimports.headwater.edge.storage.format.record import (
+    FILE_HEADER_BYTES,
+    FLAG_COPY,
+    HEADER_BYTES,
+    KIND_FOOTER,
+    KIND_MESSAGE,
+    RecordHeader,
+    record_size,
+    seal_header,
+)
+from cython.cimports.headwater.edge.storage.log.batch_runs import BatchRuns
+from cython.cimports.headwater.edge.storage.log.commit_thread import BLOCK_BYTES, NO_SYNC
+from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
+from cython.cimports.libc.string import memcpy, memset
+
+from headwater.edge.storage.format.errors import StoreClosed
+
+# Begin of a footer's body: batch number, offset of the batch's first record, records.
+FOOTER = struct.Struct("<QII")
+
+@cython.cclass
+class BatchWriter:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel, seed: int):
+        self.kernel = kernel
+        self.seed = seed
+        self.batch = 1
+        self.runs = BatchRuns()
+        self.stores = {}
+        self.touched = []
+        self.batch_delay_ns = NO_SYNC
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def footer_room(self, more: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Bytes of both footers when `more` runs come to those of the batch."""
+        return 2 * record_size(FOOTER_BYTES + RUN_BYTES * (self.runs.count + more))
+
+    @cython.cfunc
+    def reserve(self, length: cython.Py_ssize_t, message: cython.bint) -> cython.p_uchar:
+        """Where the next record goes, with room for it and for the batch's footers; the log
+        that extends this makes it. Raises StoreFull, StoreFailed."""
+        raise StoreClosed("there is no log")
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def finish(self, at: cython.p_uchar, length: cython.Py_ssize_t) -> cython.int:
+        """Seal a record whose fields and body are in place."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        size: cython.Py_ssize_t = record_size(length)
+        memset(at + HEADER_BYTES + length, 0, size - HEADER_BYTES - length)
+        header.length = cython.cast(cython.uint, length)
+        header.body_crc = crc32c(0, at + HEADER_BYTES, length)
+        header.segment = self.active.number
+        header.offset = cython.cast(cython.uint, self.active.end)
+        header.chain = self.chain
+        seal_header(header, self.seed)
+        self.chain = header.header_crc
+        self.active.end += size
+        self.batch_records += 1
+        self.written += size
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def touch(self, store: LoggedStore) -> cython.int:
+        """Have the store told when this batch is durable."""
+        if store.touched_batch != self.batch:
+            store.touched_batch = self.batch
+            self.touched.append(store)
+            if store.sync_delay_ns < self.batch_delay_ns:
+                self.batch_delay_ns = store.sync_delay_ns
+            if store.acks_written:
+                self.batch_tell = True
+            else:
+                self.batch_strict = True
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def write_message(
+        self,
+        store: LoggedStore,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """Append a message; returns the address of its record."""
+        length: cython.Py_ssize_t = store.body_size(m)
+        at: cython.p_uchar = self.reserve(length, True)
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        header.kind = KIND_MESSAGE
+        header.flags = 0
+        header.subject_len = cython.cast(cython.uint, m.subject_len)
+        header.header_len = cython.cast(cython.uint, m.header_len)
+        header.sequence = sequence
+        header.timestamp = timestamp
+        header.stream = store.stream_id
+        header.length = cython.cast(cython.uint, length)
+        store.write_body(header, m)
+        self.runs.add(store, self.batch, sequence)
+        self.touch(store)
+        self.finish(at, length)
+        return cython.cast(cython.ulonglong, at)
+
+    @cython.ccall
+    @cython.exceptval(0, check=False)
+    def write_record(
+        self,
+        kind: cython.int,
+        stream: cython.ulonglong,
+        sequence: cython.ulonglong,
+        first: bytes,
+        second: bytes,
+        rest: bytes,
+        delay_ns: cython.longlong = 0,
+    ) -> cython.ulonglong:
+        """Append a record that is no message, to be synced within `delay_ns`; returns its lsn."""
+        a: cython.Py_ssize_t = PyBytes_GET_SIZE(first)
+        b: cython.Py_ssize_t = PyBytes_GET_SIZE(second)
+        c: cython.Py_ssize_t = PyBytes_GET_SIZE(rest)
+        at: cython.p_uchar
+        header: cython.pointer(RecordHeader)
+        if self.closed:
+            raise StoreClosed("the log is closed")
+        at = self.reserve(a + b + c, False)
+        header = cython.cast(cython.pointer(RecordHeader), at)
+        header.kind = cython.cast(cython.uchar, kind)
+        header.flags = 0
+        header.subject_len = cython.cast(cython.uint, a)
+        header.header_len = cython.cast(cython.uint, b)
+        header.sequence = sequence
+        header.timestamp = self.kernel.now_ns
+        header.stream = stream
+        memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(first), a)
+        memcpy(at + HEADER_BYTES + a, PyBytes_AS_STRING(second), b)
+        memcpy(at + HEADER_BYTES + a + b, PyBytes_AS_STRING(rest), c)
+        self.finish(at, a + b + c)
+        if delay_ns < self.batch_delay_ns:
+            self.batch_delay_ns = delay_ns
+        return self.batch
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def write_own(
+        self, store: LoggedStore, kind: cython.int, at: cython.ulonglong, body: bytes
+    ) -> cython.ulonglong:
+        """Append a record of a stream, to be synced when its messages are; returns its lsn."""
+        return self.write_record(
+            kind, store.stream_id, at, b"", b"", body, store.sync_delay_ns
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_again(self, old: cython.p_uchar) -> cython.int:
+        """Write a record of a segment once more; messages only when they are still wanted."""
+        source: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), old)
+        store: LoggedStore
+        at: cython.p_uchar
+        length: cython.Py_ssize_t = source.length
+        if source.kind != KIND_MESSAGE:
+            at = self.reserve(length, False)
+            memcpy(at, old, HEADER_BYTES + length)
+            return self.finish(at, length)
+        store = self.stores.get(source.stream)
+        if store is None:
+            return 0
+        at = self.reserve(length, False)
+        if not store.moved(
+            source.sequence,
+            cython.cast(cython.ulonglong, old),
+            cython.cast(cython.ulonglong, at),
+        ):
+            return 0
+        memcpy(at, old, HEADER_BYTES + length)
+        self.runs.add(store, self.batch, source.sequence)
+        self.touch(store)
+        return self.finish(at, length)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_footers(
+        self, flags: cython.int, align: cython.Py_ssize_t, synced: cython.ulonglong
+    ) -> cython.int:
+        """End the batch with its account, and a copy of it with zeros up to the next multiple of
+        `align`. `synced`: the newest batch known to be on the device."""
+        self.write_footer(flags, BLOCK_BYTES, synced)
+        return self.write_footer(flags | FLAG_COPY, align, synced)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_footer(
+        self, flags: cython.int, align: cython.Py_ssize_t, synced: cython.ulonglong
+    ) -> cython.int:
+        at: cython.p_uchar = self.active.image + self.active.end
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        size: cython.Py_ssize_t = self.runs.count * RUN_BYTES
+        length: cython.Py_ssize_t = FOOTER_BYTES + size
+        filling: cython.Py_ssize_t = 0
+        begin: bytes = FOOTER.pack(
+            self.batch, max(self.batch_start, FILE_HEADER_BYTES), self.batch_records
+        )
+        header.kind = KIND_FOOTER
+        header.flags = cython.cast(cython.ushort, flags)
+        header.subject_len = cython.cast(cython.uint, length)
+        header.header_len = 0
+        header.sequence = self.batch
+        header.timestamp = self.kernel.now_ns
+        header.stream = synced
+        memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(begin), FOOTER_BYTES)
+        if size:
+            memcpy(at + HEADER_BYTES + FOOTER_BYTES, self.runs.rows, size)
+        if flags & FLAG_COPY:
+            filling = -(self.active.end + record_size(length)) & (align - 1)
+            memset(at + HEADER_BYTES + length, 0, filling)
+        self.finish(at, length + filling)
+        self.batch_records -= 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def next_batch(self) -> cython.int:
+        """Begin a batch behind what is written."""
+        self.batch += 1
+        self.batch_start = self.active.end
+        self.batch_records = 0
+        self.runs.count = 0
+        return 0

@@ -1,0 +1,73 @@
+# The commit log of a node. See commit_log.py.
+from headwater.edge.broker.core cimport Endpoint, Task
+from headwater.edge.storage.log.batch_writer cimport BatchWriter
+from headwater.edge.storage.log.commit_thread cimport CommitThread
+from headwater.edge.storage.log.log_segment cimport LogSegment
+from headwater.edge.storage.log.log_waiters cimport Waiters
+from headwater.edge.storage.log.logged_store cimport LoggedStore
+from headwater.edge.storage.format.record cimport RecordHeader
+from headwater.edge.storage.log.second_copies cimport SecondCopies
+from headwater.edge.storage.log.tidemarks cimport Tidemarks
+
+cdef class CommitLog
+
+cdef class TurnEnd(Task):
+    cdef CommitLog log
+
+cdef class CommitLog(BatchWriter):
+    cdef public object directory        # pathlib.Path
+    cdef public object files            # log_files.LogFiles
+    cdef public Tidemarks tidemarks     # what was acknowledged, for the next start
+    cdef public object table            # states.StateTable
+    cdef LogSegment donor               # retired last; its memory serves the next segment
+    cdef public list live               # LogSegments that are still needed, oldest first
+    cdef public object failure          # StoreError that stops appends; None
+    cdef public object on_full          # called with the StoreFull that stops appends
+    cdef public object on_broken        # called with why a write or sync failed
+    cdef public object on_retire        # called when segments wait to be retired
+    cdef public object on_low           # called with a LoggedStore above its low mark
+    cdef public bytes node_id
+    cdef public Py_ssize_t segment_bytes
+    cdef public unsigned int keep       # full segments kept in memory besides the active one
+    cdef public unsigned long long sync_failures
+    cdef CommitThread thread
+    cdef Task ender
+    cdef Endpoint gate                  # producers wait here while too much is unsynced
+    cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1
+    cdef SecondCopies again             # what follows this batch once more
+    cdef list turn_stores               # LoggedStores whose flush_turn is due
+    cdef object pending                 # deque of batches handed over
+    cdef object unwritten               # deque of those of them that release acks when written
+    cdef Waiters waiters                # for batches to be durable
+    cdef Waiters early_waiters          # for batches to be written
+    cdef unsigned long long told        # newest batch of which the thread tells when it is written
+    cdef unsigned long long reached     # newest batch known to be written
+    cdef unsigned long long durable
+    cdef unsigned int durable_segment
+    cdef Py_ssize_t durable_end
+    cdef unsigned int durable_chain
+    cdef unsigned long long settled     # of these durable
+    cdef unsigned long long flushed     # of these written, as far as is known
+    cdef Py_ssize_t high_water
+    cdef bint slow                      # retirement is far behind
+    cdef public bint retiring           # what is written gives a segment back
+    cdef public bint blocked                   # retirement met a full device
+    cdef bint watching
+    cdef public object stepper          # commit_stepper.CommitStepper in place of the thread; None
+    cdef bint is_congested(self) noexcept
+    cdef int note_turn(self, LoggedStore store) except -1
+    cdef int roll(self, Py_ssize_t need, bint message) except -1
+    cdef int begin_segment(self, object slot, unsigned int number, unsigned int previous, Py_ssize_t previous_end, unsigned int previous_chain) except -1
+    cdef int close_batch(self, bint part) except -1
+    cdef int hold_batch(self, Py_ssize_t align) except -1
+    cdef int write_copies(self) except -1
+    cdef int lazy_flag(self) noexcept
+    cdef int end_turn(self) except -1
+    cdef int reach(self, unsigned long long batch) except -1
+    cdef int let_go_on(self) except -1
+    cdef int complete(self, unsigned long long batch) except -1
+    cpdef when_durable(self, unsigned long long lsn, object waiter)
+    cpdef when_written(self, unsigned long long lsn, object waiter)
+    cpdef hurry(self, unsigned long long lsn)
+    cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bint near=*) except 0
+    cpdef unsigned long long add_delta(self, bytes owner, bytes key, bytes value, long long delay_ns=*) except 0

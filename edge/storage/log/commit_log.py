@@ -1,0 +1,720 @@
+"""The commit log of a node: one append-only sequence of records for everything that must survive.
+
+Records are encoded straight into the image of the active segment. At the end of a kernel turn the
+batch gets its footer and goes to the commit thread; when the thread says that it is durable, the
+stores learn how far they are committed. A log sequence number (lsn) is the number of a batch.
+A batch is synced as soon as its most impatient record asks; stores whose acks come after the write
+learn of that before.
+
+When a write or sync fails, nothing that was pending is acknowledged; log_restart.py says how the
+log goes on.
+"""
+
+import asyncio
+import errno as errors_by_name
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
+from cython.cimports.headwater.edge.storage.format.record import (
+    FILE_HEADER_BYTES,
+    FLAG_LAZY,
+    FLAG_PART,
+    HEADER_BYTES,
+    KIND_MESSAGE,
+    KIND_STATE_DELETE,
+    KIND_STATE_DELTA,
+    KIND_STATE_PUT,
+    RecordHeader,
+    record_size,
+)
+from cython.cimports.headwater.edge.storage.log.batch_writer import (
+    FOOTER_BYTES,
+    RUN_BYTES,
+    BatchWriter,
+)
+from cython.cimports.headwater.edge.storage.log.commit_thread import (
+    BLOCK_BYTES,
+    NO_SYNC,
+    CommitThread,
+)
+from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.log.log_waiters import Waiters
+from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
+from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopies
+from cython.cimports.headwater.edge.storage.log.tidemarks import Tidemarks
+from cython.cimports.libc.string import memcpy
+
+from headwater.edge.files import FIRST_TWIN
+from headwater.edge.storage.format.errors import StoreClosed, StoreError, StoreFailed, StoreFull
+from headwater.edge.storage.log.commit_stepper import CommitStepper
+from headwater.edge.storage.log.log_files import LogFiles, LogHeader, Slot
+from headwater.edge.storage.log.states import Snapshot, StateTable
+
+# Full segments' worth of records that may wait to be retired before appends are refused. What
+# counts is bytes: starts that follow each other quickly leave many segments that hold little.
+LIVE_MAX = cython.declare(cython.Py_ssize_t, 8)
+# Other records than messages may go on for longer, but not for ever.
+LIVE_LIMIT = cython.declare(cython.Py_ssize_t, 12)
+# Retirement that is this far behind slows producers down.
+LIVE_SLOW = cython.declare(cython.Py_ssize_t, 5)
+# Unsynced bytes at which producers are paused; a segment or this, whichever is less.
+UNSYNCED_MAX = 32 << 20
+# Batches that may wait for a sync; beyond them it is not put off any more.
+UNSYNCED_BATCHES_MAX = cython.declare(cython.Py_ssize_t, 16384)
+# Values of states up to this size are written twice: what is damaged is one copy.
+TWICE_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
+# Damage that comes as a whole page does not reach across this.
+PAGE_BYTES = cython.declare(cython.Py_ssize_t, 4096)
+# Where that is less than this part of a log segment. (Smaller ones are for tests.)
+PAGES_MIN = cython.declare(cython.Py_ssize_t, 8)
+# What says that a device has no room, not that it fails.
+FULL = (errors_by_name.ENOSPC, errors_by_name.EDQUOT, errors_by_name.EFBIG)
+
+log = logging.getLogger("headwater.storage")
+
+
+@cython.cclass
+class TurnEnd(Task):
+    """Hands the batch over when the kernel's turn ends."""
+
+    def __init__(self, log: CommitLog):
+        self.log = log
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        return self.log.end_turn()
+
+
+@cython.cclass
+class CommitLog(BatchWriter):
+    """See the module. Made by NodeStore; `start` follows once recovery has set the position."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        files: LogFiles,
+        seed: int,
+        node_id: bytes,
+    ):
+        BatchWriter.__init__(self, kernel, seed)
+        self.files = files
+        self.directory = files.directory
+        self.segment_bytes = files.segment_bytes
+        self.node_id = node_id
+        self.table = StateTable()
+        self.live = []
+        self.keep = 1
+        self.turn_stores = []
+        self.pending = deque()
+        self.unwritten = deque()
+        self.waiters = Waiters(kernel)
+        self.early_waiters = Waiters(kernel)
+        self.gate = Endpoint()
+        self.again = SecondCopies()
+        self.tidemarks = Tidemarks()
+        self.held = -1
+        self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
+
+    def start(
+        self, slot: Slot, batch: int, chain: int, number: int, previous: int, end: int
+    ) -> None:
+        """Begin segment `number`, in `slot`, after what recovery found: number and end of the last
+        one that counts, the checksum of its last record, and the first batch number. Starts the
+        thread. Raises OSError."""
+        self.batch = batch
+        self.durable = batch - 1
+        self.reached = batch - 1
+        self.thread = CommitThread(batch)
+        self.chain = chain
+        self.begin_segment(slot, number, previous, end, chain)
+        self.durable_segment = previous
+        self.durable_end = end
+        self.durable_chain = chain
+        loop = self.kernel.loop
+        if self.active.fd < FIRST_TWIN:
+            loop.add_reader(self.thread.start(), self.on_done)
+        else:
+            self.stepper = CommitStepper(self.thread, loop, self.take_results)
+        self.watching = True
+        self.ender = TurnEnd(self)
+        self.kernel.add_ender(self.ender)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def begin_segment(
+        self,
+        slot: object,
+        number: cython.uint,
+        previous: cython.uint,
+        previous_end: cython.Py_ssize_t,
+        previous_chain: cython.uint,
+    ) -> cython.int:
+        """Make `slot` the active segment; its header goes out with its first batch."""
+        segment: LogSegment = LogSegment(number, slot, self.donor)
+        self.donor = None
+        oldest = self.live[0].number if self.live else number
+        header = LogHeader(
+            number,
+            previous,
+            previous_end,
+            previous_chain,
+            oldest,
+            segment.capacity,
+            self.kernel.now_ns,
+            self.batch,
+        )
+        segment.fill(header.encode(self.seed, self.node_id), 0)
+        segment.end = FILE_HEADER_BYTES
+        segment.previous = previous
+        segment.previous_end = previous_end
+        segment.previous_chain = previous_chain
+        self.live.append(segment)
+        self.active = segment
+        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes + 2 * self.table.bytes
+        self.batch_start = 0
+        return 0
+
+    @cython.cfunc
+    def reserve(self, length: cython.Py_ssize_t, message: cython.bint) -> cython.p_uchar:
+        """Where the next record goes, with room for it and for the batch's footers. Raises
+        StoreFull, StoreFailed."""
+        need: cython.Py_ssize_t = record_size(length)
+        footers: cython.Py_ssize_t = BLOCK_BYTES + self.footer_room(1)
+        if self.failure is not None and message:
+            raise self.failure
+        if self.active.end + need + footers > self.active.capacity:
+            self.roll(need + footers, message)
+        if self.batch_records == 0 and not self.kernel.turning:
+            self.kernel.kick()
+        if message and self.is_congested():
+            self.kernel.congested = self.gate
+        return self.active.image + self.active.end
+
+    def ensure(self, size: int) -> None:
+        """Have room for messages of `size` bytes in one segment. Raises StoreFull, StoreFailed."""
+        if size > LIVE_MAX * self.segment_bytes:
+            raise StoreFull(f"{size} bytes are more than the log takes at once")
+        self.reserve(size, True)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def roll(self, need: cython.Py_ssize_t, message: cython.bint) -> cython.int:
+        """End the active segment and begin the next."""
+        last: LogSegment = self.active
+        if self.closed:
+            raise StoreClosed("the log is closed")
+        most = (LIVE_MAX if message else LIVE_LIMIT) * self.segment_bytes + 2 * self.table.bytes
+        if self.backlog() >= most and not self.retiring:
+            raise StoreFull("the device is too slow: too many log segments wait to be retired")
+        try:
+            slot = self.files.take(need + FILE_HEADER_BYTES, not message)
+        except OSError as error:
+            raise self.no_room(error) from error
+        self.close_batch(True)
+        self.begin_segment(slot, last.number + 1, last.number, last.end, self.chain)
+        if self.on_retire is not None:
+            self.on_retire()
+        return 0
+
+    def no_room(self, error: OSError) -> StoreError:
+        """What to raise when there is no file to go on with; the log is full until there is."""
+        if error.errno not in FULL:
+            return StoreFailed(f"cannot make a log segment: {error}")
+        failure = StoreFull(f"no room in {self.directory}: {error.strerror}")
+        if self.failure is None:
+            self.fail(failure)
+            for lsn in (self.batch - 1, self.batch):  # what was stored is acknowledged, and soon
+                self.hurry(lsn)
+            self.open_gate()
+            self.on_full(failure)
+        return failure
+
+    def block(self, error: OSError) -> None:
+        """Segments cannot be retired because the device is full: refuse publishes."""
+        self.blocked = True
+        self.no_room(error)
+
+    def unblock(self) -> None:
+        """A segment could be retired."""
+        self.blocked = False
+
+    def fail(self, failure: StoreError | None) -> None:
+        """Set or clear what stops appends, and tell every store."""
+        store: LoggedStore
+        self.failure = failure
+        for item in self.stores.values():
+            store = item
+            store.failure = failure
+            store.scheduled_listener()
+        self.kernel.kick()
+
+    def write_twice(self, kind: int, stream: int, body: bytes) -> int:
+        """Append a record that is no message in two pages; returns its lsn."""
+        lsn: int = self.write_record(kind, stream, 0, body, b"", b"")
+        self.again.add(kind, stream, body, b"", b"", self.active.end)
+        return lsn
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_turn(self, store: LoggedStore) -> cython.int:
+        """Call `store.flush_turn` before the batch is handed over."""
+        if not store.turn_noted:
+            store.turn_noted = True
+            self.turn_stores.append(store)
+            if not self.kernel.turning:
+                self.kernel.kick()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def end_turn(self) -> cython.int:
+        """Hand over what this turn wrote."""
+        store: LoggedStore
+        stores: list
+        if self.closed or self.active is None:
+            return 0
+        if self.turn_stores and not isinstance(self.failure, StoreFailed):
+            stores = self.turn_stores
+            self.turn_stores = []
+            for item in stores:
+                store = item
+                store.turn_noted = False
+                try:
+                    store.flush_turn()
+                except StoreFull:
+                    self.note_turn(store)
+                except StoreError:
+                    log.exception("removals of stream %x are not durable", store.stream_id)
+        if self.batch_tell and self.failure is None:
+            stores = self.touched[:]
+            for item in stores:
+                store = item
+                if store.last_seq > store.low_mark:
+                    self.on_low(store)
+        return self.close_batch(False)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hold_batch(self, align: cython.Py_ssize_t) -> cython.int:
+        """End the batch, up to a multiple of `align`; it is handed over with the next one."""
+        self.write_footers(self.lazy_flag(), align, self.thread.newest_synced())
+        self.held = self.batch_start
+        return self.next_batch()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_copies(self) -> cython.int:
+        """Write what the batch has put once so far a second time, behind its footers and in another
+        page; what is synced together with the batch is a batch of its own. Ends the first one."""
+        rows: list = self.again.take()
+        delay_ns: cython.longlong = self.batch_delay_ns
+        footers: cython.Py_ssize_t = self.footer_room(0)
+        page: cython.Py_ssize_t = PAGE_BYTES
+        need: cython.Py_ssize_t
+        while page * PAGES_MIN > self.segment_bytes:
+            page //= 2
+        need = page + BLOCK_BYTES + 2 * record_size(FOOTER_BYTES + RUN_BYTES)
+        for _, _, first, second, rest in rows:
+            need += record_size(
+                PyBytes_GET_SIZE(first) + PyBytes_GET_SIZE(second) + PyBytes_GET_SIZE(rest)
+            )
+        if ((self.again.end + page - 1) & ~(page - 1)) <= self.active.end + footers:
+            page = BLOCK_BYTES
+        together = self.active.end + footers + need <= self.active.capacity
+        if page >= BLOCK_BYTES and together:
+            self.hold_batch(page)
+        elif page >= BLOCK_BYTES:
+            self.close_batch(False)
+        try:
+            if page >= BLOCK_BYTES and not together:
+                self.roll(min(need, self.segment_bytes - FILE_HEADER_BYTES), False)
+            for kind, stream, first, second, rest in rows:
+                self.write_record(kind, stream, 0, first, second, rest, delay_ns)
+        except StoreError as error:
+            log.debug("not all second copies of states are written: %s", error)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def lazy_flag(self) -> cython.int:
+        """Whether this batch may be told of before its sync."""
+        return FLAG_LAZY if self.batch_delay_ns > 0 and not self.batch_strict else 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def close_batch(self, part: cython.bint) -> cython.int:
+        """Write the footer, twice, and queue the batch for the thread. A `part` of a batch counts,
+        and is released, only together with what follows in the next segment."""
+        segment: LogSegment = self.active
+        length: cython.Py_ssize_t
+        delay_ns: cython.longlong = NO_SYNC if part else self.batch_delay_ns
+        tell: cython.bint = self.batch_tell and not part
+        start: cython.Py_ssize_t
+        if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
+            return 0
+        if self.again.rows and not part:
+            self.write_copies()
+            segment = self.active
+            if self.batch_records == 0 and self.held < 0:
+                return 0
+            delay_ns = self.batch_delay_ns
+            tell = self.batch_tell
+        if len(self.pending) >= UNSYNCED_BATCHES_MAX:
+            delay_ns = self.batch_delay_ns = 0
+        self.write_footers(
+            FLAG_PART if part else self.lazy_flag(), BLOCK_BYTES, self.thread.newest_synced()
+        )
+        start = self.held if self.held >= 0 else self.batch_start
+        self.held = -1
+        length = segment.end - start
+        if not part:
+            stores = [(store, cython.cast(LoggedStore, store).last_seq) for store in self.touched]
+            self.pending.append(
+                (self.batch, segment.number, segment.end, self.chain, stores, self.written)
+            )
+            if tell:
+                self.told = self.batch
+                self.unwritten.append(
+                    (self.batch, stores, self.written, segment.number, segment.end)
+                )
+            self.touched = []
+            self.batch_delay_ns = NO_SYNC
+            self.batch_tell = self.batch_strict = False
+        if self.thread.submit(
+            segment.fd,
+            segment.direct_fd,
+            segment.image + start,
+            length,
+            start,
+            self.batch,
+            delay_ns,
+            tell,
+        ):
+            raise StoreFull("the commit thread's queue is full")
+        if self.stepper is not None:
+            self.stepper.ask()
+        return self.next_batch()
+
+    def on_done(self) -> None:
+        """The commit thread completed or failed something."""
+        try:
+            os.eventfd_read(self.thread.done_fd)
+        except BlockingIOError:
+            return
+        self.take_results()
+
+    def take_results(self) -> None:
+        """Learn how far the thread is."""
+        written: cython.ulonglong = 0
+        synced: cython.ulonglong = 0
+        error: cython.int
+        error = self.thread.results(cython.address(written), cython.address(synced))
+        self.reach(written)
+        self.complete(synced)
+        self.tidemarks.flush()
+        if error and not isinstance(self.failure, StoreFailed):
+            self.sync_failures += 1
+            reason = os.strerror(error)
+            self.fail(StoreFailed(f"the commit log cannot be written: {reason}"))
+            self.on_broken(reason)
+        self.kernel.turn()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def reach(self, batch: cython.ulonglong) -> cython.int:
+        """Release what waited for batches up to `batch` to be written, synced or not."""
+        store: LoggedStore
+        if batch <= self.reached:
+            return 0
+        self.reached = batch
+        while self.unwritten and self.unwritten[0][0] <= batch:
+            number, stores, self.flushed, place, end = self.unwritten.popleft()
+            self.tidemarks.reach(place, end, number, False)
+            for item, last in stores:
+                store = item
+                store.reached = last
+                if store.acks_written:
+                    self.tidemarks.note(store, last, False)
+                store.rise()
+        self.early_waiters.release(batch)
+        return self.let_go_on()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def let_go_on(self) -> cython.int:
+        """Schedule paused producers when there is room again."""
+        if (
+            self.gate.waiters
+            and self.written - self.flushed <= cython.cast(cython.ulonglong, self.high_water // 2)
+            and not self.slow
+        ):
+            self.open_gate()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def complete(self, batch: cython.ulonglong) -> cython.int:
+        """Release what waited for batches up to `batch`."""
+        store: LoggedStore
+        if batch <= self.durable:
+            return 0
+        while self.pending and self.pending[0][0] <= batch:
+            number, segment, end, chain, stores, written = self.pending.popleft()
+            self.durable = number
+            self.durable_segment = segment
+            self.durable_end = end
+            self.durable_chain = chain
+            self.settled = written
+            for item, last in stores:
+                store = item
+                self.tidemarks.note(store, last, True)
+                if last > store.committed:
+                    store.committed = last
+                    store.scheduled_listener()
+        self.tidemarks.reach(self.durable_segment, self.durable_end, self.durable, True)
+        if self.flushed < self.settled:
+            self.flushed = self.settled
+        self.waiters.release(self.durable)
+        return self.let_go_on()
+
+    def open_gate(self) -> None:
+        """Schedule every producer that was paused."""
+        waiters = self.gate.waiters
+        self.gate.waiters = []
+        for item in waiters:
+            self.kernel.schedule(cython.cast(Task, item))
+
+    @property
+    def durable_lsn(self) -> int:
+        """Every record with an lsn up to this is durable."""
+        return self.durable
+
+    @property
+    def unsynced(self) -> int:
+        """Bytes of records that are not durable yet."""
+        return self.written - self.settled
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def is_congested(self) -> cython.bint:
+        return (
+            self.written - self.flushed > cython.cast(cython.ulonglong, self.high_water)
+            or self.slow
+        )
+
+    @property
+    def congested(self) -> bool:
+        """Whether producers should wait."""
+        return self.is_congested()
+
+    def backlog(self) -> int:
+        """Bytes in segments that are not retired; one for a very large message counts as full."""
+        segment: LogSegment
+        total: cython.Py_ssize_t = 0
+        for item in self.live:
+            segment = item
+            total += min(segment.end, self.segment_bytes)
+        return total
+
+    @cython.ccall
+    def when_durable(self, lsn: cython.ulonglong, waiter: object):
+        """Schedule `waiter` (a Task), or call it, once everything up to `lsn` is durable."""
+        if lsn <= self.durable:
+            self.waiters.let_go(waiter)
+        else:
+            self.waiters.add(lsn, waiter)
+            self.hurry(lsn)
+
+    @cython.ccall
+    def when_written(self, lsn: cython.ulonglong, waiter: object):
+        """The same, once it is written: it survives the end of the process."""
+        if lsn <= self.reached or lsn <= self.durable:
+            self.waiters.let_go(waiter)
+            return
+        self.early_waiters.add(lsn, waiter)
+        self.batch_tell = self.batch_tell or lsn >= self.batch
+        if self.told < lsn < self.batch:
+            self.hurry(lsn)
+
+    @cython.ccall
+    def hurry(self, lsn: cython.ulonglong):
+        """Do not put off the sync of what was written up to `lsn`."""
+        if lsn >= self.batch:
+            self.batch_delay_ns = 0
+            if not self.kernel.turning:
+                self.kernel.kick()
+        elif lsn > self.durable:
+            self.thread.hurry(lsn)
+            if self.stepper is not None:
+                self.stepper.ask()
+
+    async def wait_durable(self, lsn: int, written: bool = False) -> None:
+        """Return once everything up to `lsn` is durable or, with `written`, written."""
+        if lsn <= self.durable:
+            return
+        future: asyncio.Future[None] = self.kernel.loop.create_future()
+        wait = self.when_written if written else self.when_durable
+        wait(lsn, lambda: future.done() or future.set_result(None))
+        await future
+
+    @cython.ccall
+    @cython.exceptval(0, check=False)
+    def put_state(
+        self,
+        owner: bytes,
+        key: bytes,
+        value: bytes,
+        delay_ns: cython.longlong = 0,
+        near: cython.bint = False,
+    ) -> cython.ulonglong:
+        """Store the whole value of a state, when it is small in two pages or, with `near`, twice in
+        a row; returns its lsn."""
+        value = self.table.sealed(owner, key, value)
+        lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
+        self.again.drop(owner, key)
+        if near:
+            lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
+        elif len(value) <= TWICE_MAX:
+            self.again.add(KIND_STATE_PUT, 0, owner, key, value, self.active.end)
+        self.table.put(owner, key, value, self.active.number)
+        return lsn
+
+    @cython.ccall
+    @cython.exceptval(0, check=False)
+    def add_delta(
+        self, owner: bytes, key: bytes, value: bytes, delay_ns: cython.longlong = 0
+    ) -> cython.ulonglong:
+        """Store an addition to a state; returns its lsn."""
+        value = self.table.sealed(owner, key, value)
+        lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value, delay_ns)
+        self.again.follow(KIND_STATE_DELTA, owner, key, value)
+        self.table.delta(owner, key, value, self.active.number)
+        return lsn
+
+    def delete_state(self, owner: bytes, key: bytes, delay_ns: int = 0) -> int:
+        """Forget a state; returns the lsn. A sync for it may wait `delay_ns`."""
+        lsn = self.write_record(KIND_STATE_DELETE, 0, 0, owner, key, b"", delay_ns)
+        self.again.follow(KIND_STATE_DELETE, owner, key, b"")
+        self.table.delete(owner, key)
+        return lsn
+
+    def states(self, owner: bytes) -> dict[bytes, tuple[bytes | None, list[bytes]]]:
+        """key -> (value, deltas since) of everything kept for an owner."""
+        return self.table.owned(owner)
+
+    def snapshotter(self, owner: bytes, key: bytes, snapshot: Snapshot | None) -> None:
+        """Ask `snapshot()` for the whole value when the log must write it again; value and deltas
+        are not kept in memory any more. The answer may include additions that are still to be
+        logged, so deltas must bear being applied twice. None: keep them again."""
+        self.table.snapshotter(owner, key, snapshot)
+
+    def drop_oldest(self) -> LogSegment:
+        """Take the oldest segment out: nothing needs it any more. The caller recycles its file."""
+        segment: LogSegment = self.live.pop(0)
+        self.donor = segment
+        self.slow = self.backlog() >= LIVE_SLOW * self.segment_bytes + 2 * self.table.bytes
+        self.let_go_on()
+        return segment
+
+    def rewind(self, slot: Slot) -> tuple[list, set]:
+        """Forget everything that is not durable, and begin again behind it with a segment in
+        `slot`. Returns the segments that hold what was forgotten, the oldest one in part, and the
+        stores that wait for it."""
+        old = [item for item in self.live if item.number >= self.durable_segment]
+        number: cython.uint = self.active.number + 1
+        waiting = {row[0] for batch in self.pending for row in batch[4]} | set(self.touched)
+        self.thread.clear_error()
+        self.failure = None
+        self.pending.clear()
+        self.unwritten.clear()
+        self.touched = []
+        self.runs.count = 0
+        self.batch_records = 0
+        self.batch += 1
+        self.written = self.flushed = self.settled
+        self.batch_delay_ns = 0
+        self.chain = self.durable_chain
+        self.begin_segment(
+            slot, number, self.durable_segment, self.durable_end, self.durable_chain
+        )
+        return old, waiting
+
+    def forget(self, old: list) -> None:
+        """What `rewind` returned of segments was written again."""
+        segment: LogSegment
+        for item in old:
+            segment = item
+            if segment.number == self.durable_segment:
+                segment.end = self.durable_end
+                segment.suspect = True
+                segment.slot.blank = False
+            else:
+                self.live.remove(segment)
+                self.files.discard(segment.slot)
+
+    def begin_next(self) -> None:
+        """End the active segment, so that all others can be retired."""
+        if self.active.end > FILE_HEADER_BYTES:
+            self.roll(FILE_HEADER_BYTES, False)
+
+    def hand_over(self, tell: bool = False) -> int:
+        """Hand over what is written now, outside of a turn; returns the lsn of all of it, also of
+        removals that cannot be written yet. `tell`: somebody will wait for that to be written."""
+        self.batch_tell = self.batch_tell or tell
+        self.end_turn()
+        return self.batch if self.turn_stores else self.handed
+
+    @property
+    def handed(self) -> int:
+        """The newest batch that was handed over."""
+        return self.batch - 1
+
+    def finish_now(self) -> None:
+        """Write and sync everything that is queued, and stop the thread (blocks)."""
+        self.end_turn()
+        if self.watching:
+            self.watching = False
+            if self.stepper is None:
+                self.kernel.loop.remove_reader(self.thread.done_fd)
+            else:
+                self.stepper.stopped = True
+            self.thread.stop()
+            self.reach(self.thread.written)
+            self.complete(self.thread.synced)
+            self.tidemarks.flush()
+        self.closed = True
+        if self.ender in self.kernel.enders:
+            self.kernel.enders.remove(self.ender)
+
+    def position(self) -> dict[str, int]:
+        """Where the durable part of the log ends."""
+        return {
+            "segment": self.durable_segment,
+            "end": self.durable_end,
+            "batch": self.durable,
+            "chain": self.durable_chain,
+        }
+
+    def release_files(self) -> None:
+        """Close every descriptor."""
+        for segment in self.live:
+            segment.slot.close()
+        self.live = []
+        self.files.close()
+
+    def numbers(self) -> dict[str, int]:
+        """Counters for monitoring."""
+        return {
+            **self.thread.counters(),
+            "segments": len(self.live),
+            "unsynced": self.unsynced,
+            "sync_failures": self.sync_failures,
+            "batches": self.durable,
+        }

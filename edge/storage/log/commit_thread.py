@@ -1,0 +1,433 @@
+"""The one thread that writes and syncs the commit log, without ever needing the GIL.
+
+It loops: take everything that is queued, `pwrite`, `fdatasync`, publish the number of the last
+batch and signal an eventfd that the event loop watches. While it syncs one batch, the next ones
+queue up (adjacent ones as one job). Each job says how long its sync may wait: one with no time to
+wait is synced at once, together with everything before it; without such a job the clock decides.
+What is acknowledged as soon as it is written is published before the sync. After a failed write or
+sync it drops what is queued, and says so, until the log has made a new beginning: a sync that
+failed once cannot be trusted the second time.
+"""
+
+import os
+import threading
+
+import cython
+from cython.cimports.headwater.edge.storage.device.file_calls import (
+    begin_writing,
+    sync_file,
+    write_some,
+)
+from cython.cimports.libc.errno import EINTR, EINVAL, EIO
+from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
+from cython.cimports.posix.unistd import write
+
+from headwater.edge.files import close
+
+# Bytes that wait for their sync before the system is asked to begin writing them.
+PIECE_BYTES = cython.declare(cython.longlong, 1 << 20)
+SECOND_NS = cython.declare(cython.longlong, 1000000000)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def monotonic_ns() -> cython.longlong:
+    now: timespec
+    clock_gettime(CLOCK_MONOTONIC, cython.address(now))
+    return cython.cast(cython.longlong, now.tv_sec) * SECOND_NS + now.tv_nsec
+
+
+@cython.cclass
+class CommitThread:
+    """Owns the thread, its queue and its eventfd; knows files by descriptor only. Without the
+    thread, `step` does one round of its work on the caller's."""
+
+    def __cinit__(self, first_batch: int = 1):
+        pthread_mutex_init(cython.address(self.mutex), cython.NULL)
+        waits: pthread_condattr_t
+        pthread_condattr_init(cython.address(waits))
+        # Waits end on time when the wall clock is set.
+        pthread_condattr_setclock(cython.address(waits), CLOCK_MONOTONIC)
+        pthread_cond_init(cython.address(self.wake), cython.address(waits))
+        pthread_condattr_destroy(cython.address(waits))
+        self.dirty_fd = -1
+        self.begun_fd = -1
+        self.due_ns = NO_SYNC
+        self.written = first_batch - 1
+        self.synced = first_batch - 1
+        self.done_fd = -1
+
+    def __dealloc__(self):
+        pthread_cond_destroy(cython.address(self.wake))
+        pthread_mutex_destroy(cython.address(self.mutex))
+
+    def start(self) -> int:
+        """Start the thread; returns the eventfd to watch."""
+        self.done_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.thread = threading.Thread(target=self.run, name="headwater-commit", daemon=True)
+        self.thread.start()
+        return self.done_fd
+
+    def run(self) -> None:
+        with cython.nogil:
+            self.loop()
+
+    def stop(self) -> None:
+        """Write and sync what is queued, then end the thread."""
+        with cython.nogil:
+            pthread_mutex_lock(cython.address(self.mutex))
+            self.stopping = True
+            pthread_cond_signal(cython.address(self.wake))
+            pthread_mutex_unlock(cython.address(self.mutex))
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+            close(self.done_fd)
+        else:
+            self.step(self.now_ns)
+            if self.dirty_fd >= 0:
+                self.step(self.now_ns)
+
+    def step(self, now_ns: int) -> None:
+        """One round without the thread, never waiting; `now_ns` is any clock that goes on."""
+        jobs: Job[64]
+        count: cython.int
+        self.stepped = True
+        self.now_ns = now_ns
+        count = self.take(jobs)
+        self.perform(jobs, count)
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until the next sync by the clock; below 0: none is due."""
+        if self.dirty_fd < 0 or self.due_ns == NO_SYNC:
+            return -1.0
+        return max(self.due_ns - self.now_ns, 0) / 1e9
+
+    def clear_error(self) -> None:
+        """Accept jobs again; those that were queued meanwhile are gone."""
+        with cython.nogil:
+            pthread_mutex_lock(cython.address(self.mutex))
+            self.error = 0
+            self.job_count = 0
+            self.dirty_fd = -1
+            self.due_ns = NO_SYNC
+            pthread_mutex_unlock(cython.address(self.mutex))
+
+    def counters(self) -> dict[str, int]:
+        """Syncs and bytes written since the start."""
+        return {"syncs": self.syncs, "bytes_written": self.bytes_written}
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def submit(
+        self,
+        fd: cython.int,
+        direct_fd: cython.int,
+        data: cython.p_const_uchar,
+        length: cython.Py_ssize_t,
+        offset: cython.longlong,
+        batch: cython.ulonglong,
+        delay_ns: cython.longlong,
+        tell: cython.bint,
+    ) -> cython.int:
+        """Queue bytes that end with `batch`, to be synced within `delay_ns` (0: at once; NO_SYNC:
+        when something else asks for it); `tell` when they are written. `direct_fd` is the same
+        file opened for writes past the page cache, or -1. -1: the queue is full."""
+        last: cython.pointer(Job)
+        answer: cython.int = 0
+        pthread_mutex_lock(cython.address(self.mutex))
+        last = cython.address(self.jobs[self.job_count - 1 if self.job_count else 0])
+        if self.error:
+            answer = 0
+        elif (
+            self.job_count
+            and last.fd == fd
+            and last.data + last.length == data
+            and last.offset + last.length == offset
+        ):
+            last.length += length
+            last.batch = batch
+            last.tell |= tell
+            if delay_ns < last.delay_ns:
+                last.delay_ns = delay_ns
+        elif self.job_count == JOBS_MAX:
+            answer = -1
+        else:
+            last = cython.address(self.jobs[self.job_count])
+            last.fd = fd
+            last.direct_fd = direct_fd
+            last.data = data
+            last.length = length
+            last.offset = offset
+            last.batch = batch
+            last.delay_ns = delay_ns
+            last.tell = tell
+            self.job_count += 1
+        if self.waiting:
+            pthread_cond_signal(cython.address(self.wake))
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return answer
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def hurry(self, batch: cython.ulonglong) -> cython.void:
+        """Sync up to `batch`, which was queued before, without further delay."""
+        pthread_mutex_lock(cython.address(self.mutex))
+        if batch > self.wanted:
+            self.wanted = batch
+        if self.waiting:
+            pthread_cond_signal(cython.address(self.wake))
+        pthread_mutex_unlock(cython.address(self.mutex))
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def results(
+        self,
+        written: cython.pointer(cython.ulonglong),
+        synced: cython.pointer(cython.ulonglong),
+    ) -> cython.int:
+        """What completed so far; returns the errno of a failure, 0 without."""
+        error: cython.int
+        pthread_mutex_lock(cython.address(self.mutex))
+        written[0] = self.written
+        synced[0] = self.synced
+        error = self.error
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return error
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def newest_synced(self) -> cython.ulonglong:
+        """Number of the newest batch on the device."""
+        synced: cython.ulonglong
+        pthread_mutex_lock(cython.address(self.mutex))
+        synced = self.synced
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return synced
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def take(self, jobs: cython.pointer(Job)) -> cython.int:
+        """Wait for jobs or for the next sync by the clock; -1 when the thread shall end."""
+        count: cython.int
+        i: cython.int
+        due: timespec
+        left: cython.longlong
+        pthread_mutex_lock(cython.address(self.mutex))
+        while self.job_count == 0 and not self.stopping and not self.stepped:
+            self.waiting = True
+            if self.dirty_fd >= 0 and self.wanted > self.synced:
+                break
+            if self.dirty_fd >= 0 and self.due_ns != NO_SYNC:
+                left = self.due_ns - monotonic_ns()
+                if left <= 0:
+                    break
+                if left > SECOND_NS:
+                    left = SECOND_NS
+                clock_gettime(CLOCK_MONOTONIC, cython.address(due))
+                left += due.tv_nsec
+                due.tv_sec += left // SECOND_NS
+                due.tv_nsec = left % SECOND_NS
+                pthread_cond_timedwait(
+                    cython.address(self.wake), cython.address(self.mutex), cython.address(due)
+                )
+            else:
+                pthread_cond_wait(cython.address(self.wake), cython.address(self.mutex))
+        self.waiting = False
+        count = self.job_count
+        for i in range(count):
+            jobs[i] = self.jobs[i]
+        self.job_count = 0
+        if count == 0 and self.stopping:
+            count = -1
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return count
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def sync(self) -> cython.int:
+        """Put what was written on the device; 0, or an errno."""
+        if self.dirty_fd < 0:
+            return 0
+        error: cython.int = sync_file(self.dirty_fd)
+        if error:
+            return error
+        self.dirty_fd = -1
+        self.due_ns = NO_SYNC
+        self.syncs += 1
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def write_jobs(self, jobs: cython.pointer(Job), count: cython.int) -> cython.int:
+        """Write in order; a file is synced before the next one is begun. 0, or an errno."""
+        i: cython.int
+        error: cython.int
+        for i in range(count):
+            if self.dirty_fd >= 0 and self.dirty_fd != jobs[i].fd:
+                if i:
+                    self.tell_written(jobs, i, jobs[i - 1].batch)
+                error = self.sync()
+                if error:
+                    return error
+                pthread_mutex_lock(cython.address(self.mutex))
+                self.synced = jobs[i - 1].batch if i else self.written
+                pthread_mutex_unlock(cython.address(self.mutex))
+            self.dirty_fd = jobs[i].fd
+            error = self.write_job(cython.address(jobs[i]))
+            if error:
+                return error
+            if jobs[i].delay_ns:
+                self.write_ahead(cython.address(jobs[i]))
+            self.bytes_written += jobs[i].length
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def write_job(self, job: cython.pointer(Job)) -> cython.int:
+        """Write all of a job: past the page cache when its sync follows at once and the file and
+        the alignment allow that, which saves a copy and rewrites no page. 0, or an errno."""
+        done: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t
+        direct: cython.bint
+        while done < job.length:
+            direct = (
+                job.direct_fd >= 0
+                and job.delay_ns == 0
+                and not self.no_direct
+                and (
+                    cython.cast(cython.size_t, job.data + done)
+                    | cython.cast(cython.size_t, job.offset + done)
+                    | cython.cast(cython.size_t, job.length - done)
+                )
+                & (BLOCK_BYTES - 1)
+                == 0
+            )
+            n = write_some(
+                job.direct_fd if direct else job.fd,
+                job.data + done,
+                job.length - done,
+                job.offset + done,
+            )
+            if n > 0:
+                done += n
+            elif n == 0:
+                return EIO
+            elif direct and n == -EINVAL:
+                self.no_direct = True
+            elif n != -EINTR:
+                return cython.cast(cython.int, -n)
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def write_ahead(self, job: cython.pointer(Job)) -> cython.void:
+        """Have the system begin to write what waits for its sync, in large pieces, so that the sync
+        at the end of the file is short."""
+        end: cython.longlong = job.offset + job.length
+        if self.begun_fd != job.fd or job.offset < self.begun:
+            self.begun_fd = job.fd
+            self.begun = job.offset
+        if end - self.begun >= PIECE_BYTES:
+            begin_writing(job.fd, self.begun, end - self.begun)
+            self.begun = end
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def loop(self) -> cython.void:
+        jobs: Job[64]
+        count: cython.int
+        one: cython.ulonglong = 1
+        while True:
+            count = self.take(jobs)
+            self.perform(jobs, count)
+            write(self.done_fd, cython.address(one), 8)
+            if count < 0:
+                return
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def perform(self, jobs: cython.pointer(Job), count: cython.int) -> cython.void:
+        """Write and sync what was taken, and tell how far that came."""
+        error: cython.int = 0
+        batch: cython.ulonglong = self.written
+        if count > 0:
+            batch = jobs[count - 1].batch
+            error = self.write_jobs(jobs, count)
+        if error == 0 and (count < 0 or self.sync_is_due(jobs, count, batch)):
+            self.tell_written(jobs, count, batch)
+            error = self.sync()
+        pthread_mutex_lock(cython.address(self.mutex))
+        if error:
+            # What was only written cannot be trusted any more: no later round calls it synced.
+            self.error = error
+            self.job_count = 0
+            self.dirty_fd = -1
+            self.due_ns = NO_SYNC
+            self.written = self.synced
+        else:
+            self.written = batch
+            if self.dirty_fd < 0:
+                self.synced = batch
+        pthread_mutex_unlock(cython.address(self.mutex))
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def sync_is_due(
+        self, jobs: cython.pointer(Job), count: cython.int, batch: cython.ulonglong
+    ) -> cython.bint:
+        """Whether what was just written, or what was written before it, is to be synced now."""
+        i: cython.int
+        due: cython.longlong
+        wanted: cython.ulonglong
+        now: cython.longlong = self.clock()
+        for i in range(count):
+            if jobs[i].delay_ns != NO_SYNC:
+                due = now + jobs[i].delay_ns
+                if due < self.due_ns:
+                    self.due_ns = due
+        pthread_mutex_lock(cython.address(self.mutex))
+        wanted = self.wanted
+        if wanted <= batch:
+            self.wanted = 0
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return now >= self.due_ns or wanted > self.synced
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def tell_written(
+        self, jobs: cython.pointer(Job), count: cython.int, batch: cython.ulonglong
+    ) -> cython.void:
+        """Let those who wait for the write only go on before the sync begins."""
+        i: cython.int
+        one: cython.ulonglong = 1
+        for i in range(count):
+            if jobs[i].tell:
+                pthread_mutex_lock(cython.address(self.mutex))
+                self.written = batch
+                pthread_mutex_unlock(cython.address(self.mutex))
+                if self.done_fd >= 0:
+                    write(self.done_fd, cython.address(one), 8)
+                return
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def clock(self) -> cython.longlong:
+        """Nanoseconds for the delays."""
+        return self.now_ns if self.stepped else monotonic_ns()

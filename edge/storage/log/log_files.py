@@ -1,0 +1,390 @@
+"""The files of the commit log: preallocated slots that are used again and again.
+
+A slot's name says nothing; the header at its start tells which segment of the log it holds. The
+header is there twice, and also tells where the segment before ended, so that a start knows what
+every segment but the last must hold, and which is the oldest one still needed.
+"""
+
+import json
+import logging
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.edge import files
+from headwater.edge.allocation import Allocation
+from headwater.edge.storage.device.ballast import Ballast
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.format.crc import checksum
+
+HEADER = struct.Struct("<4sIIIIIIIqQ16s")
+HEADER_MAGIC = b"HWLG"
+FORMAT = 1
+HEADER_COPIES = (0, 256)
+DATA_START = 512
+UNFINISHED = ".new"
+SLOT_MIN = 16 << 10
+SQUEEZED_SHARE = 8
+# Room that is held back. Starts that follow crashes on a full device need it: each takes a slot,
+# and the first two move what two slots hold before they get those back.
+BALLAST_SEGMENTS = 2
+# Small slots that are kept for starts: nobody else on the device can take that room between a
+# start that needs it and the next one. The first ones serve whatever finds no other room.
+SMALL_MAX = 4
+SMALL_KEPT = 2
+
+log = logging.getLogger("headwater.storage")
+
+
+@dataclass
+class LogHeader:
+    """First bytes of a log segment."""
+
+    number: int
+    previous: int
+    """Number of the segment before, 0 for the first."""
+    previous_end: int
+    """Offset at which the segment before ended."""
+    previous_chain: int
+    """Checksum of the last record before this segment."""
+    oldest: int
+    """Oldest segment that was needed when this one began."""
+    capacity: int
+    created: int
+    """ns since the epoch."""
+    first_batch: int
+
+    def encode(self, seed: int, node_id: bytes) -> bytes:
+        """Both copies, padded to where records begin."""
+        head = HEADER.pack(
+            HEADER_MAGIC,
+            FORMAT,
+            self.number,
+            self.previous,
+            self.previous_end,
+            self.previous_chain,
+            self.oldest,
+            self.capacity,
+            self.created,
+            self.first_batch,
+            node_id,
+        )
+        copy = (head + struct.pack("<I", checksum(head, seed))).ljust(256, b"\0")
+        return copy * 2
+
+
+def decode_header(data: bytes, seed: int) -> LogHeader | None:
+    """The header of a slot; None when neither copy is valid."""
+    for at in HEADER_COPIES:
+        head = data[at : at + HEADER.size]
+        tail = data[at + HEADER.size : at + HEADER.size + 4]
+        if len(tail) == 4 and struct.unpack("<I", tail)[0] == checksum(head, seed):
+            fields = HEADER.unpack(head)
+            if fields[0] == HEADER_MAGIC and fields[1] == FORMAT:
+                return LogHeader(*fields[2:10])
+    return None
+
+
+@dataclass
+class Slot:
+    """One preallocated file."""
+
+    path: Path
+    fd: int
+    capacity: int
+    blank: bool = False
+    """Whether all is zero behind what the slot's present segment wrote."""
+    direct: int = -1
+    """Descriptor for writes that bypass the page cache; -1 when there is none."""
+    users: int = 0
+    """Jobs beside the event loop that may still write to it: until they are over it is not used
+    again."""
+    parting: Callable[[], None] | None = None
+    """What is to be done with it when they are over."""
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        files.close(self.fd)
+        if self.direct >= 0:
+            files.close(self.direct)
+
+
+class LogFiles:
+    """Makes, keeps and removes slots. One spare stays for records that are not messages, so that
+    deletes and consumer progress have room when the device is full.
+
+    A list beside the directory names every slot and its size. A slot is made under another name,
+    listed last and taken from the list first, so a listed slot that is missing or shorter than
+    listed was damaged from outside: no crash leaves that behind.
+    """
+
+    SPARES_MAX = 2
+
+    def __init__(
+        self, directory: Path, segment_bytes: int, book: Allocation | None = None
+    ) -> None:
+        self.book = book or Allocation(directory)
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self.spares: list[Slot] = []
+        self.small: list[Slot] = []
+        """Spares of `least` bytes."""
+        self._parting: list[Slot] = []
+        self.listed: dict[str, int] = {}
+        self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
+        self.scarce = False
+        """Whether a start found no room for all that is held back."""
+        self._list = TwoSlotFile(directory.parent / "slots")
+        self._next = 0
+
+    @property
+    def least(self) -> int:
+        """The least that a slot has when a device is full."""
+        return min(SLOT_MIN, self.segment_bytes)
+
+    def load_list(self, expected: bool) -> list[str]:
+        """Read which slots there should be; returns what is wrong with the list itself.
+        `expected`: a log must have been there. Before there is a slot the list is empty."""
+        self.ballast.find()
+        self.scarce = self.ballast.missing > files.free_bytes(self.directory)
+        content = self._list.read()
+        found = self.existing()
+        for path in self.directory.glob(f"*{UNFINISHED}"):
+            files.remove(path)
+        if content is not None:
+            self.listed = json.loads(content)
+            if self._list.damaged:
+                self._save()
+                return [f"{self._list.path}: a copy was damaged; it was written again"]
+            return []
+        self.listed = {path.name: path.stat().st_size for path in found}
+        if self._list.damaged:
+            return [f"{self._list.path} is damaged in both copies; it was made again"]
+        if found:
+            return [f"{self._list.path} is missing; it was made again"]
+        self._save()
+        return [f"{self.directory}: the log and its list are missing"] if expected else []
+
+    def accept(self) -> None:
+        """What recovery found is all there is: list that. Raises OSError."""
+        sizes = {path.name: path.stat().st_size for path in self.existing()}
+        if sizes != self.listed:
+            self.listed = sizes
+            self._save()
+
+    def write_list(self) -> None:
+        """Write the list of slots again: its file is damaged. Raises OSError."""
+        self._save()
+
+    def _save(self) -> None:
+        self._list.write(json.dumps(self.listed).encode())
+
+    def create(self, capacity: int) -> Slot:
+        """A new file of `capacity` bytes. Raises OSError (ENOSPC) and leaves nothing then."""
+        slot = self._allocate(capacity)
+        try:
+            self._save()
+        except OSError:
+            if slot.path.name in json.loads(self._list.read() or b"{}"):
+                self.spares.append(slot)
+            else:
+                self._remove(slot)
+            raise
+        return slot
+
+    def _allocate(self, capacity: int) -> Slot:
+        """A new file, not yet listed durably."""
+        while True:
+            path = self.directory / f"slot-{self._next:04d}.log"
+            self._next += 1
+            if path.name not in self.listed and not path.exists():
+                break
+        new = path.with_name(path.name + UNFINISHED)
+        fd = files.open_file(new, files.REPLACE)
+        try:
+            files.allocate(fd, capacity)
+            files.sync(fd)
+            files.rename(new, path)
+            files.sync_directory(self.directory)
+        except OSError:
+            files.close(fd)
+            files.remove(new, True)
+            files.remove(path, True)
+            raise
+        self.listed[path.name] = capacity
+        return Slot(path, fd, capacity, blank=True, direct=files.open_direct(path))
+
+    def open(self, path: Path) -> Slot:
+        """A slot that exists."""
+        fd = files.open_file(path, files.EXISTING)
+        return Slot(path, fd, files.size_of(fd), direct=files.open_direct(path))
+
+    def existing(self) -> list[Path]:
+        return sorted(self.directory.glob("slot-*.log"))
+
+    def top_up(self) -> None:
+        """Make what is kept for bad times, and a spare to go on with. Raises OSError."""
+        made: list[Slot] = []
+        small: list[Slot] = []
+        self.book.check()
+        try:
+            while len(self.small) + len(small) < SMALL_MAX:
+                small.append(self._allocate(self.least))
+            self.ballast.make()
+            while len(self.spares) + len(made) < self.SPARES_MAX:
+                made.append(self._allocate(self.segment_bytes))
+        finally:
+            if made or small:
+                self.spares += made
+                self.small += small
+                self._save()
+
+    def take(self, need: int, emergency: bool) -> Slot:
+        """A slot for `need` bytes. In an emergency the last spare is taken, then the ballast's
+        room, then a small slot has to do. Raises OSError."""
+        if not emergency:
+            self.book.check()
+            self.ballast.make()
+        if need > self.segment_bytes:
+            return self.create(need)
+        if len(self.spares) > 1 or (self.spares and not self.ballast.there):
+            return self.spares.pop()
+        try:
+            return self.create(self.segment_bytes)
+        except OSError:
+            if not emergency:
+                raise
+            if self.spares:
+                return self.spares.pop()
+            if need <= self.least and len(self.small) > SMALL_KEPT:
+                return self.small.pop()
+            return self._squeeze(need)
+
+    def take_first(self) -> Slot:
+        """A slot to start with. Raises OSError."""
+        try:
+            return self.take(self.least, True)
+        except OSError:
+            if not self.small:
+                raise
+            return self.small.pop()
+
+    def take_unwiped(self) -> Slot | None:
+        """A spare in which something of its earlier uses may stand."""
+        for spares in (self.spares, self.small):
+            for slot in spares:
+                if not slot.blank:
+                    spares.remove(slot)
+                    return slot
+        return None
+
+    def stand_in(self) -> Slot:
+        """What nothing is ever written to, for a log that has no file yet."""
+        fd = files.open_file(self.directory.parent / "lock", files.READ_ONLY)
+        return Slot(self.directory / "none", fd, self.segment_bytes, blank=True)
+
+    def _squeeze(self, need: int) -> Slot:
+        """A small slot: what is left of the ballast's room is for retiring other slots."""
+        self.ballast.release()
+        least = max(need, self.least)
+        size = max(least, self.segment_bytes // SQUEEZED_SHARE)
+        try:
+            while True:
+                try:
+                    return self.create(size)
+                except OSError:
+                    if size == least:
+                        raise
+                    size = max(least, size // 2)
+        finally:
+            self.ballast.hold()
+
+    def hold(self, slot: Slot) -> None:
+        """A job beside the loop is about to write to a slot: whoever gives the slot back meanwhile
+        gives it back when `let_go` was called for every `hold`."""
+        slot.users += 1
+
+    def let_go(self, slot: Slot) -> None:
+        """The job is over."""
+        slot.users -= 1
+        if slot.users == 0 and slot.parting is not None:
+            self._parting.remove(slot)
+            parting, slot.parting = slot.parting, None
+            parting()
+
+    def _part(self, slot: Slot, parting: Callable[[], None]) -> bool:
+        """Whether somebody still writes to a slot, so that `parting` comes later."""
+        if slot.users:
+            slot.parting = parting
+            self._parting.append(slot)
+        return slot.users > 0
+
+    def give_back(self, slot: Slot, blank: bool = False) -> None:
+        """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
+        if self._part(slot, lambda: self.give_back(slot)):
+            return
+        slot.blank = blank
+        if slot.capacity == self.least and len(self.small) < SMALL_MAX:
+            self.small.append(slot)
+        elif not self.ballast.there:
+            self.discard(slot)
+            self.hold_back()
+        elif slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
+            self.spares.append(slot)
+        else:
+            self.discard(slot)
+
+    def make_room(self) -> bool:
+        """Give back some of what is held for bad times; whether there was any."""
+        if self.ballast.release():
+            return True
+        spares = len(self.spares)
+        if spares:
+            self.discard(self.spares.pop())
+        return len(self.spares) < spares
+
+    def hold_back(self) -> None:
+        """Have the ballast again, for spares if need be, or as much of it as there is room for."""
+        while not self.ballast.there:
+            try:
+                self.ballast.make()
+            except OSError:
+                if not self.make_room():
+                    self.ballast.hold()
+                    return
+
+    def discard(self, slot: Slot) -> None:
+        """Remove a slot. When the list cannot be written it stays, as a spare if it can be one."""
+        if self._part(slot, lambda: self.discard(slot)):
+            return
+        capacity = self.listed.pop(slot.path.name, None)
+        try:
+            if capacity is not None:
+                self._save()
+        except OSError as error:
+            self.listed[slot.path.name] = capacity or 0
+            if slot.capacity == self.segment_bytes:
+                self.spares.append(slot)
+                return
+            log.warning("%s is left behind: %s", slot.path, error)
+            slot.close()
+            return
+        try:
+            self._remove(slot)
+        except OSError as error:
+            log.warning("%s is left behind: %s", slot.path, error)
+
+    def _remove(self, slot: Slot) -> None:
+        self.listed.pop(slot.path.name, None)
+        slot.close()
+        files.remove(slot.path, True)
+
+    def close(self) -> None:
+        for slot in self.spares + self.small + self._parting:
+            # Jobs may end later than the node: nothing is given back any more.
+            slot.parting = None
+            slot.close()
+        self.spares = []
+        self.small = []
+        self._parting = []

@@ -1,0 +1,98 @@
+"""A segment of the commit log, with its image in memory.
+
+Records are encoded at their final place in the image, written to the file from there, and served
+from there until the segment is retired.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.storage.format.record import FILE_HEADER_BYTES
+from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.posix.mman import MADV_HUGEPAGE, madvise
+from cython.cimports.posix.stdlib import posix_memalign
+
+from headwater.edge import files
+
+# What writes past the page cache ask of memory.
+ALIGNMENT = cython.declare(cython.size_t, 4096)
+# Images of this size and more lie in pages of this size, if the system has them: the first use of
+# memory costs a fault per page.
+HUGE_BYTES = cython.declare(cython.Py_ssize_t, 2 << 20)
+
+
+@cython.cfunc
+def aligned_image(capacity: cython.Py_ssize_t) -> cython.p_uchar:
+    """Memory for an image; what it holds counts only once it was written."""
+    image: cython.p_void = cython.NULL
+    huge: cython.bint = capacity >= HUGE_BYTES
+    if posix_memalign(cython.address(image), HUGE_BYTES if huge else ALIGNMENT, capacity):
+        raise MemoryError
+    if huge:
+        # A wish; without it pages are small.
+        madvise(image, capacity, MADV_HUGEPAGE)
+    return cython.cast(cython.p_uchar, image)
+
+
+@cython.cclass
+class LogSegment:
+    """Owns the image, not the file."""
+
+    def __init__(self, number: int, slot: object, donor: LogSegment | None = None):
+        """`donor` is a segment that is over; its memory is used again when it has the size."""
+        self.number = number
+        self.slot = slot
+        self.fd = slot.fd
+        self.direct_fd = slot.direct
+        self.capacity = slot.capacity
+        if donor is not None and donor.capacity == self.capacity:
+            self.image = donor.image
+            donor.image = cython.NULL
+        if self.image == cython.NULL:
+            self.image = aligned_image(self.capacity)
+
+    def __dealloc__(self):
+        free(self.image)
+
+    def fill(self, data: bytes, offset: cython.Py_ssize_t) -> None:
+        """Put bytes into the image."""
+        if offset < 0 or offset + len(data) > self.capacity:
+            raise ValueError("outside of the segment")
+        memcpy(self.image + offset, PyBytes_AS_STRING(data), len(data))
+
+    def write_header(self) -> None:
+        """Make the header durable ahead of any record. Raises OSError."""
+        files.write_all(self.fd, self.bytes_at(0, FILE_HEADER_BYTES), 0)
+        files.sync_data(self.fd)
+
+    def read_file(self) -> list[tuple[int, int]]:
+        """Fill the image from the file; returns what of it cannot be read."""
+        unreadable: list = []
+        at = 0
+        while at < self.capacity:
+            data, bad = files.read_parts(self.fd, min(self.capacity - at, 1 << 20), at)
+            unreadable += bad
+            if not data:
+                break
+            self.fill(data, at)
+            at += len(data)
+        self.wipe(at)
+        return unreadable
+
+    def shrink(self) -> None:
+        """Give back the memory behind `end`; nothing points into the image yet."""
+        smaller: cython.p_void = realloc(self.image, max(self.end, 1))
+        if smaller != cython.NULL:
+            self.image = cython.cast(cython.p_uchar, smaller)
+            self.capacity = self.end
+
+    def wipe(self, start: cython.Py_ssize_t) -> None:
+        """Overwrite the image from `start` on: nothing that counts stands there."""
+        if self.image != cython.NULL and 0 <= start < self.capacity:
+            memset(self.image + start, 0, self.capacity - start)
+
+    def bytes_at(self, offset: cython.Py_ssize_t, length: cython.Py_ssize_t) -> bytes:
+        """A copy of a part of the image."""
+        if offset < 0 or length < 0 or offset + length > self.capacity:
+            raise ValueError("outside of the segment")
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.image + offset), length)

@@ -1,0 +1,232 @@
+"""How far the log and every stream had come when something was acknowledged last.
+
+It is a small file beside the log that is written whenever acknowledgements go out, and never
+synced. What the end of the process alone leaves is exact, so a start sees what a damaged page at
+the end of the log has taken, and can name it. After a power cut it may be older than the log, and
+then it says less, but nothing that is not true.
+"""
+
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+import cython
+from cython.cimports.headwater.edge.storage.device.file_calls import write_some
+from cython.cimports.headwater.edge.storage.format.crc import crc32c
+from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
+from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.libc.string import memcpy, memset
+
+from headwater.edge import files
+
+NAME = "tidemarks"
+MARK_BYTES = cython.declare(cython.Py_ssize_t, 32)
+CRC_AT = cython.declare(cython.Py_ssize_t, 28)
+# The first marks are those of the log: synced, and written.
+FIRST = cython.declare(cython.uint, 2)
+SYNCED = cython.declare(cython.uint, 1)
+# Streams beyond this many have no mark; the file grows by so many.
+MARKS_MAX = cython.declare(cython.uint, 1 << 16)
+GROWTH = cython.declare(cython.uint, 128)
+
+log = logging.getLogger("headwater.storage")
+
+
+@cython.cclass
+class Tidemarks:
+    """One mark per stream. Without the file it does nothing."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+        self.found = {}
+        self.places = [(0, 0, 0), (0, 0, 0)]
+        self.free = []
+        self.rows = {}
+        self.used = FIRST
+
+    def __dealloc__(self):
+        free(self.marks)
+
+    def open(self, root: Path, seed: int) -> None:
+        """Read what is there; what does not verify says nothing. Raises OSError."""
+        mark: cython.pointer(Mark)
+        row: cython.uint
+        self.path = root / NAME
+        self.seed = seed
+        content: bytes = files.read_file(self.path)[0] if self.path.exists() else b""
+        self.fd = files.open_file(self.path, files.WRITE)
+        self.grow(max(len(content) // MARK_BYTES, GROWTH), len(content))
+        if content:
+            memcpy(self.marks, cython.cast(cython.p_char, content), min(len(content), self.bytes()))
+        for row in range(self.capacity):
+            mark = cython.address(self.marks[row])
+            if mark.crc != self.crc_of(row) or not mark.value:
+                memset(mark, 0, MARK_BYTES)
+            elif row < FIRST:
+                self.places[row] = (mark.segment, mark.end, mark.value)
+            elif mark.stream and mark.stream not in self.found:
+                self.found[mark.stream] = (mark.value, bool(mark.flags & SYNCED))
+                self.rows[mark.stream] = row
+                self.used = row + 1
+        self.free = [n for n in range(FIRST, self.used) if not self.marks[n].value]
+        self.low = self.capacity
+
+    def bytes(self) -> int:
+        """Of the file."""
+        return self.capacity * MARK_BYTES
+
+    def grow(self, capacity: cython.uint, size: cython.Py_ssize_t) -> None:
+        """Have room for more marks; the file has `size` bytes. Raises OSError."""
+        grown: cython.p_void
+        capacity = min(capacity, MARKS_MAX)
+        if capacity * MARK_BYTES > size:
+            files.write_all(self.fd, bytes(capacity * MARK_BYTES - size), size)
+        grown = realloc(self.marks, capacity * MARK_BYTES)
+        if grown == cython.NULL:
+            raise MemoryError
+        self.marks = cython.cast(cython.pointer(Mark), grown)
+        memset(
+            self.marks + self.capacity, 0, (capacity - self.capacity) * MARK_BYTES
+        )
+        self.capacity = capacity
+
+    def sure(self, stream: int, exact: bool) -> int:
+        """The sequence up to which messages of a stream were acknowledged; 0 when nothing tells.
+        `exact`: nothing but the process has ended since that was written."""
+        last, synced = self.found.get(stream, (0, False))
+        return last if exact or synced else 0
+
+    def place(self, exact: bool) -> tuple[int, int, int]:
+        """Segment, end and number of the last batch of the log of which the same is true."""
+        return max(self.places) if exact else self.places[0]
+
+    def add(self, store: LoggedStore) -> None:
+        """Give a stream a mark, the one that it has in the file or a free one."""
+        if self.fd < 0 or store.tidemark:
+            return
+        if store.stream_id in self.rows:
+            store.tidemark = self.rows[store.stream_id]
+            return
+        if self.free:
+            store.tidemark = self.free.pop()
+            return
+        if self.used == self.capacity:
+            try:
+                self.grow(self.capacity + GROWTH, self.bytes())
+            except OSError as error:
+                log.debug("no tidemark for stream %x: %s", store.stream_id, error)
+                return
+            if self.used == self.capacity:
+                return
+        store.tidemark = self.used
+        self.used += 1
+
+    def drop(self, store: LoggedStore) -> None:
+        """A stream is gone."""
+        if store.tidemark and self.fd >= 0:
+            self.set(store.tidemark, 0, 0, 0, 0, 0)
+            self.free.append(store.tidemark)
+            self.rows.pop(store.stream_id, None)
+        store.tidemark = 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def crc_of(self, row: cython.uint) -> cython.uint:
+        return crc32c(
+            self.seed + row,
+            cython.cast(cython.p_const_uchar, cython.address(self.marks[row])),
+            CRC_AT,
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def set(
+        self,
+        row: cython.uint,
+        stream: cython.ulonglong,
+        value: cython.ulonglong,
+        segment: cython.uint,
+        end: cython.uint,
+        flags: cython.uint,
+    ) -> cython.int:
+        mark: cython.pointer(Mark)
+        if row >= self.capacity:
+            return 0
+        mark = cython.address(self.marks[row])
+        mark.stream = stream
+        mark.value = value
+        mark.segment = segment
+        mark.end = end
+        mark.flags = flags
+        mark.crc = self.crc_of(row)
+        self.low = min(self.low, row)
+        self.high = max(self.high, row + 1)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note(
+        self, store: LoggedStore, last: cython.ulonglong, synced: cython.bint
+    ) -> cython.int:
+        """Messages up to `last` are synced or written, and may be acknowledged."""
+        mark: cython.pointer(Mark)
+        if store.tidemark == 0 or self.fd < 0:
+            return 0
+        mark = cython.address(self.marks[store.tidemark])
+        if mark.stream == store.stream_id and last < mark.value:
+            return 0
+        return self.set(store.tidemark, store.stream_id, last, 0, 0, SYNCED if synced else 0)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def reach(
+        self,
+        segment: cython.uint,
+        end: cython.Py_ssize_t,
+        batch: cython.ulonglong,
+        synced: cython.bint,
+    ) -> cython.int:
+        """The log is synced or written up to the end of a batch."""
+        if self.fd >= 0:
+            self.set(0 if synced else 1, 0, batch, segment, cython.cast(cython.uint, end), 0)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def flush(self) -> cython.int:
+        """Write what changed."""
+        n: cython.Py_ssize_t
+        length: cython.Py_ssize_t
+        if self.low >= self.high or self.fd < 0:
+            return 0
+        length = (self.high - self.low) * MARK_BYTES
+        n = write_some(
+            self.fd,
+            cython.cast(cython.p_const_uchar, self.marks + self.low),
+            length,
+            self.low * MARK_BYTES,
+        )
+        if n != length:
+            log.warning("the marks of acknowledged messages cannot be written: error %d", -n)
+            self.give_up()
+        self.low = self.capacity
+        self.high = 0
+        return 0
+
+    def give_up(self) -> None:
+        """What is there is out of date from now on."""
+        self.close()
+        with suppress(OSError):
+            files.remove(self.path, True)
+
+    def close(self, sync: bool = False) -> None:
+        """Write no more; `sync`: the node stops in order."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            try:
+                if sync:
+                    files.sync(fd)
+            except OSError as error:
+                log.debug("tidemarks are not synced: %s", error)
+            finally:
+                files.close(fd)

@@ -1,8 +1,0 @@
-# How the commit log goes on when it cannot be written. See log_restart.py.
-from headwater.edge.storage.commit_log cimport CommitLog
-
-cdef class LogRestart:
-    cdef CommitLog log
-    cdef public double retry_delay      # seconds until the next attempt
-    cdef public object on_dead_weight   # called while the device is full: give back what is dead
-    cdef object room_timer              # for the next look at a full device; None

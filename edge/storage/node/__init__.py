@@ -1,0 +1,1 @@
+"""All that a node stores, and the work on a stopped store: verify, repair, rebuild."""

@@ -1,0 +1,789 @@
+"""All stored data of one node: opens the directory, recovers, makes and removes streams.
+
+File-backed streams share one commit log; each has its directory of segments. Memory streams leave
+nothing on disk.
+"""
+
+import asyncio
+import errno
+import json
+import logging
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headwater.edge.broker.core import Kernel
+from headwater.edge.files import is_twin, remove, remove_tree
+from headwater.edge.storage.device.background import Background
+from headwater.edge.storage.directory.directory import StoreDirectory
+from headwater.edge.storage.directory.disk_budget import DiskBudget
+from headwater.edge.storage.directory.leaving import Leaving
+from headwater.edge.storage.directory.metas import Metas, encode_meta
+from headwater.edge.storage.directory.packers import (
+    META_PURPOSE,
+    Packers,
+    list_dictionary,
+    sealed_meta,
+)
+from headwater.edge.storage.directory.quarantine import Quarantine
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.erase.erase_jobs import decode_places, redo_in_segments
+from headwater.edge.storage.erase.eraser import Eraser
+from headwater.edge.storage.format.durability import Durability
+from headwater.edge.storage.format.errors import StoreClosed, StoreError
+from headwater.edge.storage.index.memory import MemoryStore
+from headwater.edge.storage.index.store import MessageStore, Usage
+from headwater.edge.storage.log.commit_log import CommitLog
+from headwater.edge.storage.log.log_files import SLOT_MIN, LogFiles
+from headwater.edge.storage.log.log_restart import LogRestart
+from headwater.edge.storage.packing.packing import Packer
+from headwater.edge.storage.recovery.put_back import put_back_tail
+from headwater.edge.storage.recovery.recovery import (
+    LogRecovery,
+    RecoveredStream,
+    StreamRecovery,
+    remove_gone,
+    seed_of,
+)
+from headwater.edge.storage.recovery.replay import LOST_MAX
+from headwater.edge.storage.recovery.state_copy import StateCopy, place_of
+from headwater.edge.storage.segments.ceilings import Ceilings
+from headwater.edge.storage.segments.damage_report import DamageReport
+from headwater.edge.storage.segments.dead_space import let_dead_go
+from headwater.edge.storage.segments.file_store import FileStore
+from headwater.edge.storage.segments.index_writing import write_indexes
+from headwater.edge.storage.segments.loss import (
+    LOST_BEFORE,
+    keep_sizes,
+    removed_before,
+    restore_sizes,
+)
+from headwater.edge.storage.segments.notes import SegmentNote, decode_note, runs_text
+from headwater.edge.storage.segments.segment_files import OpenFiles
+from headwater.edge.storage.segments.segment_jobs import remove_segments
+from headwater.edge.storage.segments.segment_notes import SegmentNotes
+from headwater.edge.storage.upkeep.compact import Compactor
+from headwater.edge.storage.upkeep.repack import Repacker
+from headwater.edge.storage.upkeep.retire import Retirer
+from headwater.edge.storage.upkeep.scrubber import Scrubber
+
+SEGMENT_BYTES_MIN = 64 << 10
+SEGMENT_BYTES_MAX = 1 << 30
+# A clean stop that cannot finish moving messages in this time leaves them to the next start.
+CLOSE_SECONDS = 20.0
+# Log segments beyond the kept ones that may wait for retirement while `keep_up` returns.
+KEEP_UP_SEGMENTS = 3
+# Read buffers that were not used between two of these checks are given back.
+HOUSEKEEPING_SECONDS = 30.0
+
+# A start needs a slot of the log, of this size at least, and some for its lists.
+ROOM_HINT = f"; free {2 * SLOT_MIN >> 10} KiB or more on its device and start again: all is kept"
+
+log = logging.getLogger("headwater.storage")
+
+
+class NodeStore:
+    """See the module. `open`, then use, then `await close()`."""
+
+    def __init__(self, kernel: Kernel, options: StoreOptions) -> None:
+        if not SEGMENT_BYTES_MIN <= options.segment_bytes <= SEGMENT_BYTES_MAX:
+            raise StoreError(
+                f"segment size must be {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} bytes"
+            )
+        self.kernel = kernel
+        self.options = options
+        self.directory = StoreDirectory(options.directory, options.clock, options.chance)
+        self.file_usage = Usage()
+        self.file_usage.limit = options.max_store
+        self.memory_usage = Usage()
+        self.memory_usage.limit = options.max_memory
+        self.disk = DiskBudget(self.directory.root, options.disk_budget, options.segment_bytes)
+        self.problems: list[str] = []
+        self.unserved = 0
+        self.clean_start = True
+        self.recovery: dict[str, float] = {}
+        """How long the start took, and what it read (see `numbers`)."""
+        self.making = False
+        """While set, streams that are made count only once `finish_stream` was called; a start
+        removes those for which it was not."""
+        self.metas = Metas(self.directory)
+        self.state_copy = StateCopy(self.directory.root)
+        self.packers = Packers(self.directory, options.keys, options.chance is not None)
+        self.quarantine = Quarantine(self.directory.root)
+        self.damage = DamageReport(kernel.loop, self.label)
+        self.damage.on_told = lambda store: keep_sizes(self.log, store)
+        self._files = OpenFiles()
+        self._stores: dict[str, MessageStore] = {}
+        self._identities: dict[str, dict[str, Any]] = {}
+        self._metas: dict[str, bytes] = {}
+        self._segments_left = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._notes: dict[bytes, bytes] = {}
+        self._log_is_whole = False
+        self._clean = False
+        self._erases_left: list[tuple[int, int, bytes]] = []
+
+    # Start and stop.
+
+    def open(self) -> list[RecoveredStream]:
+        """Recover everything, and measure it; see `_recover`."""
+        began = time.monotonic()
+        found = self._recover()
+        self.recovery["recovery_seconds"] = round(time.monotonic() - began, 6)
+        self.recovery["recovery_streams"] = len(found)
+        return found
+
+    def _recover(self) -> list[RecoveredStream]:
+        """Recover everything; returns the file-backed streams that were found.
+
+        Raises StoreLocked, FormatError or StoreError when the directory cannot be used at all.
+        """
+        self.directory.open()
+        try:
+            self.disk.open()
+            self.packers.check()
+            return self._open()
+        except OSError as error:
+            self._give_up()
+            what = ROOM_HINT if error.errno == errno.ENOSPC else ""
+            raise StoreError(f"cannot use {self.directory.root}: {error}{what}") from error
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        self.disk.close()
+        self.directory.close()
+
+    def _open(self) -> list[RecoveredStream]:
+        self.directory.empty_trash()
+        clean = self.directory.take_clean_mark()
+        fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
+        self.clean_start = clean is not None or fresh
+        self._clean = clean is not None
+        self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
+        files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.book)
+        self.log = CommitLog(
+            self.kernel,
+            files,
+            seed_of(self.directory.node_id),
+            self.directory.node_id,
+        )
+        self.restart = LogRestart(self.log)
+        self.restart.on_dead_weight = partial(let_dead_go, self.log)
+        self.segment_notes = SegmentNotes(self.log, self._identities)
+        self.ceilings = Ceilings(self.log)
+        self.retirer = Retirer(self.log, self.background)
+        self.retirer.on_settle = self._note_segments
+        self.retirer.on_write = self.metas.settle
+        self.compactor = Compactor(self.log, self.background)
+        self.compactor.on_gone = self._note_gone
+        self.eraser = Eraser(self.log, self.background, self.retirer)
+        self.leaving = Leaving(self.log, self.directory, self.background)
+        self.leaving.on_room = self.restart.look_for_room
+        self.repacker = Repacker(self, self._identities)
+        self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
+        self.log.on_retire = self.retirer.wake
+        try:
+            self.log.tidemarks.open(self.directory.root, self.log.seed)
+        except OSError as error:
+            log.warning("nothing tells how far the log had come: %s", error)
+            self.log.tidemarks.close()
+        recovery = LogRecovery(self.log, self.directory)
+        recovery.copied = self.state_copy.read(self.problems)
+        recovery.find(clean, not fresh)
+        self._notes = recovery.notes
+        self._log_is_whole = not recovery.problems
+        self.metas.load(self.log, recovery.metas, self._log_is_whole)
+        self.packers.check_metas([partial(bytes, content) for content in self.metas.contents()])
+        self._erases_left = recovery.erases_left()
+        found = self._find_streams()
+        watched = [item for item in found if item.recovery is not None and item.recovery.has_gaps]
+        recovery.watched = {item.store.stream_id: [] for item in watched}
+        recovery.replay()
+        self.problems += self.directory.problems + recovery.problems
+        self._settle(found, recovery)
+        self._start_log(recovery)
+        self.eraser.resume(self._erases_left, recovery.erase_done)
+        for stream in found:
+            stream.store.log_lost()
+            restore_sizes(self.log, stream.store)
+        self.metas.start(self.background)
+        self.problems += self.state_copy.start(self.log, self.background, recovery.touched)
+        self._tell_vanished()
+        self._drop_unfinished(found)
+        self._go_on(found, recovery.skip, recovery.exact)
+        try:
+            files.top_up()
+        except OSError as error:
+            self.log.no_room(error)
+        self.retirer.wake()
+        for problem in self.problems:
+            log.warning("%s", problem)
+        self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
+        self.scrubber.start()
+        self.directory.mark_boot()
+        self.repacker.resume()
+        return [stream for stream in found if not stream.store.closed]
+
+    def _start_log(self, recovery: LogRecovery) -> None:
+        slot, full = self.restart.first_slot()
+        self.log.start(
+            slot,
+            recovery.batch,
+            recovery.chain,
+            recovery.next_number,
+            recovery.number,
+            recovery.end,
+        )
+        if full is None:
+            self.log.active.write_header()
+        else:
+            self.restart.hold(full)
+
+    def _go_on(self, found: list[RecoveredStream], skip: int, exact: bool) -> None:
+        """Leave out `skip` sequences in every stream that gives them out: they may have been
+        acknowledged for messages that are gone, unless it is known `exact`ly what was. What is
+        missing is expected no more once that is durable."""
+        for stream in found:
+            store = stream.store
+            if store.closed:
+                continue
+            if not self.options.numbered_elsewhere(stream.meta):
+                known = exact and self.log.tidemarks.sure(store.stream_id, True) > 0
+                self._leave_out(stream, store.last_seq + (0 if known else skip))
+            self.set_durability(store)
+        if self.problems:
+            lsn = self.log.hand_over()
+            self.log.when_durable(lsn, self._accept_slots)
+        else:
+            self._accept_slots()
+
+    def _leave_out(self, stream: RecoveredStream, last: int) -> None:
+        """Have a stream go on above `last`, and above what a power cut may have taken."""
+        store = stream.store
+        reason = ""
+        tail = 0 if self._clean else self.ceilings.lost_tail(store)
+        if tail:
+            reason = "the system went down and may have taken acknowledged messages; "
+            last = max(last, tail)
+        if last > store.last_seq:
+            self.problems.append(
+                f"stream '{stream.account} > {stream.name}' was found up to sequence "
+                f"{store.last_seq}; {reason}it goes on at {last + 1}, so that none is given out "
+                "twice"
+            )
+            store.skip(last)
+
+    def _accept_slots(self) -> None:
+        try:
+            self.log.files.accept()
+        except OSError as error:
+            log.warning("the list of log slots cannot be written: %s", error)
+
+    def _find_streams(self) -> list[RecoveredStream]:
+        found = []
+        paths = self.metas.paths()
+        self._segments_left = sum(len(list(path.glob("*.seg"))) for path in paths)
+        self.recovery["recovery_segments"] = self._segments_left
+        for path in paths:
+            try:
+                stream = self._open_stream(path)
+            except Exception as error:
+                log.exception("stream directory %s cannot be opened", path)
+                stream = None
+                self.problems.append(f"{path}: {error!r}; the stream is in quarantine")
+                self.metas.put_in_place(path)
+                self.directory.put_aside(path, f"it could not be opened: {error!r}")
+            if stream is not None:
+                found.append(stream)
+        return found
+
+    def _open_stream(self, path: Path) -> RecoveredStream | None:
+        meta = self.metas.found(path, self.problems)
+        note = self._notes.get(path.name.encode())
+        if meta is None:
+            self.metas.forget(path.name)
+            there = (path / "meta").exists()
+            if not any(path.glob("*.seg")) and not there and note is None:
+                remove_tree(path)
+                return None
+            reason = "is damaged in both copies" if there else "is missing"
+            kept = self.directory.put_aside(path, f"its meta file {reason}")
+            self.problems.append(
+                f"{path}: the stream's meta file {reason}; the directory was moved to {kept}"
+            )
+            return None
+        identity, stored = meta
+        before = json.dumps(identity)
+        packer = self.packers.open(identity, True)
+        own = packer.open_blob(stored, META_PURPOSE)
+        if own is None:
+            raise StoreError(f"{path / 'meta'}: the sealed part does not open")
+        self.packers.load_dictionaries(path, identity, packer, self.problems)
+        if json.dumps(identity) != before:
+            self.metas.write(path, encode_meta(identity, sealed_meta(packer, own)))
+        for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
+            remove(leftover)
+        store = self._make_file_store(packer, identity["incarnation"], path)
+        stream = RecoveredStream(store, identity["account"], identity["name"], own)
+        self._erase_again(store)
+        known = decode_note(note) if note is not None else None
+        if known is not None:
+            store.born = known.born
+            remove_gone(store, known)
+        stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
+        stream.recovery.on_segment = self._segment_read
+        stream.recovery.on_foreign = self.directory.put_foreign_aside
+        try:
+            stream.recovery.run(self.log.files.scarce)
+        except BaseException:
+            self._forget(store)
+            raise
+        self._identities[store.incarnation] = dict(identity)
+        self._metas[store.incarnation] = own
+        self._stores[store.incarnation] = store
+        return stream
+
+    def _segment_read(self, scanned: int) -> None:
+        """A segment was entered; `scanned` bytes of it had no index."""
+        total = int(self.recovery.get("recovery_segments", 0))
+        self._segments_left = max(self._segments_left - 1, 0)
+        before = self.recovery.get("recovery_scanned_bytes", 0)
+        self.recovery["recovery_scanned_bytes"] = before + scanned
+        self.options.progress(total - self._segments_left, total)
+
+    def _erase_again(self, store: FileStore) -> None:
+        """Finish overwriting messages in a stream's segments before they are read."""
+        rows = [
+            (stream, place)
+            for _, stream, body in self._erases_left
+            if stream == store.stream_id
+            for place in decode_places(body)
+        ]
+        redo_in_segments(store.directory, rows, self.log.seed)
+
+    def _settle(self, found: list[RecoveredStream], recovery: LogRecovery) -> None:
+        for stream in found:
+            store = stream.store
+            number = store.stream_id
+            if number in recovery.deleted:
+                self.metas.forget(store.incarnation)
+                self._forget(store)
+                self._trash(store)
+                continue
+            first = recovery.firsts.get(number, 0)
+            if stream.recovery is not None:
+                first = stream.recovery.finish(first, recovery.watched.get(number, ()))
+                stream.recovery = None
+            removed_before(store, 1, first - 1)
+            store.settle_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
+            self._name_acknowledged(stream, recovery.exact)
+            self.problems += stream.problems
+            told = [at for at, reason in store.lost.items() if reason != LOST_BEFORE]
+            if told:
+                self.problems.append(
+                    f"stream '{stream.account} > {stream.name}': {len(told)} messages are lost: "
+                    f"{runs_text(told)} ({store.lost[told[0]]})"
+                )
+
+    def _name_acknowledged(self, stream: RecoveredStream, exact: bool) -> None:
+        """Name messages at a stream's end that were acknowledged and are gone."""
+        store = stream.store
+        last = self.log.tidemarks.sure(store.stream_id, exact)
+        self.log.tidemarks.add(store)
+        if last <= store.last_seq or self.options.numbered_elsewhere(stream.meta):
+            return
+        for sequence in range(store.last_seq + 1, min(last, store.last_seq + LOST_MAX) + 1):
+            store.note_lost(sequence, "its part of the log is missing")
+        store.settle_recovered(0, last, 0)
+
+    def _note_segments(self, stores: list[FileStore]) -> None:
+        """A log segment was retired: note in the log how far the segments of these streams are."""
+        self.eraser.put_again()
+        self.leaving.put_again()
+        self.segment_notes.put(stores)
+        self.state_copy.wake()
+
+    def _note_gone(self, store: FileStore) -> int:
+        """A segment's messages were taken over by another: note it; returns the lsn."""
+        self.segment_notes.put([store])
+        return int(self.log.hand_over())
+
+    def _tell_vanished(self) -> None:
+        """Streams that the log knows and nobody removed, but that cannot be served."""
+        for incarnation, note in self.segment_notes.others(self._stores):
+            self.unserved += 1
+            self.problems.append(
+                f"stream '{note.account} > {note.name}' is not served: its directory "
+                f"{self.directory.streams / incarnation} is missing or was put aside"
+            )
+            self.segment_notes.drop(incarnation)
+
+    def _drop_unfinished(self, found: list[RecoveredStream]) -> None:
+        """Remove streams that were never finished, and those that a finished one replaced."""
+        left = {stream.incarnation: stream for stream in found if not stream.store.closed}
+        gone = set()
+        for incarnation in left:
+            identity = self._identities[incarnation]
+            if identity.get("unfinished"):
+                gone.add(incarnation)
+            elif identity.get("replaces") in left:
+                gone.add(str(identity["replaces"]))
+        for incarnation in gone:
+            self.delete_stream(left[incarnation].store)
+
+    def _make_file_store(self, packer: Packer, incarnation: str, path: Path) -> FileStore:
+        stream_id = packer.stream
+        if stream_id in self.log.stores:
+            raise StoreError(f"two streams have the id {stream_id:x}")
+        store = FileStore(
+            self.log,
+            packer,
+            incarnation,
+            path,
+            self._files,
+            self.file_usage,
+            self.disk.stream_segment,
+        )
+        store.failure = self.log.failure
+        store.on_trim = self._trim
+        store.on_compact = self.compactor.add
+        store.on_damage = self.damage.note
+        store.on_erase = self.repacker.note_erase
+        self.log.stores[stream_id] = store
+        self.log.table.packers[incarnation.encode()] = packer
+        return store
+
+    async def close(self) -> None:
+        """Stop cleanly: everything moves to segments with indexes, so that the next start reads
+        almost nothing. Falls back on the log when that takes too long or fails."""
+        if self._closed:
+            return
+        self._closed = True
+        for store in self._stores.values():
+            if not isinstance(store, FileStore):
+                store.close()
+        try:
+            await asyncio.wait_for(self._retire_all(), CLOSE_SECONDS)
+        except (TimeoutError, StoreError, OSError) as error:
+            log.warning("stopping with messages in the log: %r", error)
+        self._finish(clean=self.log.failure is None)
+
+    async def _retire_all(self) -> None:
+        if self.log.failure is not None:
+            raise self.log.failure
+        await self.metas.settle_all(partial(asyncio.sleep, 0.001))
+        await self.log.wait_durable(self.log.hand_over())
+        await self.eraser.wait()
+        self.log.begin_next()
+        # States are put again at the tail: what is written from now on stays.
+        last = self.log.active.number
+        self.retirer.before = last
+        self.repacker.stopped = True
+        self.retirer.wake()
+        while self.log.live[0].number < last or self.retirer.step != "idle":
+            if self.log.failure is not None:
+                raise self.log.failure
+            lsn = self.log.durable_lsn
+            await asyncio.sleep(0)
+            if self.log.durable_lsn == lsn:
+                await asyncio.sleep(0.001)
+            self.kernel.turn()
+
+    async def keep_up(self) -> None:
+        """Return once everything is durable and the log has room again: whoever appends without
+        clients that wait for acks calls this every few MiB. Raises StoreError."""
+        await self.log.wait_durable(self.log.hand_over())
+        self.kernel.turn()
+        most = self.log.keep + KEEP_UP_SEGMENTS
+        while len(self.log.live) > most + 2 * self.log.table.bytes // self.log.segment_bytes:
+            if self.log.failure is not None:
+                raise self.log.failure
+            await asyncio.sleep(0.001)
+            self.kernel.turn()
+
+    def stop_now(self) -> None:
+        """Stop as after a crash, but without losing what was handed over; blocks shortly."""
+        if not self._closed:
+            self._closed = True
+            self._finish(clean=False)
+
+    def _finish(self, clean: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.scrubber.stop()
+        self.damage.stop()
+        self.eraser.stopped = self.repacker.stopped = True
+        self.retirer.stopped = self.compactor.stopped = True
+        self.log.finish_now()
+        self.log.tidemarks.close(clean)
+        self.background.close()
+        self.eraser.release()
+        if clean:
+            try:
+                write_indexes(self._stores.values(), self.log.position()["segment"])
+                self.state_copy.write_last(place_of(self.log.position()))
+                self.directory.set_clean_mark(self.log.position())
+            except OSError as error:
+                log.warning("the next start is like one after a crash: %s", error)
+        for store in list(self._stores.values()):
+            store.close()
+        self._files.close()
+        self.log.release_files()
+        self._give_up()
+
+    def _housekeeping(self) -> None:
+        for store in self._stores.values():
+            if isinstance(store, FileStore):
+                store.release_window()
+        if self.log.files.ballast.there:
+            self.disk.book.tighten()
+        self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
+
+    # Streams.
+
+    def create_stream(
+        self,
+        account: str,
+        name: str,
+        meta: bytes,
+        storage: str = "file",
+        first_seq: int = 1,
+        incarnation: str = "",
+    ) -> MessageStore:
+        """A new store; `storage` is "file" or "memory". A file-backed one is durable when what the
+        log has now is. `incarnation` (hex) is made up when empty. Raises StoreError."""
+        if self._closed:
+            raise StoreClosed("the node's store is closed")
+        incarnation = incarnation or self.directory.make_id().hex()
+        if incarnation in self._stores:
+            raise StoreError(f"incarnation {incarnation} exists already")
+        if storage == "memory":
+            memory = MemoryStore(self.kernel, self.memory_usage)
+            memory.incarnation = incarnation
+            self._stores[incarnation] = memory
+            if first_seq > 1:
+                memory.purge(None, first_seq)
+            return memory
+        if self.log.failure is not None:
+            raise self.log.failure
+        path = self.directory.streams / incarnation
+        stream_id = int.from_bytes(self.directory.make_id()[:8], "big") >> 1 | 1
+        identity: dict[str, Any] = {
+            "id": f"{stream_id:x}",
+            "incarnation": incarnation,
+            "account": account,
+            "name": name,
+        }
+        if self.making:
+            identity["unfinished"] = True
+        packer = self.packers.open(identity)
+        self.metas.put(incarnation, encode_meta(identity, sealed_meta(packer, meta)), True)
+        store = self._make_file_store(packer, incarnation, path)
+        self._stores[incarnation] = store
+        self._identities[incarnation] = identity
+        self._metas[incarnation] = meta
+        self.log.tidemarks.add(store)
+        self.set_durability(store)
+        if first_seq > 1:
+            store.purge(None, first_seq)
+        try:
+            self.segment_notes.begin(incarnation, SegmentNote(account, name))
+        except StoreError as error:
+            log.warning("the log has no note of stream '%s > %s': %s", account, name, error)
+        return store
+
+    def update_meta(self, store: MessageStore, meta: bytes) -> None:
+        """Replace a stream's meta; durable when what the log has now is. Raises StoreError."""
+        if isinstance(store, FileStore):
+            self.metas.put(store.incarnation, self._content(store, meta))
+            self._metas[store.incarnation] = meta
+
+    def _content(self, store: FileStore, meta: bytes | None = None) -> bytes:
+        """What the stream's meta file has to say, with another meta or with the one there is."""
+        own = self._metas[store.incarnation] if meta is None else meta
+        return encode_meta(self._identities[store.incarnation], sealed_meta(store.packer, own))
+
+    def finish_stream(self, store: FileStore, replaced: FileStore | None = None) -> None:
+        """A stream made while `making` was set is whole and durable: it counts from now on, and
+        `replaced` goes away, both in one step. Raises OSError, and then nothing has changed."""
+        before = self._identities[store.incarnation]
+        identity = {key: value for key, value in before.items() if key != "unfinished"}
+        if replaced is not None:
+            identity["replaces"] = replaced.incarnation
+        self._identities[store.incarnation] = identity
+        try:
+            self.metas.write(store.directory, self._content(store))
+        except OSError:
+            self._identities[store.incarnation] = before
+            raise
+        if replaced is not None:
+            self.delete_stream(replaced)
+
+    def rewrite_meta(self, store: FileStore, always: bool = False) -> bool:
+        """Write a stream's meta again; if not `always`, when a copy is damaged or missing."""
+        if store.closed or store.incarnation not in self._metas:
+            return False
+        if not always and self.metas.is_whole(store.directory):
+            return False
+        self.metas.write(store.directory, self._content(store))
+        return True
+
+    def stores(self) -> list[MessageStore]:
+        """Every store that is open."""
+        return list(self._stores.values())
+
+    def meta_of(self, store: MessageStore) -> bytes | None:
+        """The meta stored last; None for memory streams."""
+        return self._metas.get(store.incarnation)
+
+    @property
+    def default_durability(self) -> Durability:
+        """That of file-backed streams that say nothing themselves."""
+        interval = self.options.sync_interval
+        return Durability(interval > 0, interval or self.options.max_delay)
+
+    def set_durability(self, store: MessageStore, wanted: Durability | None = None) -> None:
+        """When what is stored in a file-backed stream from now on is acknowledged, and how long its
+        sync may wait; None takes the default. What is there already is synced soon."""
+        if not isinstance(store, FileStore):
+            return
+        wanted = wanted or self.default_durability
+        before = (store.acks_written, store.sync_delay_ns)
+        store.acks_written = wanted.interval
+        store.sync_delay_ns = wanted.delay_ns
+        # A stream that takes its sequences from another one has none to give out.
+        numbered = self.options.numbered_elsewhere(self._metas[store.incarnation])
+        self.ceilings.need(store, wanted.interval and not numbered)
+        if before != (wanted.interval, wanted.delay_ns):
+            self.log.hurry(self.log.hand_over())
+
+    def set_compression(self, store: MessageStore, on: bool) -> None:
+        """Whether what is appended to a file-backed stream from now on is compressed."""
+        if isinstance(store, FileStore) and store.packer.compress != on:
+            store.packer.set_compression(on, lambda samples: self._train(store, samples))
+
+    def _train(self, store: FileStore, samples: list[bytes]) -> None:
+        """There are enough messages to make a stream's dictionary from."""
+        known = self._identities[store.incarnation].get("dictionaries", [])
+        number, last = max(known, default=0) + 1, store.last_seq + 1
+
+        def note(content: bytes) -> None:
+            identity = self._identities[store.incarnation]
+            list_dictionary(identity, number, content)
+            identity["sampled"], identity["erased"] = last, 0
+            self.update_meta(store, self._metas[store.incarnation])
+
+        self.metas.settle()
+        self.packers.train(store, samples, self.background, number, note)
+
+    def delete_stream(self, store: MessageStore) -> None:
+        """Remove a stream and the states whose owner is its incarnation. The files go away once
+        the tombstone is durable."""
+        if not isinstance(store, FileStore):
+            self._stores.pop(store.incarnation, None)
+            store.close()
+            return
+        owner = store.incarnation.encode()
+        for key in self.log.table.keys(owner):
+            self.log.delete_state(owner, key)
+        self.segment_notes.drop(store.incarnation)
+        self.metas.forget(store.incarnation)
+        lsn = self.leaving.write(store.stream_id, store.incarnation)
+        self._forget(store)
+        self.log.when_durable(lsn, lambda: self._trash(store))
+
+    def _forget(self, store: FileStore) -> None:
+        store.close()
+        self.log.stores.pop(store.stream_id, None)
+        self.ceilings.forget(store)
+        self.log.tidemarks.drop(store)
+        self.log.table.packers.pop(store.incarnation.encode(), None)
+        self.file_usage.bytes -= store.bytes
+        self._stores.pop(store.incarnation, None)
+        self._identities.pop(store.incarnation, None)
+        self._metas.pop(store.incarnation, None)
+
+    def _trash(self, store: FileStore) -> None:
+        for segment in store.segments:
+            self._files.forget(segment.path)
+        self.leaving.remove(store.stream_id, store.incarnation)
+
+    def _trim(self, paths: list[Path]) -> None:
+        self.background.submit(lambda: remove_segments(paths), self.leaving.given_back)
+
+    def restore_quarantined(self, name: str) -> RecoveredStream:
+        """Put a stream back from quarantine and open it. Raises StoreError or OSError; it is in
+        quarantine again then."""
+        if self._closed:
+            raise StoreClosed("the node's store is closed")
+        path = self.directory.streams / self.quarantine.restore(name)
+        problems = len(self.problems)
+        try:
+            stream = self._open_stream(path)
+        except Exception as error:
+            self.directory.put_aside(path, f"it could not be opened: {error!r}")
+            raise StoreError(f"'{name}' cannot be opened: {error}") from error
+        if stream is None or stream.recovery is None:
+            raise StoreError(f"'{name}' cannot be opened: {self.problems[problems:]}")
+        stream.recovery.finish(0)
+        stream.recovery = None
+        store = stream.store
+        store.settle_recovered(0, store.last_seq, 0)
+        store.born = self.log.active.number
+        self.set_durability(store)
+        self.log.tidemarks.add(store)
+        put_back_tail(store, self.quarantine)
+        store.log_lost()
+        self.problems += stream.problems
+        note = SegmentNote(stream.account, stream.name, born=store.born)
+        self.segment_notes.begin(store.incarnation, note)
+        self.segment_notes.put([store])
+        return stream
+
+    def label(self, store: MessageStore) -> str:
+        """Account and name of a stream, for people."""
+        identity = self._identities.get(store.incarnation, {})
+        return f"{identity.get('account', '?')} > {identity.get('name', store.incarnation)}"
+
+    # Numbers.
+
+    @property
+    def store_bytes(self) -> int:
+        """Bytes that file-backed messages count."""
+        return int(self.file_usage.bytes)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that messages in memory count."""
+        return int(self.memory_usage.bytes)
+
+    @property
+    def quarantined(self) -> int:
+        """How many things are in quarantine."""
+        return len(self.quarantine.names())
+
+    @property
+    def lost(self) -> int:
+        """Messages known to be damaged."""
+        return sum(len(store.lost) for store in self._stores.values())
+
+    def numbers(self) -> dict[str, float]:
+        """Counters for monitoring."""
+        return {
+            **self.log.numbers(),
+            **self.recovery,
+            "store_bytes": self.store_bytes,
+            "memory_bytes": self.memory_bytes,
+            "lost": self.lost,
+            "found_damaged": self.damage.found,
+            "quarantined": self.quarantined,
+            "erased": self.eraser.erased, "repacking": self.repacker.waiting,
+            **self.scrubber.numbers(),
+            **self.disk.numbers(),
+            "problems": len(self.problems),
+            "retired_segments": self.retirer.retired,
+        }

@@ -1,0 +1,1 @@
+"""Bodies of records that are compressed, sealed, or both."""

@@ -1,0 +1,1 @@
+"""What a start finds: streams with their segments, and the log's tail."""

@@ -1,0 +1,26 @@
+"""What the log's states say about streams, as a start finds it before anything is replayed."""
+
+from typing import Any
+
+from headwater.edge.storage.format.record import STATE_DELETE, STATE_PUT
+from headwater.edge.storage.segments.notes import NOTES_OWNER
+
+
+def note_own_states(
+    item: Any, notes: dict[bytes, bytes], metas: dict[bytes, tuple[bytes, bool]]
+) -> None:
+    """Enter what one segment of the log, a Survey, has of notes and metas, by incarnation. A meta
+    is its value, and whether its file was written."""
+    for at, owner, key, kind, value in item.own:
+        if at > item.end:
+            break
+        if owner == NOTES_OWNER and kind == STATE_PUT:
+            notes[key] = value
+        elif owner == NOTES_OWNER:
+            notes.pop(key, None)
+        elif kind == STATE_PUT:
+            metas[key] = value, False
+        elif kind == STATE_DELETE:
+            metas.pop(key, None)
+        elif key in metas:
+            metas[key] = metas[key][0], True

@@ -1,0 +1,233 @@
+"""A second home for consumers: their states, as the log had them a while ago, in a file.
+
+The log is the only place where consumers are kept, so a slot of it that is gone could take all of
+them along. The file is written when the node stops in order, and in the background soon after a
+consumer was made, changed or removed and whenever a log segment was retired. A start reads it, and
+uses it only when something is missing of the log: then what the file has counts, with what the log
+said later.
+"""
+
+import logging
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.edge.storage.device.background import Background
+from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.format.errors import StoreError
+
+NAME = "consumers"
+CONSUMER = b"consumer/"
+KEYS = (CONSUMER, b"stream/epochs")
+# A replicated stream: other replicas have its consumers, and an old copy would not agree with them.
+REPLICATED = b"raft"
+HEAD = struct.Struct("<II")
+ROW = struct.Struct("<IIIi")
+PIECE = struct.Struct("<I")
+# How long changes wait for company, and the bytes that are written per second at most, about.
+SETTLE_SECONDS = 1.0
+RATE = 64 << 10
+# States that are taken in one turn.
+SLICE = 100
+
+log = logging.getLogger("headwater.storage")
+
+Place = tuple[int, int]
+Row = tuple[bytes, bytes, bytes | None, list[bytes]]
+
+
+class StateCopy:
+    """The file of one node's store; see the module."""
+
+    def __init__(self, root: Path) -> None:
+        self.place: Place = (0, 0)
+        """Log segment, and offset in it, up to which the log is in the file; (0, 0): no file."""
+        self.stopped = False
+        """Set to have no more written."""
+        self._file = TwoSlotFile(root / NAME)
+        self._rows: list[Row] = []
+        self._log: Any = None
+        self._background: Background | None = None
+        self._waiting = self._again = False
+
+    # At a start.
+
+    def read(self, problems: list[str]) -> Place:
+        """Read the file; returns `place`. Raises OSError."""
+        content = self._file.read()
+        if self._file.damaged:
+            copies = "a copy" if content is not None else "both copies"
+            problems.append(f"{self._file.path}: {copies} damaged; it is written again")
+        if content is not None:
+            self.place = HEAD.unpack_from(content)
+            self._rows = list(decode_rows(content))
+        return self.place
+
+    def start(
+        self, commit_log: Any, background: Background, touched: set[tuple[bytes, bytes]] | None
+    ) -> list[str]:
+        """The log takes records: write the file from now on. `touched`: the log lacks some that it
+        had, and what it still has put or deleted these states from `place` on; put others back.
+        Returns what is to be told."""
+        self._log, self._background = commit_log, background
+        rows, self._rows = self._rows, []
+        told: list[str] = []
+        try:
+            if touched is not None:
+                stores = {item.incarnation.encode(): item for item in commit_log.stores.values()}
+                told = [self._put_back(row, touched, stores.get(row[0])) for row in rows]
+        except StoreError as error:
+            told.append(f"not all consumers could be put back from {self._file.path}: {error}")
+        commit_log.table.on_change = self._changed
+        if any(told) or self._file.damaged:
+            self.wake()
+        return [text for text in told if text]
+
+    def _put_back(self, row: Row, touched: set[tuple[bytes, bytes]], store: Any) -> str:
+        """Put a state that the log lacks, or has without something that was added to it, with what
+        the log has. Returns what is to be told. Raises StoreError."""
+        owner, key, stored, deltas = row
+        table = self._log.table
+        found = self._log.states(owner)
+        value = table.opened(owner, key, stored)
+        if store is None or (owner, key) in touched or REPLICATED in found or value is None:
+            return ""
+        known, later = found.get(key, (None, []))
+        if known == value and len(later) >= len(deltas):
+            return ""
+        before = [table.opened(owner, key, delta) for delta in deltas]
+        self._log.put_state(owner, key, value)
+        for delta in [*(delta for delta in before if delta is not None), *later]:
+            self._log.add_delta(owner, key, delta)
+        if known is not None or not key.startswith(CONSUMER):
+            return ""
+        name = key[len(CONSUMER) :].decode("utf-8", "replace")
+        return (
+            f"consumer '{name}' of the stream in {store.directory} was put back from "
+            f"{self._file.path}; it may get messages again"
+        )
+
+    # While the node runs.
+
+    def _changed(self, owner: bytes, key: bytes) -> None:
+        if key.startswith(KEYS) and not owner.startswith(b"\0"):
+            self.wake()
+
+    def wake(self) -> None:
+        """Write the file soon, if there is anything to write."""
+        if self._background is None:
+            return
+        self._again = True
+        if not self._waiting:
+            self._waiting = True
+            self._log.kernel.loop.call_later(SETTLE_SECONDS, self._begin)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be written, as far as is known."""
+        return not self._waiting
+
+    def _begin(self) -> None:
+        if self.stopped or self._log.closed:
+            return
+        self._again = False
+        place, lsn = self._here()
+        steps = take_rows(self._log.table)
+        self._take(steps, [HEAD.pack(*place)], lsn)
+
+    def _here(self) -> tuple[Place, int]:
+        """Where the next record will stand, or before that; and what comes before."""
+        lsn = self._log.hand_over()
+        active = self._log.active
+        return (active.number, active.end), lsn
+
+    def _take(self, steps: Iterator[bytes], parts: list[bytes], lsn: int) -> None:
+        """Go on with what is to be written, a few states per turn: what changes meanwhile is in the
+        log behind `place`."""
+        if self.stopped or self._log.closed:
+            return
+        for _ in range(SLICE):
+            part = next(steps, None)
+            if part is None and len(parts) == 1 and not self._file.path.exists():
+                self._waiting = False
+                return
+            if part is None:
+                lsn = max(lsn, self._log.hand_over())
+                self._log.when_durable(lsn, lambda: self._write(b"".join(parts)))
+                return
+            parts.append(part)
+        self._log.kernel.loop.call_soon(self._take, steps, parts, lsn)
+
+    def _write(self, content: bytes) -> None:
+        """Everything in it is durable in the log."""
+        if self.stopped or self._log.closed or self._background is None:
+            return
+        self._background.submit(lambda: self._file.write(content), self._written)
+
+    def _written(self, result: object, error: BaseException | None) -> None:
+        if error is not None:
+            log.warning("%s cannot be written: %s", self._file.path, error)
+        size = self._file.path.stat().st_size if self._file.path.exists() else 0
+        if not self._log.closed:
+            pause = max(SETTLE_SECONDS, size / RATE)
+            self._log.kernel.loop.call_later(pause, self._rested)
+
+    def _rested(self) -> None:
+        self._waiting = False
+        if self._again:
+            self._again = False
+            self.wake()
+
+    def write_last(self, place: Place) -> None:
+        """The node stops in order and its log ends at `place`."""
+        rows = list(take_rows(self._log.table)) if self._log is not None else []
+        try:
+            if rows or self._file.path.exists():
+                self._file.write(HEAD.pack(*place) + b"".join(rows))
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._file.path, error)
+
+
+def take_rows(table: Any) -> Iterator[bytes]:
+    """Rows of the file, one per state."""
+    for owner in table.owners():
+        keys = table.keys(owner)
+        if owner.startswith(b"\0") or REPLICATED in keys:
+            continue
+        for key in keys:
+            found = table.stored(owner, key) if key.startswith(KEYS) else None
+            if found is not None:
+                value, deltas = found
+                yield b"".join(
+                    [
+                        ROW.pack(len(owner), len(key), len(value), len(deltas)),
+                        owner,
+                        key,
+                        value,
+                        *(PIECE.pack(len(delta)) + delta for delta in deltas),
+                    ]
+                )
+
+
+def decode_rows(content: bytes) -> Iterator[Row]:
+    """What `take_rows` made, behind the head."""
+    at = HEAD.size
+    while at < len(content):
+        a, b, c, count = ROW.unpack_from(content, at)
+        at += ROW.size
+        owner, key = content[at : at + a], content[at + a : at + a + b]
+        at += a + b
+        value = content[at : at + c]
+        at += c
+        deltas = []
+        for _ in range(count):
+            (size,) = PIECE.unpack_from(content, at)
+            deltas.append(content[at + PIECE.size : at + PIECE.size + size])
+            at += PIECE.size + size
+        yield owner, key, value, deltas
+
+
+def place_of(position: dict[str, int]) -> Place:
+    """Where the log ends, by `CommitLog.position`."""
+    return position["segment"], position["end"]

@@ -1,0 +1,1 @@
+"""What keeps a running store small and sound: retirement, compaction, repacking, scrubbing."""

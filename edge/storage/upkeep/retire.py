@@ -1,0 +1,308 @@
+"""Retires log segments: what still lives in the oldest one moves to the segments of its streams.
+
+In steps, so that the event loop is never held for long: copy live records to per-stream stages (a
+slice per turn), write and sync them in the background, point the index at them (a slice per
+turn), put states of that segment again at the log's tail, and when that is durable, give the file
+back. A failure leaves the log segment as it is and tries again later.
+"""
+
+import errno
+import logging
+
+import cython
+from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.storage.format.record import (
+    FILE_HEADER_BYTES,
+    HEADER_BYTES,
+    KIND_DELETE,
+    KIND_HEAD,
+    KIND_LOST,
+    KIND_MESSAGE,
+    KIND_RETIRED,
+    KIND_SKIP,
+    RecordHeader,
+    body_ok,
+    find_record,
+    header_ok,
+    record_size,
+)
+from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
+from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
+from cython.cimports.headwater.edge.storage.segments.stage import Stage
+from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
+
+from headwater.edge.storage.device.background import Background
+from headwater.edge.storage.log.states import put_again
+from headwater.edge.storage.segments.dead_space import press
+from headwater.edge.storage.segments.file_store import HEAD
+from headwater.edge.storage.segments.index_bytes import index_bytes
+from headwater.edge.storage.segments.index_rows import index_of
+from headwater.edge.storage.segments.removals import when_removals_last, write_index_later
+from headwater.edge.storage.segments.segment_jobs import cut_segments, write_segments
+
+# Bytes of log looked at, and messages pointed elsewhere, in one turn: about a millisecond.
+COPY_SLICE = cython.declare(cython.Py_ssize_t, 256 << 10)
+PUBLISH_SLICE = cython.declare(cython.Py_ssize_t, 4096)
+RETRY = 1.0
+# Log segments' worth of dead bytes that first and newest segments of all streams may hold.
+DEAD_SEGMENTS = cython.declare(cython.Py_ssize_t, 4)
+
+log = logging.getLogger("headwater.storage")
+
+
+def write_jobs(jobs: list, source: LogSegment) -> None:
+    """Write and sync every stage (in the background): a stream's in order, as a segment may
+    only be there when the one before it is whole, and different streams' together. `source` is in
+    whose memory their records are; it must live as long."""
+    for turn in range(max((len(stages) for _, stages in jobs), default=0)):
+        together = [stages[turn] for _, stages in jobs if turn < len(stages)]
+        write_segments([(one.segment.path, one.offset, one.save) for one in together])
+
+
+@cython.cclass
+class Retirer(Task):
+    """One segment at a time; `wake` when there may be one."""
+
+    def __init__(self, commit_log: CommitLog, background: Background):
+        self.log = commit_log
+        self.background = background
+        self.step = "idle"
+        self.retry_delay = RETRY
+        self.undo = []
+
+    def wake(self) -> None:
+        """Begin with the oldest segment when there are more than shall be kept."""
+        keep = self.log.keep + 1 + 2 * self.log.table.bytes // self.log.segment_bytes
+        if self.before:
+            keep = 1 if self.log.live[0].number < self.before else len(self.log.live)
+        if self.step != "idle" or self.stopped or len(self.log.live) <= keep:
+            return
+        press(self.log.stores, DEAD_SEGMENTS * self.log.segment_bytes)
+        self.segment = self.log.live[0]
+        self.at = FILE_HEADER_BYTES
+        self.stores = []
+        self.attempt += 1
+        self.step = "copy"
+        self.log.kernel.schedule_later(self)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """The next slice."""
+        if self.stopped:
+            return 0
+        if self.step == "copy":
+            self.copy_slice(COPY_SLICE)
+            if self.at >= self.segment.end:
+                self.write_stages()
+            else:
+                self.log.kernel.schedule_later(self)
+        elif self.step == "publish":
+            self.publish_slice()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_store(self, store: FileStore) -> cython.int:
+        if store.retiring != self.attempt:
+            store.retiring = self.attempt
+            self.stores.append(store)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def copy_slice(self, limit: cython.Py_ssize_t) -> cython.int:
+        """Stage what lives in the next part of the segment."""
+        header: cython.pointer(RecordHeader)
+        record: cython.p_const_uchar
+        store: FileStore = None
+        noted: FileStore = None
+        store_id: cython.ulonglong = 0
+        stop: cython.Py_ssize_t = min(self.at + limit, self.segment.end)
+        kind: cython.int
+        while self.at < stop:
+            record = self.segment.image + self.at
+            if not header_ok(
+                record,
+                self.segment.end - self.at,
+                self.log.seed,
+                self.segment.number,
+                cython.cast(cython.uint, self.at),
+            ):
+                self.at = find_record(
+                    self.segment.image,
+                    self.at + 8,
+                    self.segment.end,
+                    self.log.seed,
+                    self.segment.number,
+                )
+                continue
+            header = cython.cast(cython.pointer(RecordHeader), record)
+            self.at += record_size(header.length)
+            kind = header.kind
+            if kind not in (KIND_MESSAGE, KIND_DELETE, KIND_LOST, KIND_HEAD, KIND_SKIP):
+                continue
+            if store is None or store_id != header.stream:
+                store_id = header.stream
+                store = self.log.stores.get(store_id)
+            if store is None or store.closed or self.segment.number < store.born:
+                continue
+            if store is not noted:
+                noted = store
+                self.note_store(store)
+            if kind == KIND_MESSAGE:
+                store.stage_message(record, self.segment.number)
+            elif not body_ok(record) or self.is_again(record):
+                continue
+            elif kind == KIND_SKIP:
+                store.note_position(header.sequence, 0)
+            elif kind == KIND_HEAD:
+                body: bytes = cython.cast(cython.p_char, record)[
+                    HEADER_BYTES : HEADER_BYTES + header.length
+                ]
+                last, last_ts = HEAD.unpack_from(body)
+                store.note_position(last, last_ts)
+            else:
+                store.stage_deletes(kind, record)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def is_again(self, record: cython.p_const_uchar) -> cython.bint:
+        """Whether a record is the second copy of the one before it that was staged."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        end: cython.Py_ssize_t = header.offset + record_size(header.length)
+        again: cython.bint = (
+            self.copied_end == header.offset
+            and self.copied_kind == header.kind
+            and self.copied_stream == header.stream
+            and self.copied_crc == header.body_crc
+        )
+        self.copied_end = 0 if again else end
+        self.copied_kind = header.kind
+        self.copied_stream = header.stream
+        self.copied_crc = header.body_crc
+        return again
+
+    def write_stages(self) -> None:
+        """Everything is staged: write it."""
+        store: FileStore
+        self.jobs = []
+        for item in self.stores:
+            store = item
+            if not store.closed:
+                self.jobs.append((store, store.take_stages(self.segment.number)))
+        self.step = "write"
+        when_removals_last(self.log, self.submit)
+
+    def submit(self) -> None:
+        """What was left out is gone for good: write the rest."""
+        jobs = self.jobs
+        if not self.stopped:
+            if self.on_write is not None:
+                self.on_write()
+            # What the stages copy from stays in memory until they did, whatever happens here.
+            source = self.segment
+            self.background.submit(lambda: write_jobs(jobs, source), self.written)
+
+    def written(self, result: object, error: BaseException | None) -> None:
+        """The background wrote the stages, or could not."""
+        if self.stopped:
+            return
+        if error is None:
+            self.log.unblock()
+            for _, stages in self.jobs:
+                for stage in stages:
+                    stage.segment.chain = stage.chain
+            self.step = "publish"
+            self.log.kernel.schedule_later(self)
+            return
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        released = full and not self.before and self.log.files.make_room()
+        if full and not released:
+            self.log.files.hold_back()
+            self.log.block(error)
+        elif not full:
+            log.error("messages cannot be moved to their segments: %s", error)
+        for store, stages in self.jobs:
+            self.undo += [(stage.segment.path, stage.offset) for stage in stages]
+            if not store.closed:
+                store.abandon_stages(stages, not full)
+        self.jobs = []
+        self.at_once = released
+        self.cut_back()
+
+    def cut_back(self) -> None:
+        """Nothing is written anew before what a failed attempt left is durably gone: a start would
+        take it for what is newer."""
+        undo = self.undo
+        if not self.stopped:
+            self.background.submit(lambda: cut_segments(undo), self.was_cut)
+
+    def was_cut(self, result: object, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("what is left of a failed write cannot be removed yet: %s", error)
+            self.log.kernel.loop.call_later(self.retry_delay, self.cut_back)
+            return
+        self.undo = []
+        self.step = "idle"
+        self.log.kernel.loop.call_later(0.0 if self.at_once else self.retry_delay, self.wake)
+
+    def publish_slice(self) -> None:
+        """Point a slice of messages at their segments; go on when all are done."""
+        store: FileStore
+        for item, stages in self.jobs:
+            store = item
+            if store.closed:
+                continue
+            if store.staging and store.publish(PUBLISH_SLICE):
+                self.log.kernel.schedule_later(self)
+                return
+            self.write_indexes(store, stages)
+        self.jobs = []
+        self.settle()
+
+    def write_indexes(self, store: FileStore, stages: list) -> None:
+        """Index segments that were sealed by these stages."""
+        segment: StreamSegment
+        for stage in stages:
+            segment = cython.cast(Stage, stage).segment
+            if segment.sealed and not segment.indexed and segment.number in store.by_number:
+                index = index_of(store, segment, self.segment.number)
+                data = index_bytes(store, index)
+                write_index_later(self.log, self.background, store, segment, data)
+
+    def settle(self) -> None:
+        """Put states again and note the new oldest segment; then wait until that is durable."""
+        following: LogSegment = self.log.live[1]
+        self.step = "settle"
+        self.log.retiring = True
+        try:
+            if self.on_settle is not None:
+                self.on_settle(self.stores)
+            put_again(self.log, self.segment.number)
+            lsn = self.log.write_record(KIND_RETIRED, 0, following.number, b"", b"", b"")
+        except Exception as error:
+            log.error("a log segment cannot be retired yet: %s", error)
+            self.log.kernel.loop.call_later(self.retry_delay, self.settle_again)
+            return
+        finally:
+            self.log.retiring = False
+        self.log.when_durable(lsn, self.finish)
+
+    def settle_again(self) -> None:
+        if not self.stopped and not self.log.closed:
+            self.settle()
+
+    def finish(self) -> None:
+        """Nothing needs the segment any more: its file can be used again."""
+        segment = self.log.drop_oldest()
+        self.retired += 1
+        if segment.suspect:
+            self.log.files.discard(segment.slot)
+        else:
+            self.log.files.give_back(segment.slot)
+        self.segment = None
+        self.step = "idle"
+        self.wake()
