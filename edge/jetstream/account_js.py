@@ -137,6 +137,8 @@ class AccountJetStream:
             if stream_config.same_config(existing.config, config):
                 return existing
             raise errors.STREAM_NAME_EXIST.error()
+        if stream_life.elsewhere(self, config.name):
+            raise errors.STREAM_NAME_ELSEWHERE.error()
         self.check_consumers(config)
         self.check_reservation(config, None)
         if self.overlapping(config.subjects, ""):

@@ -71,6 +71,7 @@ class NodeJetStream:
         self.domain = settings.domain
         self.server_name = options.server_name
         """Shown as the leader of every asset; the node sets it when it makes up a name."""
+        self.clustered = bool(options.cluster.port)
         self.strict = settings.strict
         self.window_max_ns = int(settings.limits.duplicate_window * 1e9)
         self.batch_limits = settings.limits.batch

@@ -21,6 +21,9 @@ from headwater.edge.storage.format.errors import StoreError
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account_js import AccountJetStream
 
+INTERNAL = 2
+"""The last of the broker's own kinds of connections (`KIND_*`); those of routes come behind it."""
+
 _CONFIG = msgspec.json.Decoder(StreamConfig)
 
 
@@ -128,7 +131,23 @@ def sinks(js: "AccountJetStream", stream: Stream) -> list[Any]:
         found.extend(direct_sinks(js, stream, stream.name))
     if config.mirror_direct and config.mirror is not None and config.mirror.external is None:
         found.extend(direct_sinks(js, stream, config.mirror.name))
+    if js.node.clustered:
+        found.append(CallbackSink(name_subject(stream.name), lambda *message: None))
     return found
+
+
+def name_subject(name: str) -> bytes:
+    """What a stream in a cluster listens on so that the other nodes see its name in use."""
+    return f"$HW.STREAM.{name}".encode()
+
+
+def elsewhere(js: "AccountJetStream", name: str) -> bool:
+    """Whether another node of the cluster has a stream of this name: both would store and
+    acknowledge what is published to their subjects."""
+    if not js.node.clustered:
+        return False
+    owners = [sink.owner for sink in js.account.sinks(name_subject(name))]
+    return any(owner is not None and owner.kind > INTERNAL for owner in owners)
 
 
 def direct_sinks(js: "AccountJetStream", stream: Stream, name: str) -> list[Any]:
