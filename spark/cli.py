@@ -28,6 +28,9 @@ _SOURCE = {
     "starting": "starting",
     "ending": "ending",
     "partitions": "partitions",
+    "allow_expired": "allowExpired",
+    "allow_loss": "failOnDataLoss",
+    "retry_timeout": "retryTimeout",
     "user": "user",
     "password_file": "passwordFile",
     "password_env": "passwordEnv",
@@ -83,6 +86,14 @@ def run() -> None:
 @click.option("--starting", help="earliest, or a sequence.")
 @click.option("--ending", help="latest, or a sequence.")
 @click.option("--partitions", type=click.IntRange(1, 10_000), help="Tasks per stream.")
+@click.option(
+    "--allow-expired/--no-allow-expired",
+    default=None,
+    help="Go on when limits of the stream remove messages before they are read. "
+    "The default is to go on, but not with an explicit --starting.",
+)
+@click.option("--allow-loss", flag_value="false", help="Read what is left after a purge.")
+@click.option("--retry-timeout", metavar="SECONDS", help="Patience with a server that is away.")
 @click.option("--out", required=True, metavar="DIR", help="Folder for the Parquet files.")
 @click.option("--window", default="1m", show_default=True, help="Window: 10s, 1m, 2h, 1d.")
 @click.option("--overwrite", is_flag=True, help="Replace what is in the folder.")
@@ -102,32 +113,36 @@ def rollup(
 
     Every message of the range is counted exactly once; the result says so in numbers.
     """
-    from headwater.spark.jobs.rollup import run_rollup, window_micros
-    from headwater.spark.options import parse_options
+    from headwater.spark.jobs.rollup import check_rollup, run_rollup
 
     source = _source(given)
     with _failures():
-        # Mistakes in options must not cost the start of a JVM.
-        parse_options(source)
-        window_micros(window)
+        # A mistake must not cost the start of a JVM.
+        check_rollup(source, out, window, overwrite)
     with _failures(), _session(master, verbose) as session, _bar() as report:
         result = run_rollup(source, out, window, overwrite, report, session)
     _show(result, as_json)
-    if result.duplicates or result.lost:
+    if result.read and not result.rows:
+        raise click.ClickException(
+            f"none of the {result.read:,} messages is telemetry: a message needs the JSON fields "
+            "device, metric and value"
+        )
+    if result.duplicates or (result.lost and not given["allow_loss"]):
         sys.exit(1)
 
 
 @spark.command()
 @source_options(required=False)
 @click.option("--no-job", is_flag=True, help="Do not run the small Spark job.")
+@click.option("--master", default="local[1]", show_default=True, help="Where the job runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(no_job: bool, as_json: bool, **given: Any) -> None:
+def doctor(no_job: bool, master: str, as_json: bool, **given: Any) -> None:
     """Check Python, packages, Java, the reader and, with --stream, a stream."""
     from headwater.spark.doctor import check_all
 
     checks = []
     source = _source(given) if given.get("stream") else None
-    for check in check_all(not no_job, source):
+    for check in check_all(not no_job, source, master):
         checks.append(check)
         if not as_json:
             mark = click.style("ok  ", fg="green") if check.ok else click.style("FAIL", fg="red")
@@ -234,10 +249,10 @@ def _show(result: "RollupResult", as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result.as_dict()))
         return
-    lost = "unknown" if result.lost is None else f"{result.lost:,}"
     click.echo(f"{result.rows:,} rows into {result.groups:,} groups in {result.path}")
     click.echo(
-        f"read {result.read:,}, duplicates {result.duplicates:,}, lost {lost}, "
+        f"planned {result.planned:,}, read {result.read:,}, duplicates {result.duplicates:,}, "
+        f"expired {result.expired:,}, lost {result.lost:,}, "
         f"no telemetry {result.invalid:,}, repeated ids {result.duplicate_ids:,}, "
         f"{result.seconds:.1f} s"
     )

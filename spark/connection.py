@@ -120,7 +120,7 @@ class Connection:
         self.publish(subject, payload, reply)
         deadline = time.monotonic() + self._endpoint.request_timeout
         while True:
-            frame = self._next_frame(deadline)
+            frame = self.next_frame(deadline)
             if self.control(frame) or frame.subject != reply:
                 continue
             if frame.headers.startswith(b"NATS/1.0 503"):
@@ -145,7 +145,8 @@ class Connection:
             )
         return answer
 
-    def _next_frame(self, deadline: float) -> Frame:
+    def next_frame(self, deadline: float) -> Frame:
+        """The next frame, rows being off. Raises ConnectError at the monotonic time `deadline`."""
         while True:
             answer = self.wire.advance()
             if answer == FRAME:
@@ -180,7 +181,7 @@ class Connection:
         deadline = time.monotonic() + limit
         if self._endpoint.tls_first:
             self._upgrade(host)
-        frame = self._next_frame(deadline)
+        frame = self.next_frame(deadline)
         if frame.verb != "INFO":
             raise WireError("the server did not start with INFO")
         self.control(frame)
@@ -190,7 +191,7 @@ class Connection:
             secured = True
         self.send(self._greeting(secured))
         while True:
-            frame = self._next_frame(deadline)
+            frame = self.next_frame(deadline)
             if frame.verb == "PONG":
                 break
             self.control(frame)
@@ -215,7 +216,13 @@ class Connection:
         endpoint = self._endpoint
         context = ssl.create_default_context(cadata=endpoint.tls_ca or None)
         if endpoint.tls_cert_file:
-            context.load_cert_chain(endpoint.tls_cert_file, endpoint.tls_key_file or None)
+            try:
+                context.load_cert_chain(endpoint.tls_cert_file, endpoint.tls_key_file or None)
+            except OSError as error:
+                raise AuthError(
+                    f"cannot use tlsCertFile {endpoint.tls_cert_file} with its key: {error}; "
+                    "both must be on every executor"
+                ) from error
         if self._socket is None:
             raise ConnectError("the connection is closed")
         self._socket = context.wrap_socket(self._socket, server_hostname=host)

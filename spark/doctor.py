@@ -4,6 +4,7 @@ import importlib.metadata
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.spark.errors import SourceError
 
@@ -26,11 +27,13 @@ class Check:
     detail: str
 
 
-def check_all(smoke: bool = True, source: Mapping[str, str] | None = None) -> Iterator[Check]:
+def check_all(
+    smoke: bool = True, source: Mapping[str, str] | None = None, master: str = "local[1]"
+) -> Iterator[Check]:
     """Python, packages, Java, the compiled reader, discovery; then a stream and a Spark job.
 
     `source` are options of `format("headwater")` for a stream to look up; the Spark job runs
-    with `smoke`, and only when everything before it is well.
+    on `master` with `smoke`, and only when everything before it is well.
     """
     well = True
     for check in _static_checks():
@@ -41,7 +44,7 @@ def check_all(smoke: bool = True, source: Mapping[str, str] | None = None) -> It
         well &= check.ok
         yield check
     if smoke and well:
-        yield _check_job()
+        yield _check_job(master)
 
 
 def _static_checks() -> Iterator[Check]:
@@ -106,17 +109,33 @@ def _check_stream(source: Mapping[str, str]) -> Check:
     return Check("stream", True, text)
 
 
-def _check_job() -> Check:
+def _check_job(master: str) -> Check:
     from headwater.spark.session import build_session, spark_log
 
     try:
         with spark_log() as log:
-            spark = build_session("headwater spark doctor", "local[1]", log=log)
+            spark = build_session("headwater spark doctor", master, log=log)
             try:
-                rows = spark.range(1000).mapInArrow(lambda batches: batches, "id long").count()
+                frame = spark.range(1000).mapInArrow(_look, "rows long, found string")
+                answers = frame.collect()
             finally:
                 spark.stop()
     except Exception as error:
         notes = getattr(error, "__notes__", [])
         return Check("job", False, "; ".join([str(error).partition("\n")[0], *notes]))
-    return Check("job", rows == 1000, "a local Spark job with a Python worker ran")
+    found = ", ".join(sorted({answer.found for answer in answers}))
+    well = sum(answer.rows for answer in answers) == 1000 and "cannot" not in found
+    return Check("job", well, f"a Spark job ran on {master}, with {found}")
+
+
+def _look(batches: Iterator[Any]) -> Iterator[Any]:
+    """Runs on an executor: counts rows, and says what Python it has."""
+    import pyarrow as pa
+
+    rows = sum(batch.num_rows for batch in batches)
+    found = f"{sys.executable} {sys.version.split()[0]}"
+    try:
+        import headwater.spark.wire_reader  # noqa: F401
+    except ImportError as error:
+        found += f", which cannot import headwater: {error}"
+    yield pa.RecordBatch.from_pydict({"rows": [rows], "found": [found]})

@@ -55,38 +55,36 @@ def parse_value_schema(text: str) -> dict[str, str]:
 class ValueDecoder:
     """Decodes a batch of payloads. Missing and null fields become null.
 
-    A payload that is no JSON object, or has a field of another type, is corrupt: all its
-    values are null, and its text is kept. Integers must fit their type.
+    A payload that is no JSON object, or has a field of another type, is corrupt: what cannot
+    be read of it is null, the other fields have their values, and its text is kept. Integers
+    must fit their type. `corrupt` counts corrupt payloads, `bad_fields` the fields in them
+    that were there but had another type.
     """
 
     def __init__(self, fields: dict[str, str], fail_fast: bool) -> None:
         import msgspec
 
-        int32 = msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)
-        int64 = msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)
-        from typing import Annotated
-
-        kinds: dict[str, Any] = {
-            "string": str,
-            "long": Annotated[int, int64],
-            "int": Annotated[int, int32],
-            "double": float,
-            "boolean": bool,
-            "timestamp": datetime,
-        }
+        self.corrupt = 0
+        self.bad_fields = 0
         self._fields = fields
         self._fail_fast = fail_fast
-        names = {f"f{index}": name for index, name in enumerate(fields)}
-        struct = msgspec.defstruct(
-            "Value",
-            [(slot, kinds[fields[name]] | None, None) for slot, name in names.items()],
-            rename=names,
-            gc=False,
-        )
-        self._names = names
+        self._names = {f"f{index}": name for index, name in enumerate(fields)}
+        kinds = {slot: _field_type(fields[name]) for slot, name in self._names.items()}
+        struct = self._struct({slot: kind | None for slot, kind in kinds.items()}, None)
         self._blank = struct()
         self._decode = msgspec.json.Decoder(struct).decode
+        loose = self._struct(dict.fromkeys(kinds, msgspec.Raw), msgspec.Raw())
+        self._decode_loosely = msgspec.json.Decoder(loose).decode
+        self._decode_field = {
+            slot: msgspec.json.Decoder(kind | None).decode for slot, kind in kinds.items()
+        }
         self._errors = (msgspec.MsgspecError, UnicodeDecodeError)
+
+    def _struct(self, kinds: dict[str, Any], absent: Any) -> Any:
+        import msgspec
+
+        fields = [(slot, kind, absent) for slot, kind in kinds.items()]
+        return msgspec.defstruct("Value", fields, rename=self._names, gc=False)
 
     def decode(self, payloads: list[bytes], sequence: tuple[bytearray, int]) -> dict[str, Any]:
         """Columns as lists by field name, and `_corrupt_record` as an Arrow array.
@@ -122,15 +120,48 @@ class ValueDecoder:
             try:
                 rows.append(self._decode(payload))
             except self._errors as error:
-                text = payload[:CORRUPT_SHOWN].decode("utf-8", "replace")
                 if self._fail_fast:
                     number = int.from_bytes(sequence[0][index * 8 : index * 8 + 8], "little")
                     raise ValueError(
                         f"the payload of sequence {number} is not what valueSchema says: {error}"
                     ) from error
-                bad[index] = text
-                rows.append(self._blank)
+                bad[index] = payload[:CORRUPT_SHOWN].decode("utf-8", "replace")
+                rows.append(self._rescue(payload))
+        self.corrupt += len(bad)
         return rows
+
+    def _rescue(self, payload: bytes) -> Any:
+        """What can be read of a corrupt payload, field by field."""
+        try:
+            loose = self._decode_loosely(payload)
+        except self._errors:
+            return self._blank
+        row = type(self._blank)()
+        for slot, decode in self._decode_field.items():
+            raw = getattr(loose, slot)
+            if not raw:
+                continue
+            try:
+                setattr(row, slot, decode(raw))
+            except self._errors:
+                self.bad_fields += 1
+        return row
+
+
+def _field_type(kind: str) -> Any:
+    """The Python type that a field is checked against."""
+    from typing import Annotated
+
+    import msgspec
+
+    return {
+        "string": str,
+        "long": Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)],
+        "int": Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)],
+        "double": float,
+        "boolean": bool,
+        "timestamp": datetime,
+    }[kind]
 
 
 def _as_utc(value: datetime | None) -> Any:

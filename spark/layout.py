@@ -166,6 +166,11 @@ class BatchMaker:
             ValueDecoder(layout.values, fail_fast) if layout.values or layout.corrupt else None
         )
 
+    @property
+    def corrupt(self) -> int:
+        """Payloads so far that were not the JSON asked for."""
+        return self._decoder.corrupt if self._decoder is not None else 0
+
     def batch(self, columns: Columns) -> "pa.RecordBatch":
         """One record batch. Raises ValueError for a bad payload when mode is failfast."""
         import pyarrow as pa

@@ -11,6 +11,8 @@ from headwater.spark.errors import OptionError
 
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
 DEFAULT_PORT = 4222
+#: Seconds; long enough for a server to restart or a leader to be found.
+DEFAULT_RETRY = 120.0
 META_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "payload")
 
 #: Option names as they are written in documentation, with what they mean.
@@ -27,11 +29,24 @@ OPTIONS = {
     "valueFormat": "raw, or json to decode payloads into columns",
     "valueSchema": "for json: columns as DDL, for example 'device string, value double'",
     "metadataPrefix": "put before the names of metadata columns",
-    "mode": "for json: permissive keeps bad rows in _corrupt_record, failfast stops",
-    "failOnDataLoss": "true stops when planned sequences are gone, false reads what is left",
+    "mode": (
+        "for json: permissive makes bad fields null and keeps the payload's text in "
+        "_corrupt_record, failfast stops"
+    ),
+    "failOnDataLoss": "true stops when planned rows are lost, false reads what is left",
+    "allowExpired": (
+        "true reads what is left when the stream's limits removed planned rows, false stops; "
+        "default true for starting=earliest, false for a sequence or a checkpoint"
+    ),
+    "maxMsgsPerTrigger": "for readStream: most sequences of one microbatch; default all",
+    "account": "set by headwater.spark.account.ReadAccount, which counts rows",
     "batchBytes": "size of one Arrow batch, 65536 to 67108864",
     "connectTimeout": "seconds, 0.1 to 600",
     "requestTimeout": "seconds for one API answer, 0.1 to 600",
+    "retryTimeout": (
+        "seconds that a task tries again while no row comes, 0 to 86400; default "
+        f"{DEFAULT_RETRY:.0f}"
+    ),
     "user": "user name",
     "password": "password; prefer passwordFile or passwordEnv",
     "passwordFile": "file that holds the password",
@@ -72,7 +87,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Checked options. `ending` is None for latest; `partitions` is None for "by size"."""
+    """Checked options. `ending` is None for latest; `partitions` is None for "by size".
+
+    `account` is the number of the accumulator that takes reports, None for no reports.
+    `retry_timeout` is in seconds.
+    """
 
     endpoint: Endpoint
     streams: tuple[str, ...]
@@ -89,6 +108,15 @@ class SourceOptions:
     fail_fast: bool
     fail_on_data_loss: bool
     batch_bytes: int
+    allow_expired: bool | None
+    max_per_trigger: int | None
+    retry_timeout: float
+    account: int | None
+
+    @property
+    def may_expire(self) -> bool:
+        """May limits remove planned rows? Earliest is what is there, a sequence is a promise."""
+        return self.starting == 0 if self.allow_expired is None else self.allow_expired
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -110,12 +138,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if value_format == "raw" and options.get("valueSchema"):
         raise OptionError("option 'valueSchema' needs valueFormat=json")
     headers = _choice(options, "headers", ("off", "map", "raw"))
+    starting = _start(options.get("starting", "earliest"))
+    retry = _number(options, "retryTimeout", float, 0, 86_400)
     return SourceOptions(
         endpoint=_endpoint(options),
         streams=streams,
         api_prefix=f"$JS.{domain}.API" if domain else "$JS.API",
         filters=_filters(options.get("subjects", "")),
-        starting=_start(options.get("starting", "earliest")),
+        starting=starting,
         ending=_end(options.get("ending", "latest")),
         partitions=_number(options, "partitions", int, 1, 10_000),
         columns=_columns(options.get("columns", ""), headers),
@@ -126,7 +156,17 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         fail_fast=_choice(options, "mode", ("permissive", "failfast")) == "failfast",
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         batch_bytes=_number(options, "batchBytes", int, 1 << 16, 1 << 26) or 2 << 20,
+        allow_expired=_flag(options, "allowExpired", True) if "allowExpired" in options else None,
+        max_per_trigger=_number(options, "maxMsgsPerTrigger", int, 1, 1 << 53),
+        retry_timeout=DEFAULT_RETRY if retry is None else retry,
+        account=_number(options, "account", int, 0, 1 << 62),
     )
+
+
+def option_table() -> str:
+    """All options as a Markdown table, for the documentation."""
+    rows = [f"| `{name}` | {text} |\n" for name, text in OPTIONS.items()]
+    return "| option | meaning |\n|---|---|\n" + "".join(rows)
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:

@@ -1,14 +1,16 @@
 """Plan of a read: which sequences of which streams, cut into ranges. Runs on the driver."""
 
 import json
+import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.spark.connection import Connection
 from headwater.spark.errors import (
     ApiError,
     LostRangeError,
+    StreamRecreatedError,
     UnknownStreamError,
     UnsupportedStreamError,
 )
@@ -20,6 +22,8 @@ TARGET_ROWS = 250_000
 TARGET_BYTES = 32 << 20
 #: Most partitions of one stream.
 MAX_PARTITIONS = 10_000
+#: Tries to count rows in a moment in which no message comes in.
+COUNT_TRIES = 5
 
 _STREAM_NOT_FOUND = 10059
 _NOT_ENABLED = (10039, 10076)
@@ -34,6 +38,7 @@ class StreamPlan:
     starts anew at sequence 1, and must not be taken for the old one. `held` is the number of
     messages in the range, None when it is not known. `compacted` streams lose old messages
     of a subject by design (KV buckets). `mean_bytes` is the mean stored size of a message.
+    `first_ts` and `last_ts` are the times of the messages `first` and `last`, RFC 3339.
     """
 
     stream: str
@@ -45,18 +50,30 @@ class StreamPlan:
     held: int | None
     compacted: bool
     mean_bytes: int
+    first_ts: str = ""
+    last_ts: str = ""
 
 
 @dataclass(frozen=True)
 class SequenceRange:
-    """Sequences `start` to `end`, both inclusive, of one incarnation of a stream."""
+    """Sequences `start` to `end`, both inclusive, of one incarnation of a stream.
+
+    `planned` is how many of them were there at load time and pass the filters; a few less
+    where messages came in while they were counted. `plan_first`, `plan_last` and their times
+    are those of the whole stream then. `may_expire` says whether limits may remove them.
+    """
 
     stream: str
     incarnation: str
     start: int
     end: int
-    compacted: bool = False
     mean_bytes: int = 256
+    planned: int = 0
+    plan_first: int = 0
+    plan_last: int = 0
+    first_ts: str = ""
+    last_ts: str = ""
+    may_expire: bool = True
 
 
 def stream_info(connection: Connection, options: SourceOptions, stream: str) -> dict[str, Any]:
@@ -83,66 +100,177 @@ def plan_streams(options: SourceOptions) -> tuple[StreamPlan, ...]:
     Raises UnknownStreamError, UnsupportedStreamError, LostRangeError, ConnectError, AuthError.
     """
     with Connection(options.endpoint) as connection:
+        return tuple(_plan(connection, options, stream) for stream in options.streams)
+
+
+def check_streams(options: SourceOptions) -> None:
+    """Raise what `plan_streams` would, without counting: a mistake told at once."""
+    with Connection(options.endpoint) as connection:
+        for stream in options.streams:
+            info = stream_info(connection, options, stream)
+            check_retention(info["config"])
+            last = info["state"]["last_seq"]
+            _check_start(options, info, last if options.ending is None else options.ending)
+
+
+def plan_ranges(options: SourceOptions) -> tuple[SequenceRange, ...]:
+    """The ranges to read, each with the number of rows in it. Raises like `plan_streams`."""
+    with Connection(options.endpoint) as connection:
         return tuple(
-            _plan(connection, options, stream_info(connection, options, stream))
+            work
             for stream in options.streams
+            for work in _ranges(connection, options, _plan(connection, options, stream))
         )
 
 
-def _plan(connection: Connection, options: SourceOptions, info: dict[str, Any]) -> StreamPlan:
-    config, state = info["config"], info["state"]
-    stream = config["name"]
+def plan_between(
+    connection: Connection,
+    options: SourceOptions,
+    stream: str,
+    incarnation: str,
+    start: int,
+    end: int,
+) -> tuple[SequenceRange, ...]:
+    """The ranges from `start` to `end`, both inclusive, of a stream that was there before.
+
+    Raises StreamRecreatedError when it is not the same any more, and like `plan_streams`.
+    """
+    bounds = replace(options, starting=start, ending=end)
+    plan = _plan(connection, bounds, stream)
+    if plan.incarnation != incarnation or plan.last < end:
+        raise recreated(stream)
+    return tuple(_ranges(connection, bounds, plan))
+
+
+def recreated(stream: str) -> StreamRecreatedError:
+    """The error for a stream that is another one than before."""
+    return StreamRecreatedError(
+        f"stream {stream!r} was deleted and created again, or restored from an older copy, after "
+        "the read was planned: sequences that were read before mean nothing now. Load the "
+        "DataFrame again, and a streaming query with a new checkpoint"
+    )
+
+
+def _ranges(
+    connection: Connection, options: SourceOptions, plan: StreamPlan
+) -> Iterator[SequenceRange]:
+    ranges = list(cut_ranges(plan, options.partitions))
+    if plan.held == plan.end - plan.start + 1:
+        counts = [work.end - work.start + 1 for work in ranges]
+    elif len(ranges) == 1 and plan.held is not None:
+        counts = [plan.held]
+    else:
+        counts = _counts(connection, options, plan.stream, [work.start for work in ranges], plan)
+        _check_start(options, stream_info(connection, options, plan.stream), plan.end)
+    for work, planned in zip(ranges, counts, strict=True):
+        yield replace(work, planned=planned, may_expire=options.may_expire)
+
+
+def check_retention(config: dict[str, Any]) -> None:
+    """Raises UnsupportedStreamError when reading would delete what is read."""
     if config.get("retention", "limits") != "limits":
         raise UnsupportedStreamError(
-            f"stream {stream!r} has retention {config['retention']!r}: what is read would be "
-            "deleted from it. Read a stream that sources or mirrors it instead"
+            f"stream {config['name']!r} has retention {config['retention']!r}: what is read would "
+            "be deleted from it. Read a stream that sources or mirrors it instead"
         )
+
+
+def _plan(connection: Connection, options: SourceOptions, stream: str) -> StreamPlan:
+    info = stream_info(connection, options, stream)
+    config, state = info["config"], info["state"]
+    check_retention(config)
     first, last, messages = state["first_seq"], state["last_seq"], state["messages"]
     start = max(options.starting, first, 1)
     end = last if options.ending is None else min(options.ending, last)
-    if 0 < options.starting < first and options.starting <= end and options.fail_on_data_loss:
-        raise LostRangeError(
-            f"stream {stream!r} starts at sequence {first}, but 'starting' is {options.starting}: "
-            "the sequences between are gone. Set failOnDataLoss=false to read what is left"
-        )
-    whole = start <= first and end == last and not options.filters
-    return StreamPlan(
+    _check_start(options, info, end)
+    plan = StreamPlan(
         stream=stream,
         incarnation=info["created"],
         first=first,
         last=last,
         start=start,
         end=end,
-        held=messages if whole else _held(connection, options, stream, start, end),
+        held=None,
         compacted=config.get("max_msgs_per_subject", -1) > 0,
         mean_bytes=max(1, state["bytes"] // messages) if messages else 256,
+        first_ts=state.get("first_ts", ""),
+        last_ts=state.get("last_ts", ""),
     )
-
-
-def _held(
-    connection: Connection, options: SourceOptions, stream: str, start: int, end: int
-) -> int | None:
-    """Messages in start..end that pass the filters, by what two consumers have pending.
-
-    Publishes between the two would falsify the difference; None when five tries all saw some.
-    """
     if end < start:
-        return 0
-    for _ in range(5):
-        before = stream_info(connection, options, stream)["state"]
-        after_end = _pending(connection, options, stream, end + 1)
-        from_start = _pending(connection, options, stream, start)
-        after = stream_info(connection, options, stream)["state"]
-        same = all(before[key] == after[key] for key in ("last_seq", "first_seq", "messages"))
-        if same:
-            return max(0, from_start - after_end)
-    return None
+        return replace(plan, held=0)
+    if not options.filters and messages == last - first + 1:
+        return replace(plan, held=end - start + 1)
+    if not options.filters and start <= first and end == last:
+        return replace(plan, held=messages)
+    (held,) = _counts(connection, options, stream, [start], plan)
+    _check_start(options, stream_info(connection, options, stream), end)
+    return replace(plan, held=held)
 
 
-def _pending(connection: Connection, options: SourceOptions, stream: str, start: int) -> int:
-    name, pending = create_consumer(connection, options, stream, start, idle_seconds=5)
-    connection.api(f"{options.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
-    return pending
+def _check_start(options: SourceOptions, info: dict[str, Any], end: int) -> None:
+    """An explicit start is a promise: what is gone before the read has begun is an error."""
+    first, config = info["state"]["first_seq"], info["config"]
+    by_design = config.get("max_msgs_per_subject", -1) > 0 or config.get("allow_msg_ttl")
+    if options.may_expire or not options.fail_on_data_loss or by_design:
+        return
+    if 0 < options.starting < first and options.starting <= end:
+        raise LostRangeError(
+            f"stream {config['name']!r} starts at sequence {first}, but the read at "
+            f"{options.starting}: the sequences between are gone. Set allowExpired=true "
+            "(--allow-expired) to read what is left"
+        )
+
+
+def _counts(
+    connection: Connection, options: SourceOptions, stream: str, starts: list[int], plan: StreamPlan
+) -> list[int]:
+    """Rows from each start to before the next one, the last to the end of the plan.
+
+    Consumers count what is pending from a sequence on. Messages that come in between two of
+    these counts would falsify their difference, hence a look at the tail before and after;
+    where it moved, the count is the least there can be. Later ranges are counted first, so
+    that what expires meanwhile makes a count smaller too, and never larger.
+    """
+    counts: list[int] = []
+    after_end = _Tail(connection, options, stream, plan.end + 1)
+    most_behind = 0
+    for start in reversed(starts):
+        least, most = after_end.rows_from(start)
+        counts.append(max(0, least - most_behind))
+        most_behind = most
+    return counts[::-1]
+
+
+class _Tail:
+    """Counts rows between a sequence and a fixed end, over whatever comes in behind the end."""
+
+    def __init__(
+        self, connection: Connection, options: SourceOptions, stream: str, start: int
+    ) -> None:
+        self._connection, self._options, self._stream = connection, options, stream
+        self._start = start
+        self._pending = self._ask(start)
+
+    def rows_from(self, start: int) -> tuple[int, int]:
+        """The least and the most rows there can be; equal when nothing came in meanwhile."""
+        best = (0, 1 << 62)
+        for _ in range(COUNT_TRIES):
+            before, pending = self._pending, self._ask(start)
+            self._pending = self._ask(self._start)
+            found = (max(0, pending - self._pending), max(0, pending - before))
+            if found[1] - found[0] < best[1] - best[0]:
+                best = found
+            if best[0] == best[1]:
+                break
+        return best
+
+    def _ask(self, start: int) -> int:
+        connection, options = self._connection, self._options
+        name, pending = create_consumer(connection, options, self._stream, start, idle_seconds=5)
+        # The answer does not matter: the server removes what is idle by itself.
+        subject = f"{options.api_prefix}.CONSUMER.DELETE.{self._stream}.{name}"
+        connection.publish(subject, b"", f"{connection.inbox}.0")
+        return pending
 
 
 def create_consumer(
@@ -158,7 +286,7 @@ def create_consumer(
     It is kept in memory, on one replica: a reader that loses it opens another after its last
     row. The server deletes it after `idle_seconds` without a request.
     """
-    name = f"spark-{connection.inbox.rpartition('.')[2]}-{start}"
+    name = f"spark-{secrets.token_hex(11)}"
     config: dict[str, Any] = {
         "name": name,
         "description": "headwater spark read",
@@ -198,8 +326,11 @@ def cut_ranges(plan: StreamPlan, partitions: int | None) -> Iterator[SequenceRan
             incarnation=plan.incarnation,
             start=plan.start + span * index // partitions,
             end=plan.start + span * (index + 1) // partitions - 1,
-            compacted=plan.compacted,
             mean_bytes=plan.mean_bytes,
+            plan_first=plan.first,
+            plan_last=plan.last,
+            first_ts=plan.first_ts,
+            last_ts=plan.last_ts,
         )
 
 

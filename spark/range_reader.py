@@ -1,22 +1,24 @@
 """Read one sequence range: pull, parse, hand out batches, survive what can be survived.
 
 Exactly the rows of the range come out, once and in order. A broken connection, a lost
-consumer or a missed delivery is followed by a new consumer after the last row. What the
-stream no longer holds is reported as a lost range, or skipped when the options say so.
+consumer or a missed delivery is followed by a new consumer after the last row. Planned rows
+that the stream no longer holds are counted as expired or lost, and end the read in an error
+unless the options allow them to miss.
 """
 
 import contextlib
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 
+from headwater.spark.account import Mark, Marks, Missing, settle
 from headwater.spark.connection import Connection
 from headwater.spark.errors import (
     ApiError,
     ConnectError,
     InterruptedRead,
     LostRangeError,
-    StreamRecreatedError,
     UnknownStreamError,
 )
 from headwater.spark.options import SourceOptions
@@ -25,6 +27,7 @@ from headwater.spark.planning import (
     create_consumer,
     next_message,
     pull_body,
+    recreated,
     stream_info,
 )
 from headwater.spark.wire_reader import (
@@ -52,16 +55,19 @@ HEARTBEAT = 3.0
 SILENCE = 10.0
 #: Seconds an unused consumer lives. Spark may not ask for rows for long while it is busy.
 CONSUMER_IDLE = 60
-#: Tries without a new row before the task fails.
-MAX_FAILURES = 6
-#: Seconds before the second try; doubles, with jitter.
+#: Seconds before the second try; doubles up to the largest wait, with jitter.
 FIRST_BACKOFF = 0.1
+MAX_BACKOFF = 2.0
 
 _TRANSIENT = (ConnectError, InterruptedRead, WireError)
 
 
 class RangeReader:
-    """Iterates the batches of one range. `wire` decides which columns are kept."""
+    """Iterates the batches of one range. `wire` decides which columns are kept.
+
+    `delivered` is the number of rows so far; `missing` is what did not come of the planned
+    ones, None until the range is done.
+    """
 
     def __init__(
         self,
@@ -79,30 +85,54 @@ class RangeReader:
         self._outstanding = 0
         self._stuck_at = -1
         self._done = False
-        self._checked = False
+        self._marks = Marks()
+        self.delivered = 0
+        self.missing: Missing | None = None
 
     def batches(self) -> Iterator[Columns]:
         """Yield the rows in order. Raises LostRangeError, StreamRecreatedError, ConnectError
-        after `MAX_FAILURES` tries without progress, and AuthError at once."""
-        failures = 0
+        after `retry_timeout` seconds without progress, and AuthError at once."""
+        failures, since = 0, 0.0
         progress = self._wire.last_sequence
-        while not self._checked:
+        while self.missing is None:
             try:
                 with Connection(self._options.endpoint, self._wire) as connection:
-                    self._check_stream(connection)
+                    self._check_front(self._stream_info(connection))
                     if not self._done:
-                        yield from self._consume(connection)
-                    self._check_loss(connection)
-                    self._checked = True
+                        for columns in self._consume(connection):
+                            self._mark(columns)
+                            yield columns
+                    self.missing = self._settle(self._stream_info(connection))
             except _TRANSIENT as error:
-                failures = 1 if self._wire.last_sequence > progress else failures + 1
+                if failures == 0 or self._wire.last_sequence > progress:
+                    failures, since = 0, time.monotonic()
+                failures += 1
                 progress = self._wire.last_sequence
-                if failures >= MAX_FAILURES:
-                    raise ConnectError(
-                        f"reading {self._work.stream} after sequence {progress} failed "
-                        f"{failures} times; the last time: {error}"
-                    ) from error
-                time.sleep(FIRST_BACKOFF * 2**failures * random.uniform(0.5, 1.0))
+                wait = min(MAX_BACKOFF, FIRST_BACKOFF * 2**failures) * random.uniform(0.5, 1.0)
+                self._give_up_after(time.monotonic() - since + wait, failures, error)
+                time.sleep(wait)
+
+    def _give_up_after(self, seconds: float, failures: int, error: Exception) -> None:
+        limit = self._options.retry_timeout
+        if seconds > limit:
+            raise ConnectError(
+                f"reading {self._work.stream} after sequence {self._wire.last_sequence} failed "
+                f"{failures} times in {limit:g} s (retryTimeout); the last time: {error}"
+            ) from error
+
+    def _mark(self, columns: Columns) -> None:
+        """Count the rows of a batch, and remember where it ended."""
+        self.delivered += columns.rows
+        sequence, _ = columns.sequence
+        micros, _ = columns.timestamp
+        at = 8 * (columns.rows - 1)
+        self._marks.add(
+            Mark(
+                int.from_bytes(sequence[at : at + 8], "little"),
+                self.delivered,
+                int.from_bytes(micros[at : at + 8], "little", signed=True),
+            )
+        )
 
     def _consume(self, connection: Connection) -> Iterator[Columns]:
         """One consumer's life: until the range is done, or the next consumer must go on."""
@@ -214,8 +244,8 @@ class RangeReader:
         if not self._done:
             raise InterruptedRead(f"the consumer stopped before sequence {following}")
 
-    def _check_stream(self, connection: Connection) -> None:
-        """Before reading: the same incarnation, and the range is still there."""
+    def _stream_info(self, connection: Connection) -> dict[str, Any]:
+        """What the stream says of itself. Raises StreamRecreatedError for another incarnation."""
         work = self._work
         try:
             info = stream_info(connection, self._options, work.stream)
@@ -224,33 +254,50 @@ class RangeReader:
                 raise
             raise InterruptedRead(str(error)) from error
         if info["created"] != work.incarnation:
-            raise StreamRecreatedError(
-                f"stream {work.stream!r} was deleted and created again after the read was "
-                "planned: load the DataFrame again"
-            )
+            raise recreated(work.stream)
+        return info
+
+    def _check_front(self, info: dict[str, Any]) -> None:
+        """Before reading: rows that are surely gone must not cost the read of the others."""
+        work = self._work
         start = self._wire.last_sequence + 1
-        first = info["state"]["first_seq"]
-        if first > start and start <= work.end:
-            self._lost(start, min(first - 1, work.end))
+        if info["state"]["first_seq"] > start:
+            readable = max(0, work.end + 1 - max(start, info["state"]["first_seq"]))
+            self._judge(info, work.planned - self._rows() - readable)
 
-    def _check_loss(self, connection: Connection) -> None:
-        """After reading: a gap that lies below the stream's new start may be expired rows."""
-        wire, work = self._wire, self._work
-        if self._options.filters:
-            return
-        gap = wire.first_gap
-        if gap == 0 and wire.last_sequence < work.end:
-            gap = wire.last_sequence + 1
-        if gap == 0 or gap > work.end:
-            return
-        first = stream_info(connection, self._options, work.stream)["state"]["first_seq"]
-        if first > gap and first > work.start:
-            self._lost(gap, min(first - 1, work.end))
+    def _settle(self, info: dict[str, Any]) -> Missing:
+        """After reading: rows delivered against rows planned."""
+        return self._judge(info, self._work.planned - self._rows())
 
-    def _lost(self, start: int, end: int) -> None:
-        if self._options.fail_on_data_loss and not self._work.compacted:
+    def _rows(self) -> int:
+        """Rows so far, with those of the batch that is being filled."""
+        return self.delivered + int(self._wire.rows)
+
+    def _judge(self, info: dict[str, Any], absent: int) -> Missing:
+        """Divide `absent` rows into expired and lost. Raises LostRangeError unless allowed."""
+        missing = settle(self._work, absent, self._marks, info)
+        options = self._options
+        if not options.fail_on_data_loss:
+            return missing
+        where = self._where(info["state"]["first_seq"])
+        if missing.lost:
             raise LostRangeError(
-                f"stream {self._work.stream!r} no longer holds all of the sequences {start} to "
-                f"{end}: limits or a purge removed them after the read was planned. Set "
-                "failOnDataLoss=false to read what is left"
+                f"{where}: {missing.lost} planned rows were lost to a purge or to deletes, not "
+                "to the stream's limits, after the read was planned. Load again to read what is "
+                "left, or set failOnDataLoss=false (--allow-loss)"
             )
+        if missing.expired and not self._work.may_expire:
+            raise LostRangeError(
+                f"{where}: {missing.expired} planned rows expired by its limits after the read "
+                "was planned. Set allowExpired=true (--allow-expired) to read what is left"
+            )
+        return missing
+
+    def _where(self, first: int) -> str:
+        """Which sequences are concerned: those below the stream's first, if there are any."""
+        work = self._work
+        mark = self._marks.below(first)
+        start, end = work.start if mark is None else mark.sequence + 1, min(first - 1, work.end)
+        if end < start:
+            start, end = work.start, work.end
+        return f"stream {work.stream!r} no longer holds all of the sequences {start} to {end}"

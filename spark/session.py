@@ -58,8 +58,7 @@ def build_session(
     and its workers print goes to the file `log`, or to standard error. Raises JavaMissing when
     there is no Java. A JVM that already runs keeps its static settings and its log.
     """
-    if master.startswith("local"):
-        _prepare_local()
+    prepare(master)
     from pyspark.sql import SparkSession
 
     # The warehouse folder would otherwise be made in whatever the current folder is.
@@ -104,11 +103,18 @@ def _launch_quietly(conf: Mapping[str, str], log: Path) -> None:
         SparkContext._ensure_initialized(gateway=gateway)
 
 
-def _prepare_local() -> None:
-    """Environment of a JVM on this machine: Java, worker Python, loopback."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+def prepare(master: str) -> None:
+    """Set the environment in which the JVM of the driver starts, whose master that may be.
+
+    The driver's JVM runs on this machine, with the Java that is found here. Spark runs a
+    source that it found by itself with PYSPARK_DRIVER_PYTHON, also on executors, hence that
+    is what PYSPARK_PYTHON says. Raises JavaMissing.
+    """
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"]
     os.environ["JAVA_HOME"] = str(find_java().home)
 
 

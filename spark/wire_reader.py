@@ -272,7 +272,6 @@ class WireReader:
 
     frame = cython.declare(object, visibility="readonly")
     last_sequence = cython.declare(int64_t, visibility="readonly")
-    first_gap = cython.declare(int64_t, visibility="readonly")
     received = cython.declare(int64_t, visibility="readonly")
     rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
     _end: int64_t
@@ -312,7 +311,6 @@ class WireReader:
     ) -> None:
         self.frame = None
         self.last_sequence = first - 1
-        self.first_gap = 0
         self.received = 0
         self.rows = 0
         self._end = end
@@ -572,8 +570,6 @@ class WireReader:
         self._delivered = count
         self.received += 1
         self._pos += taken + total + 2
-        if sequence != self.last_sequence + 1 and self.first_gap == 0:
-            self.first_gap = self.last_sequence + 1
         if sequence > self._end:
             return _END
         self.last_sequence = sequence

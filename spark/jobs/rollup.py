@@ -12,14 +12,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.spark.account import RangeReport, ReadAccount
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.watch import Progress, watched
 from headwater.spark.options import parse_options
-from headwater.spark.planning import plan_streams
+from headwater.spark.planning import check_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +31,7 @@ _FORMAT = {
     "valueFormat": "json",
     "valueSchema": VALUE_SCHEMA,
 }
-_OURS = {name.lower() for name in _FORMAT} | {"headers", "mode"}
-_RANGE = {"stream", "starting", "ending"}
+_OURS = {name.lower() for name in _FORMAT} | {"headers", "mode", "account"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -43,9 +42,10 @@ class RollupResult:
     `rows` were aggregated into `groups` rows of Parquet in `path`; it is the sum of their
     counts. `read` messages came out of the streams, `invalid` of them were no telemetry.
     `distinct` is the number of distinct (stream, sequence) among those read, `duplicates` is
-    `read` minus `distinct`. `lost` is what the streams held when the read was planned, minus
-    `distinct`; None when the streams changed too fast to know. `ids` counts messages with an
-    id, `distinct_ids` the distinct ones, `duplicate_ids` the difference.
+    `read` minus `distinct`. `planned` is what the streams held when the read was planned. Of
+    it, `expired` messages were removed by the streams' own limits before they could be read,
+    and `lost` ones are missing for another reason. `ids` counts messages with an id,
+    `distinct_ids` the distinct ones, `duplicate_ids` the difference.
     """
 
     rows: int
@@ -54,7 +54,9 @@ class RollupResult:
     invalid: int
     distinct: int
     duplicates: int
-    lost: int | None
+    planned: int
+    expired: int
+    lost: int
     ids: int
     distinct_ids: int
     duplicate_ids: int
@@ -92,8 +94,7 @@ def run_rollup(
     Raises OptionError, FileExistsError, the source's errors, and Spark's with those in them.
     """
     started = time.monotonic()
-    micros = window_micros(window)
-    _check_path(path, overwrite)
+    check_rollup(source, path, window, overwrite)
     if spark is None:
         from headwater.spark.session import build_session, spark_log
 
@@ -103,17 +104,18 @@ def run_rollup(
                 return run_rollup(source, path, window, overwrite, progress, spark)
             finally:
                 spark.stop()
-    frame, held = _load(spark, source)
-    rows = frame.persist()
+    account = ReadAccount(spark)
+    rows = _telemetry(_load(spark, {**source, **account.options})).persist()
     try:
         with watched(spark, "aggregate", progress) as enter:
             mode = "overwrite" if overwrite else "errorifexists"
-            _rollup(rows, micros).write.mode(mode).parquet(path)
+            _rollup(rows, window_micros(window)).write.mode(mode).parquet(path)
             enter("verify")
             proof = _proof(rows)
             written = _written(spark, path)
     finally:
         rows.unpersist()
+    expired, lost = _missing(account.total, proof["distinct"])
     return RollupResult(
         rows=written["rows"],
         groups=written["groups"],
@@ -121,13 +123,27 @@ def run_rollup(
         invalid=proof["read"] - written["rows"],
         distinct=proof["distinct"],
         duplicates=proof["read"] - proof["distinct"],
-        lost=None if held is None else max(0, held - proof["distinct"]),
+        planned=account.total.planned,
+        expired=expired,
+        lost=lost,
         ids=proof["ids"],
         distinct_ids=proof["distinct_ids"],
         duplicate_ids=proof["ids"] - proof["distinct_ids"],
         path=path,
         seconds=round(time.monotonic() - started, 3),
     )
+
+
+def check_rollup(source: Mapping[str, str], path: str, window: str, overwrite: bool) -> None:
+    """Raise what can be known to be wrong before anything is started: options, window, output,
+    streams and servers."""
+    for name in source:
+        if name.lower() in _OURS:
+            raise OptionError(f"option '{name}' is set by the rollup itself")
+    window_micros(window)
+    options = parse_options(source)
+    _check_path(path, overwrite)
+    check_streams(options)
 
 
 def _check_path(path: str, overwrite: bool) -> None:
@@ -137,29 +153,28 @@ def _check_path(path: str, overwrite: bool) -> None:
         raise FileExistsError(f"{path} exists; choose another path, or overwrite it")
 
 
-def _load(spark: "SparkSession", source: Mapping[str, str]) -> tuple["DataFrame", int | None]:
-    """The telemetry of all streams, and how many messages they held when it was planned."""
-    for name in source:
-        if name.lower() in _OURS:
-            raise OptionError(f"option '{name}' is set by the rollup itself")
-    frames = []
-    held: int | None = 0
-    for plan in plan_streams(parse_options(source)):
-        options = {name: value for name, value in source.items() if name.lower() not in _RANGE}
-        frame = spark.read.format("headwater").options(**options, **_FORMAT)
-        frame = frame.options(
-            stream=plan.stream, starting=str(plan.start), ending=str(max(plan.end, 0))
-        )
-        frames.append(_telemetry(frame.load()))
-        held = None if held is None or plan.held is None else held + plan.held
-    return reduce(lambda left, right: left.unionAll(right), frames), held
+def _missing(total: RangeReport, distinct: int) -> tuple[int, int]:
+    """Expired and lost messages, by what was planned and what Spark itself counted."""
+    absent = max(0, total.planned - distinct)
+    expired = min(absent, total.expired)
+    return expired, max(total.lost, absent - expired)
+
+
+def _load(spark: "SparkSession", source: Mapping[str, str]) -> "DataFrame":
+    """The messages of all streams."""
+    return spark.read.format("headwater").options(**source, **_FORMAT).load()
 
 
 def _telemetry(frame: "DataFrame") -> "DataFrame":
-    """Columns that the rollup and its proof need; rows that are no telemetry have no device."""
+    """Columns that the rollup and its proof need; rows that are no telemetry have no device.
+
+    A corrupt message without a time may have had one, which cannot be read: it must not count
+    at the time of its arrival.
+    """
     from pyspark.sql import functions as f
 
-    whole = f.col("device").isNotNull() & f.col("metric").isNotNull() & f.col("value").isNotNull()
+    whole = f.expr("device IS NOT NULL AND metric IS NOT NULL AND value IS NOT NULL")
+    whole &= f.expr("_corrupt_record IS NULL OR t_us IS NOT NULL OR ts IS NOT NULL")
     moment = f.coalesce("t_us", f.unix_micros("ts"), f.unix_micros("_timestamp"))
     return frame.select(
         f.col("_stream").alias("stream"),

@@ -50,6 +50,28 @@ def test_values_nulls_and_corrupt_rows() -> None:
     assert all(text is not None for text in corrupt[2:])
 
 
+def test_a_bad_field_is_null_alone() -> None:
+    fields = parse_value_schema("d string, n long, i int, x double, b boolean, t timestamp")
+    good = b'"d":"a","n":5,"i":1,"x":2.5,"b":true,"t":"2026-11-21T03:00:00Z"'
+    bad = {
+        "d": b'"d":7',
+        "n": b'"n":9223372036854775808',
+        "i": b'"i":3000000000',
+        "x": b'"x":"2.5"',
+        "b": b'"b":1',
+        "t": b'"t":"yesterday"',
+    }
+    payloads = [b"{%s}" % good, *(b"{%s,%s}" % (good, field) for field in bad.values()), b"[1]"]
+    decoder = ValueDecoder(fields, False)
+    rows = decoder.decode(payloads, sequences(len(payloads)))
+    for index, name in enumerate(bad, 1):
+        nulls = {field for field in fields if rows[field][index] is None}
+        assert nulls == {name}
+        assert rows["_corrupt_record"][index].as_py() == payloads[index].decode()
+    assert all(rows[field][0] is not None and rows[field][-1] is None for field in fields)
+    assert (decoder.corrupt, decoder.bad_fields) == (len(bad) + 1, len(bad))
+
+
 def test_failfast_names_the_sequence() -> None:
     decoder = ValueDecoder({"n": "long"}, True)
     with pytest.raises(ValueError, match="sequence 12"):

@@ -5,6 +5,7 @@ import contextlib
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,6 +23,7 @@ from headwater.spark.errors import (
     UnsupportedStreamError,
 )
 from headwater.spark.source import HeadwaterSource
+from tests.spark.conftest import SERVER_KINDS, start_server
 
 
 def numbered(name: str, count: int, size: int = 20) -> list[tuple[str, bytes, None]]:
@@ -311,14 +313,50 @@ def test_a_consumer_that_is_deleted_under_way(
 def test_a_server_that_never_serves_ends_in_an_error(
     server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.spark.range_reader.FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr("headwater.spark.range_reader.MAX_BACKOFF", 0.1)
     fill("DEAD", numbered("DEAD", 10))
-    reader, partitions = open_source(server.options("DEAD"))
+    reader, partitions = open_source(server.options("DEAD", retryTimeout="0.5"))
     with CuttingProxy(int(server.url.rpartition(":")[2]), cuts=99, after=100) as proxy:
         endpoint = reader._options.endpoint
         object.__setattr__(endpoint, "servers", (("127.0.0.1", proxy.port, False),))
-        with pytest.raises(ConnectError, match="failed 6 times"):
+        with pytest.raises(ConnectError, match=r"times in 0\.5 s \(retryTimeout\)"):
             read_parts(reader, partitions)
+
+
+@pytest.mark.parametrize("kind", SERVER_KINDS)
+def test_a_server_that_restarts(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.spark.range_reader.FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr("headwater.spark.range_reader.PULL_BYTES", 40_000)
+    server = start_server(tmp_path, kind=kind)
+
+    async def work(connection: Any, js: Any) -> None:
+        await js.add_stream(name="BACK", subjects=["BACK.>"])
+        for subject, payload, _ in numbered("BACK", 2000, size=200):
+            await connection.publish(subject, payload)
+        while (await js.stream_info("BACK")).state.last_seq < 2000:
+            await asyncio.sleep(0.01)
+
+    try:
+        server.run(work)
+        reader, partitions = open_source(server.options("BACK", batchBytes="65536"))
+        batches = reader.read(partitions[0])
+        got = next(batches).column("sequence").to_pylist()
+        assert len(got) < 1000
+        server.process.terminate()
+        server.process.wait(10)
+        # More tries fail than any number would allow that does not count seconds.
+        with ThreadPoolExecutor(1) as pool:
+            port = int(server.url.rpartition(":")[2])
+            back = pool.submit(start_server, tmp_path, "", kind, port)
+            for batch in batches:
+                got += batch.column("sequence").to_pylist()
+            server = back.result()
+        assert got == list(range(1, 2001))
+    finally:
+        server.process.terminate()
+        server.process.wait(10)
 
 
 AUTH = """

@@ -1,7 +1,9 @@
 """The rollup: its numbers, its proof, its command."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,8 @@ def test_numbers_and_proof(spark: Any, server: Any, fill: Callable, tmp_path: Pa
     source = server.options("ROLL", partitions="3")
     result = run_rollup(source, out, spark=spark, progress=seen.append)
     assert (result.read, result.rows, result.invalid) == (27, 25, 2)
-    assert (result.distinct, result.duplicates, result.lost) == (27, 0, 0)
+    assert (result.distinct, result.duplicates) == (27, 0)
+    assert (result.planned, result.expired, result.lost) == (27, 0, 0)
     assert (result.ids, result.distinct_ids, result.duplicate_ids) == (24, 23, 1)
     assert result.path == out and result.seconds > 0
     assert all(part.done <= part.total for part in seen)
@@ -87,6 +90,39 @@ def test_a_part_of_two_streams(spark: Any, server: Any, fill: Callable, tmp_path
     assert (result.ids, result.distinct_ids) == (6, 3)
 
 
+def test_a_stream_at_its_limit(spark: Any, server: Any, fill: Callable, tmp_path: Path) -> None:
+    """Messages go while the job runs: they are a number, and the job ends well."""
+    rows = [(f"FULL.{i}", reading("edge-0", i, i, i), None) for i in range(2000)]
+    fill("FULL", rows, max_msgs=2000)
+    stop = threading.Event()
+
+    async def traffic(connection: Any, js: Any) -> None:
+        while not stop.is_set():
+            await js.publish("FULL.x", reading("edge-1", 1, 1.0, 1))
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.run, traffic)
+        try:
+            source = server.options("FULL", partitions="2")
+            result = run_rollup(source, str(tmp_path / "out"), spark=spark)
+        finally:
+            stop.set()
+        running.result()
+    assert result.planned == result.distinct + result.expired == 2000
+    assert result.rows == result.distinct and result.expired > 0
+    assert (result.lost, result.duplicates) == (0, 0)
+
+
+def test_a_time_that_cannot_be_read_is_not_now(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path
+) -> None:
+    odd = [{"t_us": "soon"}, {"ts": "later"}, {"t_us": "x", "ts": "2026-11-21T03:00:00Z"}]
+    good = {"device": "d", "metric": "m", "value": 1}
+    fill("ODD", [("ODD.x", json.dumps(good | time).encode(), None) for time in [*odd, {"id": 7}]])
+    result = run_rollup(server.options("ODD"), str(tmp_path / "out"), spark=spark)
+    assert (result.read, result.rows, result.invalid) == (4, 1, 3)
+
+
 def test_options_of_the_job_are_not_for_the_caller(server: Any, spark: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="set by the rollup"):
         run_rollup(server.options("S", valueFormat="raw"), str(tmp_path / "out"), spark=spark)
@@ -115,5 +151,33 @@ def test_the_command(
 
     again = runner.invoke(cli.spark, [*base, str(tmp_path / "a"), "--stream", "CMD"])
     assert again.exit_code == 1 and "exists" in again.stderr
-    missing = runner.invoke(cli.spark, [*base, str(tmp_path / "c"), "--stream", "NOSUCH"])
-    assert missing.exit_code == 1 and "'NOSUCH' does not exist" in missing.stderr
+    fill("POINTLESS", [("POINTLESS.x", b"{}", None)])
+    arguments = [*base, str(tmp_path / "d"), "--stream", "POINTLESS", "--json"]
+    pointless = runner.invoke(cli.spark, arguments)
+    assert pointless.exit_code == 1 and json.loads(pointless.stdout)["invalid"] == 1
+    assert "none of the 1 messages is telemetry" in pointless.stderr
+
+
+def test_mistakes_are_told_before_spark_starts(
+    server: Any, fill: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headwater.spark import cli
+
+    monkeypatch.setattr(cli, "_session", lambda *_: pytest.fail("Spark was started"))
+    fill("REAL", messages("REAL"), delete=(1,))
+    fill("WORK", messages("WORK"), retention="workqueue")
+
+    def run(url: str, stream: str, *more: str) -> Any:
+        out = str(tmp_path / "new")
+        arguments = ["run", "rollup", "-s", url, "--stream", stream, "--out", out, *more]
+        return CliRunner().invoke(cli.spark, arguments)
+
+    for done, code, words in [
+        (run(server.url, "NOSUCH"), 1, "'NOSUCH' does not exist"),
+        (run(server.url, "WORK"), 1, "retention 'workqueue'"),
+        (run(server.url, "REAL", "--out", str(tmp_path)), 1, "exists"),
+        (run(server.url, "REAL", "--starting", "1"), 1, "--allow-expired"),
+        (run("nats://127.0.0.1:1", "REAL"), 1, "cannot connect to 127.0.0.1:1"),
+        (run(server.url, "REAL", "--retry-timeout", "soon"), 2, "retryTimeout"),
+    ]:
+        assert done.exit_code == code and words in done.stderr, done.output

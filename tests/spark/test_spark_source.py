@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from headwater.spark.account import ReadAccount
+
 
 def load(spark: Any, options: dict[str, str]) -> Any:
     return spark.read.format("headwater").options(**options).load()
@@ -108,6 +110,45 @@ def test_lost_rows_fail_the_job(spark: Any, server: Any, fill: Callable) -> None
     server.run(lambda connection, js: js.purge_stream("LOSE", seq=5))
     with pytest.raises(Exception, match="no longer holds all of the sequences 1 to 4"):
         frame.count()
+
+
+def test_an_account_of_rows(spark: Any, server: Any, fill: Callable) -> None:
+    fill("ACCT", [*telemetry("ACCT", 20), ("ACCT.bad", b'{"device":1}', None)], delete=(4,))
+    account = ReadAccount(spark)
+    json = {"valueFormat": "json", "valueSchema": "device string", "failOnDataLoss": "false"}
+    options = server.options("ACCT", partitions="3", **json, **account.options)
+    frame = load(spark, options)
+    assert account.total == (0, 0, 0, 0, 0)
+    assert frame.count() == 20 and account.total == (20, 20, 0, 0, 1)
+    server.run(lambda connection, js: js.purge_stream("ACCT", seq=11))
+    assert frame.count() == 11 and account.total == (20, 11, 0, 9, 1)
+
+
+def test_a_streaming_query_goes_on_where_it_was(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path
+) -> None:
+    fill("FLOW", telemetry("FLOW", 30), delete=(7,))
+    stream = spark.readStream.format("headwater")
+    frame = stream.options(**server.options("FLOW", maxMsgsPerTrigger="15")).load()
+    write = frame.writeStream.format("parquet").trigger(availableNow=True)
+    write = write.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    out = str(tmp_path / "out")
+    first = write.start(out)
+    assert first.awaitTermination(60)
+    assert [part["numInputRows"] for part in first.recentProgress] == [14, 15]
+    server.run(lambda connection, js: js.publish("FLOW.late", b"late"))
+    second = write.start(out)
+    assert second.awaitTermination(60)
+    assert second.lastProgress["numInputRows"] == 1
+    rows = spark.read.parquet(out).collect()
+    assert sorted(row.sequence for row in rows) == [n for n in range(1, 32) if n != 7]
+
+
+def test_writing_says_what_there_is(spark: Any, server: Any, fill: Callable) -> None:
+    fill("SINK", [])
+    frame = spark.sql("SELECT 'SINK.a' AS subject, 'x' AS payload")
+    with pytest.raises(Exception, match="it cannot write to them yet"):
+        frame.write.format("headwater").options(**server.options("SINK")).mode("append").save()
 
 
 def test_secrets_are_not_in_plans(spark: Any, make_server: Callable) -> None:

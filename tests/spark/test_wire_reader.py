@@ -190,7 +190,7 @@ def test_a_sequence_above_the_end_ends_the_range_and_is_left_out() -> None:
     batches, _, answer = drain(made, [data])
     assert answer == w.END
     assert longs(batches[0].sequence) == [1]
-    assert made.first_gap == 2
+    assert made.last_sequence == 1
 
 
 def test_nothing_pending_is_reported() -> None:

@@ -1,0 +1,207 @@
+"""Offsets and microbatches of streaming queries, without a JVM."""
+
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from headwater.spark.errors import (
+    ConnectError,
+    LostRangeError,
+    OptionError,
+    StreamRecreatedError,
+    UnknownStreamError,
+    UnsupportedStreamError,
+)
+from headwater.spark.layout import default_layout
+from headwater.spark.options import parse_options
+from headwater.spark.stream_reader import POLL_SECONDS, HeadwaterStreamReader
+
+ALL = ReadAllAvailable()
+
+
+def numbered(name: str, count: int) -> list[tuple[str, bytes, None]]:
+    return [(f"{name}.{i % 2}", b"%d" % i, None) for i in range(count)]
+
+
+def open_reader(options: dict[str, str]) -> HeadwaterStreamReader:
+    checked = parse_options(options)
+    return HeadwaterStreamReader(checked, default_layout(checked))
+
+
+def ends(offset: dict[str, Any]) -> dict[str, int]:
+    return {stream: place["sequence"] for stream, place in offset["streams"].items()}
+
+
+def rows(reader: HeadwaterStreamReader, start: Any, end: Any) -> list[int]:
+    parts = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+    return [
+        number
+        for part in parts
+        for batch in reader.read(part)
+        for number in batch.column("sequence").to_pylist()
+    ]
+
+
+def publish(server: Any, subject: str, count: int) -> None:
+    async def work(connection: Any, js: Any) -> None:
+        for _ in range(count):
+            await js.publish(subject, b"x")
+
+    server.run(work)
+
+
+def purge(server: Any, stream: str, **what: Any) -> None:
+    server.run(lambda connection, js: js.purge_stream(stream, **what))
+
+
+def test_batches_follow_each_other(server: Any, fill: Callable) -> None:
+    fill("LIVE", numbered("LIVE", 10), delete=(4,))
+    reader = open_reader(server.options("LIVE"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert (ends(start), ends(end)) == ({"LIVE": 0}, {"LIVE": 10})
+    assert rows(reader, start, end) == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+    assert reader.latestOffset(end, ALL) == end and reader.partitions(end, end) == []
+    publish(server, "LIVE.0", 3)
+    later = reader.latestOffset(end, ALL)
+    assert rows(reader, end, later) == [11, 12, 13]
+    # A batch that did not end is planned again after a restart, with the offsets of before.
+    again = open_reader(server.options("LIVE"))
+    assert rows(again, end, later) == [11, 12, 13]
+    for open_one in (reader, again):
+        open_one.stop()
+
+
+def test_a_limit_is_shared_by_the_streams(server: Any, fill: Callable) -> None:
+    for name in ("ONE", "TWO"):
+        fill(name, numbered(name, 10))
+    reader = open_reader(server.options("ONE,TWO", maxMsgsPerTrigger="5", starting="2"))
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(5)
+    offset, seen = reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, limit)) != offset:
+        assert sum(ends(end).values()) - sum(ends(offset).values()) <= 5
+        seen += rows(reader, offset, end)
+        offset = end
+    assert sorted(seen) == sorted([*range(2, 11), *range(2, 11)])
+    assert ends(reader.reportLatestOffset()) == {"ONE": 10, "TWO": 10}
+    assert open_reader(server.options("ONE")).getDefaultReadLimit() == ALL
+    reader.stop()
+
+
+def test_available_now_ends_with_what_is_there(server: Any, fill: Callable) -> None:
+    fill("NOW", numbered("NOW", 10))
+    reader = open_reader(server.options("NOW"))
+    reader.prepareForTriggerAvailableNow()
+    publish(server, "NOW.0", 5)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(7))
+    assert ends(end) == {"NOW": 7}
+    end = reader.latestOffset(end, ReadMaxRows(7))
+    assert ends(end) == {"NOW": 10}
+    assert reader.latestOffset(end, ALL) == end
+    reader.stop()
+
+
+def test_a_stream_that_was_made_again(server: Any, fill: Callable) -> None:
+    fill("ANEW", numbered("ANEW", 5))
+    reader = open_reader(server.options("ANEW"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    server.run(lambda connection, js: js.delete_stream("ANEW"))
+    with pytest.raises(UnknownStreamError, match="does not exist"):
+        reader.latestOffset(end, ALL)
+    fill("ANEW", numbered("ANEW", 9))
+    with pytest.raises(StreamRecreatedError, match="new checkpoint"):
+        reader.latestOffset(end, ALL)
+    with pytest.raises(StreamRecreatedError, match="new checkpoint"):
+        reader.partitions(start, end)
+    reader.stop()
+
+
+def test_what_expires_before_the_first_read_and_after_a_checkpoint(
+    server: Any, fill: Callable
+) -> None:
+    fill("FULL", numbered("FULL", 20), max_msgs=20)
+    options = server.options("FULL")
+    reader = open_reader(options)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    publish(server, "FULL.0", 5)
+    assert rows(reader, start, end) == list(range(6, 11))
+    publish(server, "FULL.0", 10)
+    head = reader.latestOffset(end, ALL)
+    with pytest.raises(LostRangeError, match="starts at sequence 16, but the read at 11"):
+        reader.partitions(end, head)
+    loose = open_reader(options | {"allowExpired": "true"})
+    assert rows(loose, end, head) == list(range(16, 36))
+    for open_one in (reader, loose):
+        open_one.stop()
+
+
+def test_a_purge_of_a_planned_batch_is_a_loss(server: Any, fill: Callable) -> None:
+    fill("PURGE", numbered("PURGE", 20))
+    reader = open_reader(server.options("PURGE", subjects="PURGE.0"))
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ALL))
+    purge(server, "PURGE", seq=11)
+    with pytest.raises(LostRangeError, match="5 planned rows were lost"):
+        list(reader.read(parts[0]))
+    reader.stop()
+
+
+def test_new_values_of_a_key_value_stream(server: Any, fill: Callable) -> None:
+    fill("KEYS", numbered("KEYS", 4), max_msgs_per_subject=1)
+    reader = open_reader(server.options("KEYS"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    publish(server, "KEYS.0", 2)
+    publish(server, "KEYS.1", 2)
+    later = reader.latestOffset(end, ALL)
+    assert rows(reader, start, end) == []
+    assert rows(reader, end, later) == [6, 8]
+    reader.stop()
+
+
+def test_a_checkpoint_of_other_streams(server: Any, fill: Callable) -> None:
+    for name in ("LEFT", "RIGHT"):
+        fill(name, numbered(name, 2))
+    offset = open_reader(server.options("LEFT")).initialOffset()
+    with pytest.raises(OptionError, match="new checkpoint for other streams"):
+        open_reader(server.options("RIGHT")).latestOffset(offset, ALL)
+
+
+def test_a_work_queue_is_refused(server: Any, fill: Callable) -> None:
+    fill("QUEUE", numbered("QUEUE", 3), retention="workqueue")
+    with pytest.raises(UnsupportedStreamError, match="mirrors"):
+        open_reader(server.options("QUEUE")).initialOffset()
+
+
+def test_looks_without_news_are_not_too_many(server: Any, fill: Callable) -> None:
+    fill("QUIET", numbered("QUIET", 3))
+    reader = open_reader(server.options("QUIET"))
+    offset = reader.latestOffset(reader.initialOffset(), ALL)
+    begin = time.monotonic()
+    for _ in range(4):
+        offset = reader.latestOffset(offset, ALL)
+    assert time.monotonic() - begin >= 3 * POLL_SECONDS
+    reader.stop()
+
+
+def test_a_connection_that_broke_is_made_again(server: Any, fill: Callable) -> None:
+    fill("BREAK", numbered("BREAK", 3))
+    reader = open_reader(server.options("BREAK"))
+    offset = reader.initialOffset()
+    assert reader._connection is not None and reader._connection._socket is not None
+    reader._connection._socket.shutdown(2)
+    assert ends(reader.latestOffset(offset, ALL)) == {"BREAK": 3}
+    reader.stop()
+    away = open_reader(
+        server.options("BREAK") | {"servers": "nats://127.0.0.1:1", "retryTimeout": "0.3"}
+    )
+    with pytest.raises(ConnectError):
+        away.initialOffset()
