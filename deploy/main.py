@@ -4,8 +4,10 @@
 0.3 s of its launch, and the command line library alone would take a fifth of that.
 """
 
+import contextlib
 import logging
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -14,9 +16,16 @@ def main() -> None:
     """Entry point of the console script."""
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "serve":
+        # Until the node listens to signals, an interrupt ends it as it ends any program.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         from headwater.deploy.serve import serve
 
-        leave(serve(arguments[1:]))
+        try:
+            status = serve(arguments[1:])
+        except BrokenPipeError:
+            # Whoever read our output has read enough.
+            status = 128 + signal.SIGPIPE
+        leave(status)
     from headwater.deploy.cli import cli
 
     cli(prog_name="headwater")
@@ -29,8 +38,9 @@ def leave(status: int) -> NoReturn:
     clients of a cluster would reconnect to a node that is about to go.
     """
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)
 
 

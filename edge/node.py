@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from headwater.edge.account_terms import terms_of
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.imports_shares import Shares
-from headwater.edge.broker.listener import Listener, ListenError
+from headwater.edge.broker.listener import Listener, ListenError, shown_hosts
 from headwater.edge.broker.sessions import Sessions
 from headwater.edge.conf.options import AccountJetStreamOptions, Options, TLSOptions
 from headwater.edge.info import NodeFacts
@@ -283,14 +284,23 @@ class Node:
     def ports(self) -> dict[str, list[str]]:
         """URLs of every listener, by the names of the ports file."""
         scheme = "tls" if self.options.tls is not None else "nats"
-        found = {"nats": [f"{scheme}://{self._reachable()}:{li.port}" for li in self.listeners]}
+        found = {
+            "nats": [
+                f"{scheme}://{host}:{listener.port}"
+                for listener in self.listeners
+                for host in shown_hosts(self.options.host)
+            ]
+        }
         for service in self.services:
             found.update(service.ports())
         return found
 
-    def _reachable(self) -> str:
-        host = self.options.host
-        return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    def port_of(self, name: str, otherwise: int) -> int:
+        """The port of a listener by its name in `ports`; `otherwise` when it does not listen."""
+        for service in self.services:
+            for url in service.ports().get(name, ()):
+                return urlsplit(url).port or otherwise
+        return otherwise
 
     def _write_files(self) -> None:
         if self.options.pid_file:

@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.conn import LOGIN_BYTES
-from headwater.edge.broker.listener import Listener
+from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import HubSession
 
@@ -53,13 +53,12 @@ class LeafListener:
         self._listener.start()
         log.info("Listening for leafnode connections on %s:%d", host, self.port)
 
-    def url(self) -> str:
+    def urls(self) -> list[str]:
         """Where spokes reach this node."""
         options = self.links.node.options.leaf
-        host = options.host or DEFAULT_LEAF_HOST
-        if host in ("0.0.0.0", "::"):
-            host = "127.0.0.1"
-        return f"{'tls' if options.tls else 'nats'}://{host}:{self.port}"
+        scheme = "tls" if options.tls else "nats"
+        hosts = shown_hosts(options.host or DEFAULT_LEAF_HOST)
+        return [f"{scheme}://{host}:{self.port}" for host in hosts]
 
     def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         options = self.links.node.options.leaf

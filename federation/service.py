@@ -81,7 +81,7 @@ class LeafService:
 
     def ports(self) -> dict[str, list[str]]:
         """The leaf listener's URL."""
-        return {"leafnodes": [self.listener.url()]} if self.listener is not None else {}
+        return {"leafnodes": self.listener.urls()} if self.listener is not None else {}
 
     def status(self) -> dict[str, Any]:
         """`leafs` as of /leafz, and the state of every remote."""

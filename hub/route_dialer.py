@@ -110,18 +110,24 @@ class Dialer:
             sock.close()
 
     async def _connect(self) -> socket.socket:
+        """A socket connected to the first address of the name that answers. Raises OSError."""
         loop = self.routes.node.loop
         async with asyncio.timeout(DIAL_TIMEOUT_S):
             places = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-            family, kind, _, _, address = places[0]
-            sock = socket.socket(family, kind)
-            sock.setblocking(False)
-            try:
-                await loop.sock_connect(sock, address)
-            except BaseException:
-                sock.close()
-                raise
-        return sock
+            failure = OSError("the name has no address")
+            for family, kind, protocol, _, address in places:
+                sock = socket.socket(family, kind, protocol)
+                sock.setblocking(False)
+                try:
+                    await loop.sock_connect(sock, address)
+                    return sock
+                except OSError as error:
+                    sock.close()
+                    failure = error
+                except BaseException:
+                    sock.close()
+                    raise
+        raise failure
 
     async def _live(self, session: RouteSession, sock: socket.socket) -> None:
         node = self.routes.node

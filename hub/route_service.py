@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.edge.broker.listener import Listener
+from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
 from headwater.hub.route_session import RouteSession
 from headwater.hub.routes import Routes
@@ -79,10 +79,8 @@ class RouteService:
         """The route listener's URL."""
         if self._listener is None:
             return {}
-        host = self.options.host
-        if host in ("", "0.0.0.0", "::"):
-            host = "127.0.0.1"
-        return {"cluster": [f"nats://{host}:{self._listener.port}"]}
+        hosts = shown_hosts(self.options.host)
+        return {"cluster": [f"nats://{host}:{self._listener.port}" for host in hosts]}
 
     def status(self) -> dict[str, Any]:
         """`routes` as of /routez."""

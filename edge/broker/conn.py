@@ -36,6 +36,8 @@ PIECE_SLOW = cython.declare(cython.Py_ssize_t, 16 << 10)
 # How long a closed connection still reads, so that its last error line is not lost to a reset.
 LINGER_S = 0.5
 
+HANDSHAKE_FAILURE = "TLS Handshake Failure"
+
 log = logging.getLogger("headwater.broker")
 
 
@@ -217,6 +219,8 @@ class Conn(Endpoint):
             except ConnectionError as error:
                 if not self.writing:
                     self.send_filtered()
+                if str(error) == HANDSHAKE_FAILURE:
+                    self.tell_handshake(error.__cause__)
                 self.close(str(error))
                 return
             self.kernel.mark(self)
@@ -243,6 +247,15 @@ class Conn(Endpoint):
             self.close("Parse Error")
         self.resume()
         self.kernel.turn()
+
+    def tell_handshake(self, problem: object) -> None:
+        """Log why a TLS handshake failed."""
+        try:
+            host, port = self.sock.getpeername()[:2]
+        except OSError:
+            host, port = "?", 0
+        text = getattr(problem, "reason", None) or problem
+        log.error("%s:%d - cid:%d - TLS handshake error: %s", host, port, self.cid, text)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -82,6 +82,18 @@ class Listener:
             self.sock.close()
 
 
+def shown_hosts(host: str) -> list[str]:
+    """Hosts under which a listener on `host` is reached: loopback and then all that the machine
+    has for the any address."""
+    if host not in ANY:
+        return [host]
+    import ifaddr
+
+    entries = [entry.ip for adapter in ifaddr.get_adapters() for entry in adapter.ips]
+    names = [entry if isinstance(entry, str) else f"[{entry[0]}]" for entry in entries]
+    return ["127.0.0.1", *(name for name in names if name != "127.0.0.1")]
+
+
 def plain_address(address: tuple[Any, ...]) -> tuple[Any, ...]:
     """A peer's address, with IPv4 as such: a dual-stack socket shows it mapped into IPv6."""
     host = address[0]

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.conn import LOGIN_BYTES
-from headwater.edge.broker.listener import Listener
+from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.edge.broker.tls_filter import TLSFilter
 from headwater.edge.broker.websocket_filter import FilterStack, WebSocketFilter
 from headwater.edge.broker.websocket_request import (
@@ -256,10 +256,9 @@ class WebSocketService:
 
     def ports(self) -> dict[str, list[str]]:
         """The listener's URL, for the ports file."""
-        host = self.options.websocket.host
-        if host in ("", "0.0.0.0", "::"):
-            host = "127.0.0.1"
-        return {"websocket": [self.url(host)]} if self._listener is not None else {}
+        if self._listener is None:
+            return {}
+        return {"websocket": [self.url(host) for host in shown_hosts(self.options.websocket.host)]}
 
     def status(self) -> dict[str, Any]:
         """Nothing beyond what connections themselves show."""

@@ -10,7 +10,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headwater.edge.broker.listener import Listener
+from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
 from headwater.edge.monitor.pages import JSON, render
 from headwater.edge.monitor.query import Query
@@ -35,7 +35,7 @@ class MonitorService:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._base = "/" + options.http_base_path.strip("/") if options.http_base_path else ""
-        self._urls: list[str] = []
+        self._places: list[tuple[str, str, int]] = []
         self._doors: list[tuple[Listener, Any]] = []
         self._runner: Any = None
         self._visitors: Any = None
@@ -79,8 +79,7 @@ class MonitorService:
         )
         self._doors.append((listener, context))
         log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)
-        reachable = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
-        self._urls.append(f"{scheme}://{reachable}:{listener.port}{self._base}")
+        self._places.append((scheme, host, listener.port))
 
     async def _serve(self) -> None:
         visitors = await asyncio.to_thread(
@@ -137,7 +136,13 @@ class MonitorService:
 
     def ports(self) -> dict[str, list[str]]:
         """URLs of the endpoints."""
-        return {"monitoring": self._urls}
+        return {
+            "monitoring": [
+                f"{scheme}://{name}:{port}{self._base}"
+                for scheme, host, port in self._places
+                for name in shown_hosts(host)
+            ]
+        }
 
     def status(self) -> dict[str, Any]:
         """Nothing beyond the requests that /varz counts."""

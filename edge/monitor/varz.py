@@ -32,9 +32,9 @@ def varz(node: "Node") -> dict[str, Any]:
         **_limits(node),
         "cluster": _cluster(node),
         "gateway": {},
-        "leaf": _leaf(options.leaf),
+        "leaf": _leaf(node, options.leaf),
         "mqtt": {},
-        "websocket": _websocket(options.websocket),
+        "websocket": _websocket(node, options.websocket),
         "jetstream": jetstream_varz(node),
         "tls_timeout": options.tls.timeout if options.tls is not None else 2.0,
         "write_deadline": nanoseconds(options.write_deadline),
@@ -169,7 +169,7 @@ def _cluster(node: "Node") -> dict[str, Any]:
         {
             "name": node.facts.cluster,
             "addr": cluster.host,
-            "cluster_port": cluster.port,
+            "cluster_port": node.port_of("cluster", cluster.port),
             "auth_timeout": cluster.authorization.timeout or AUTH_TIMEOUT_S,
             "urls": [route.rpartition("@")[2].rpartition("/")[2] for route in cluster.routes],
             "tls_timeout": cluster.tls.timeout if cluster.tls is not None else AUTH_TIMEOUT_S,
@@ -179,7 +179,7 @@ def _cluster(node: "Node") -> dict[str, Any]:
     )
 
 
-def _leaf(leaf: LeafOptions) -> dict[str, Any]:
+def _leaf(node: "Node", leaf: LeafOptions) -> dict[str, Any]:
     remotes = [
         _set(
             {
@@ -196,7 +196,7 @@ def _leaf(leaf: LeafOptions) -> dict[str, Any]:
     return _set(
         {
             "host": leaf.host,
-            "port": leaf.port,
+            "port": node.port_of("leafnodes", leaf.port),
             "auth_timeout": leaf.authorization.timeout or AUTH_TIMEOUT_S,
             "tls_timeout": leaf.tls.timeout if leaf.tls is not None else AUTH_TIMEOUT_S,
             "remotes": remotes,
@@ -210,13 +210,13 @@ def _without_secrets(url: str) -> str:
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
-def _websocket(websocket: WebSocketOptions) -> dict[str, Any]:
+def _websocket(node: "Node", websocket: WebSocketOptions) -> dict[str, Any]:
     if not websocket.port:
         return {}
     return _set(
         {
             "host": websocket.host or "0.0.0.0",
-            "port": websocket.port,
+            "port": node.port_of("websocket", websocket.port),
             "advertise": websocket.advertise,
             "no_auth_user": websocket.no_auth_user,
             "jwt_cookie": websocket.jwt_cookie,

@@ -190,6 +190,25 @@ async def test_a_queue_group_gets_each_message_once(cluster: Cluster) -> None:
     assert min(got.values()) > 20
 
 
+async def test_every_address_of_a_name_is_tried(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add()
+    dead = free_port()
+    resolve = socket.getaddrinfo
+
+    def two_addresses(host: str, port: int, *args: Any, **kinds: Any) -> Any:
+        if host != "hub.example":
+            return resolve(host, port, *args, **kinds)
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", own)) for own in (dead, port)
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", two_addresses)
+    cluster.add(cluster={"routes": [f"nats-route://hub.example:{cluster.ports[0]}"]})
+    await cluster.formed()
+
+
 async def test_local_members_of_a_queue_group_are_preferred(cluster: Cluster) -> None:
     await full_mesh(cluster, 2)
     near, far = [], []

@@ -1,0 +1,36 @@
+"""Ends that are nobody's fault print nothing: an interrupt at the start, a reader that has enough."""
+
+import os
+import signal
+import subprocess
+
+from bench.servers import program
+
+COMMAND = program("headwater")
+
+
+def test_an_interrupt_during_the_start_prints_no_traceback() -> None:
+    # The interpreter tells when the command has begun to import the node.
+    environment = {**os.environ, "PYTHONVERBOSE": "1"}
+    with subprocess.Popen(
+        [COMMAND, "serve", "-a", "127.0.0.1", "-p", "-1"],
+        stderr=subprocess.PIPE, text=True, env=environment,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("import 'headwater.deploy.serve'") or "edge.conf.options" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert "Traceback" not in rest
+    assert process.returncode == -signal.SIGINT
+
+
+def test_help_into_a_pipe_that_nobody_reads() -> None:
+    near, far = os.pipe()
+    os.close(near)
+    found = subprocess.run(
+        [COMMAND, "serve", "--help"], stdout=far, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(far)
+    assert found.stderr == ""
