@@ -1,4 +1,4 @@
-"""Ends that are nobody's fault print nothing: an interrupt at the start, a reader that has enough."""
+"""Ends that are nobody's fault print nothing: an early interrupt, a reader that has enough."""
 
 import os
 import signal
