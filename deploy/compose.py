@@ -9,6 +9,10 @@ def services_for(options: Options) -> list[Service]:
     from headwater.federation.service import leaf_services
 
     services = leaf_services(options)
+    if options.operator.enabled() and not options.no_system_account:
+        from headwater.edge.system_claims import ClaimsService
+
+        services.append(ClaimsService())
     if options.websocket.port:
         from headwater.edge.broker.websocket_listener import WebSocketService
 

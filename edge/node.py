@@ -99,6 +99,16 @@ class Node:
             found = self.account(name)
         return found
 
+    def account_changed(self, name: str) -> None:
+        """The token of an account has changed, or is gone: act on it at once."""
+        self.shares.refresh()
+        account = self.accounts.get(name)
+        if account is not None:
+            registry = self.sessions.registry
+            self._apply_terms(account)
+            registry.judge(registry.of_account(account))
+        self.kernel.kick()
+
     def _make_accounts(self) -> None:
         for name in self.options.account_names():
             self.account(name)

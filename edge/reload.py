@@ -54,6 +54,7 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "cluster.accounts": lambda options: options.cluster.accounts,
     "leafnodes.port": lambda options: options.leaf.port,
     "operator": lambda options: (options.operator.operators, options.operator.trusted_keys),
+    "resolver": lambda options: options.operator.resolver,
     "authorization.auth_callout": lambda options: options.auth.callout is not None,
     "headwater.sealing": lambda options: options.headwater.sealing,
     "headwater": lambda options: msgspec.structs.replace(
@@ -99,6 +100,7 @@ def reload_node(node: "Node", options: Options) -> None:
         raise ConfigError(problems)
     try:
         authenticator = Authenticator(auth_config(options))
+        authenticator.resolver.inherit(node.authenticator.resolver)
         context = tls_context(options.tls) if options.tls is not None else None
     except SecurityError as error:
         raise ConfigError([str(error)]) from error

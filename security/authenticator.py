@@ -17,6 +17,7 @@ from headwater.security.auth_options import (
     DEFAULT_RESPONSE_MESSAGES,
     GLOBAL_ACCOUNT,
     AuthOptions,
+    OperatorOptions,
     PermissionOptions,
     ResponseRules,
     SubjectRules,
@@ -62,7 +63,7 @@ class Authenticator:
     def __init__(self, config: AuthConfig) -> None:
         """Compile `config`. Raises JWTError when an operator or preloaded token is bad."""
         self.config = config
-        self.resolver = MemoryResolver(config.operator.preload)
+        self.resolver = _resolver(config.operator)
         self.operator_mode = config.operator.enabled()
         """On because it is configured, even when no key is left that could sign an account."""
         self.trusted_keys, self.strict_keys = _operator_keys(config)
@@ -131,6 +132,13 @@ class Authenticator:
         expired or not; else None."""
         claims = self.resolver.claims(key)
         return claims if claims is not None and claims.iss in self.trusted_keys else None
+
+    def update_account(self, token: str) -> AccountClaims:
+        """Take an account's new token. Raises JWTError unless a trusted operator signed it."""
+        claims = jwt.decode_account(token)
+        if claims.iss not in self.trusted_keys:
+            raise JWTError("the account is not signed by a trusted operator")
+        return self.resolver.update(token)
 
     def _vouched(self, identity: Identity, request: AuthRequest) -> Identity:
         """`identity`, whose account a listener names. Raises AuthError when it has no token."""
@@ -318,6 +326,14 @@ def guarded(identity: Identity, callout_account: str) -> Identity:
         publish = SubjectRules(allow=rules.allow, deny=[*rules.deny, CALLOUT_SUBJECT])
         identity.permissions = msgspec.structs.replace(own, publish=publish)
     return identity
+
+
+def _resolver(operator: OperatorOptions) -> MemoryResolver:
+    if operator.resolver.kind != "full":
+        return MemoryResolver(operator.preload)
+    from headwater.security.directory_resolver import DirectoryResolver
+
+    return DirectoryResolver(operator.resolver, operator.preload)
 
 
 def _operator_keys(config: AuthConfig) -> tuple[frozenset[str], frozenset[str]]:

@@ -1,5 +1,6 @@
 """Account tokens of operator mode, held in memory."""
 
+import contextlib
 import logging
 
 from headwater.security import jwt
@@ -15,12 +16,13 @@ MAX_ACCOUNTS = 65536
 class MemoryResolver:
     """Account tokens by public key. Owns nothing on disk."""
 
-    __slots__ = ("_claims", "_tokens")
+    __slots__ = ("_claims", "_learned", "_tokens")
 
     def __init__(self, preload: dict[str, str] | None = None) -> None:
         """Start with `preload`, account key to token. Raises JWTError on a malformed one."""
         self._tokens: dict[str, str] = {}
         self._claims: dict[str, AccountClaims] = {}
+        self._learned: set[str] = set()
         for key, token in (preload or {}).items():
             claims = jwt.decode_account(token)
             if claims.sub != key:
@@ -42,8 +44,8 @@ class MemoryResolver:
         """Public keys of all accounts."""
         return list(self._claims)
 
-    def update(self, token: str) -> AccountClaims:
-        """Replace or add an account's token if it is not older. Raises JWTError.
+    def checked(self, token: str) -> AccountClaims:
+        """Claims of a token that may take the place of the one that is held. Raises JWTError.
 
         Whether its issuer is trusted is for the caller to judge, before and after.
         """
@@ -51,10 +53,38 @@ class MemoryResolver:
         known = self._claims.get(claims.sub)
         if known is not None and known.iat > claims.iat:
             raise JWTError("the token is older than the one that is held")
-        if known is None and len(self._claims) >= MAX_ACCOUNTS:
+        problem = claims.problem()
+        if problem:
+            raise JWTError(problem)
+        return claims
+
+    def update(self, token: str) -> AccountClaims:
+        """Replace or add an account's token if it is not older. Raises JWTError."""
+        claims = self.checked(token)
+        if claims.sub not in self._claims and len(self._claims) >= MAX_ACCOUNTS:
             raise JWTError("the resolver is full")
         self._keep(claims, token)
+        self._learned.add(claims.sub)
         return claims
+
+    def inherit(self, older: "MemoryResolver") -> None:
+        """Keep what `older` has learned since it was made, unless what is held is newer."""
+        for account in older.learned():
+            with contextlib.suppress(JWTError):
+                self.update(older.token(account) or "")
+
+    def learned(self) -> list[str]:
+        """Accounts whose tokens came while the node ran."""
+        return sorted(self._learned)
+
+    def delete(self, account: str) -> None:
+        """Forget an account. Raises JWTError: a configuration is not changed from outside."""
+        raise JWTError("delete must be enabled in server config")
+
+    def _drop(self, account: str) -> None:
+        self._claims.pop(account, None)
+        self._tokens.pop(account, None)
+        self._learned.discard(account)
 
     def _keep(self, claims: AccountClaims, token: str) -> None:
         problem = claims.problem()

@@ -22,7 +22,7 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
-from headwater.edge.subjects.transform import TransformError
+from headwater.edge.subjects.transform import TransformError, transform
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.authenticator import Authenticator
@@ -104,8 +104,20 @@ def _offers(account: AccountClaims) -> AccountShares:
                 ],
             )
             for source, items in account.nats.mappings.items()
+            if _fits(account, source, [item.subject for item in items])
         ],
     )
+
+
+def _fits(account: AccountClaims, source: str, destinations: list[str]) -> bool:
+    """Whether a mapping of a token can be; one that cannot is told and left out."""
+    try:
+        for destination in destinations:
+            transform(source, destination)
+    except TransformError as error:
+        log.error('mapping of "%s" by account %s: %s', source, account.sub, error)
+        return False
+    return True
 
 
 def _export(export: Export) -> ExportOptions:

@@ -126,6 +126,11 @@ def _check_operator(options: Options) -> list[str]:
     ]
     if not operator.resolver.kind:
         problems.append("operators require an account resolver to be configured")
+    if operator.resolver.kind in ("url", "cache"):
+        problems.append(
+            f"the account resolver {operator.resolver.kind!r} is not available: use one of type "
+            "full, or MEMORY with resolver_preload"
+        )
     if options.accounts:
         problems.append("operators do not allow Accounts to be configured directly")
     if options.all_users():

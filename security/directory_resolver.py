@@ -1,0 +1,122 @@
+"""Account tokens of operator mode in a directory, one file for each (resolver `full`).
+
+The files are named `<account key>.jwt`, as nats-server names them; a deleted one is kept as
+`<account key>.jwt.deleted` unless it is to be removed for good. All tokens are in memory, too.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+from headwater.security import jwt
+from headwater.security.auth_options import ResolverOptions
+from headwater.security.claims import AccountClaims
+from headwater.security.errors import JWTError
+from headwater.security.nkeys import is_public_key
+from headwater.security.resolver import MAX_ACCOUNTS, MemoryResolver
+
+log = logging.getLogger("headwater.security")
+
+SUFFIX = ".jwt"
+DELETED_SUFFIX = ".jwt.deleted"
+DIRECTORY_MODE = 0o700
+DIGEST_BYTES = 32
+
+
+class DirectoryResolver(MemoryResolver):
+    """Account tokens by public key, kept in a directory that is this node's alone."""
+
+    __slots__ = ("_directory", "_limit", "_options")
+
+    def __init__(self, options: ResolverOptions, preload: dict[str, str] | None = None) -> None:
+        """Read the directory, made if it is not there; `preload` counts where it is newer.
+
+        Raises JWTError when the directory cannot be used.
+        """
+        super().__init__()
+        self._options = options
+        self._directory = Path(options.directory).expanduser()
+        self._limit = min(options.limit or MAX_ACCOUNTS, MAX_ACCOUNTS)
+        try:
+            self._directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            files = sorted(self._directory.glob(f"*{SUFFIX}"))
+        except OSError as error:
+            raise JWTError(f"resolver directory {options.directory}: {error}") from error
+        for path in files:
+            self._load(path)
+        for key, token in (preload or {}).items():
+            claims = jwt.decode_account(token)
+            held = self.claims(key)
+            if held is None or held.iat < claims.iat:
+                self.update(token)
+
+    def _load(self, path: Path) -> None:
+        """Take one file; what cannot be read or is not this account's is told and left."""
+        try:
+            with path.open("rb") as file:
+                token = file.read(jwt.MAX_TOKEN_BYTES + 1).decode("ascii").strip()
+            claims = jwt.decode_account(token)
+            if f"{claims.sub}{SUFFIX}" != path.name:
+                raise JWTError(f"it is the token of {claims.sub}")
+            self._check_room(claims.sub)
+        except (OSError, UnicodeDecodeError, JWTError) as error:
+            log.error("account token %s is not used: %s", path, error)
+            return
+        self._keep(claims, token)
+
+    def _check_room(self, key: str) -> None:
+        if self.token(key) is None and len(self) >= self._limit:
+            raise JWTError(f"the resolver is full, its limit is {self._limit} accounts")
+
+    def update(self, token: str) -> AccountClaims:
+        """As of MemoryResolver; durable when it returns."""
+        claims = self.checked(token)
+        if self.token(claims.sub) != token:
+            self._check_room(claims.sub)
+            self._write(self._directory / f"{claims.sub}{SUFFIX}", token)
+            self._keep(claims, token)
+        return claims
+
+    def delete(self, account: str) -> None:
+        """Forget an account; nothing happens when it is unknown. Raises JWTError."""
+        if not self._options.allow_delete:
+            raise JWTError("delete must be enabled in server config")
+        if not is_public_key(account, "A"):
+            raise JWTError("not the key of an account")
+        path = self._directory / f"{account}{SUFFIX}"
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                if self._options.hard_delete:
+                    path.unlink()
+                else:
+                    path.rename(self._directory / f"{account}{DELETED_SUFFIX}")
+        except OSError as error:
+            raise JWTError(f"cannot delete the token of {account}: {error}") from error
+        self._drop(account)
+
+    def digest(self) -> bytes:
+        """Equal for two resolvers that hold the same tokens."""
+        found = 0
+        for account in self.accounts():
+            token = self.token(account) or ""
+            found ^= int.from_bytes(hashlib.sha256(token.encode()).digest(), "big")
+        return found.to_bytes(DIGEST_BYTES, "big")
+
+    def _write(self, path: Path, token: str) -> None:
+        """Put a token in its place in one step. Raises JWTError."""
+        try:
+            handle, temporary = tempfile.mkstemp(dir=self._directory, prefix=".token.")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(token.encode("ascii"))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+        except OSError as error:
+            raise JWTError(f"cannot keep the token: {error}") from error
