@@ -211,19 +211,18 @@ class Node:
     def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         conn = self.sessions.accept(sock, address)
         tls = self.options.tls
-        if tls is None:
+        if tls is not None and tls.handshake_first:
+            self._expect_handshake(conn, sock, tls.handshake_first_fallback)
+        else:
             conn.attach(sock)
             self._greet(conn)
             self.kernel.turn()
-            return
-        if tls.handshake_first:
-            self._expect_handshake(conn, sock, tls.handshake_first_fallback)
-            return
-        conn.attach(sock)
-        self._greet(conn)
-        self.kernel.turn()
-        if not conn.closed:
-            conn.use_filter(self._tls_filter(conn))
+            if tls is not None and not conn.closed:
+                conn.use_filter(self._tls_filter(conn))
+        if self.options.proxy_protocol and not conn.closed:
+            from headwater.edge.broker.proxy_protocol import HeaderWatch
+
+            HeaderWatch(conn, sock, self.options.auth_timeout(), self.sessions.relocate)
 
     def _greet(self, conn: Any) -> None:
         self.sessions.detail(conn)["greeted"] = True
@@ -404,4 +403,6 @@ def tls_context(options: TLSOptions) -> Any:
         min_version=options.min_version,
         cipher_suites=options.cipher_suites,
         curve=options.curve_preferences[0] if options.curve_preferences else "",
+        pins=options.pinned_certs,
+        rate_limit=options.connection_rate_limit,
     )

@@ -290,21 +290,10 @@ class LeafRemote:
             self._start_tls(conn)
 
     def _start_tls(self, conn: LeafConn) -> None:
-        from headwater.federation.client_tls import ClientTLS
-        from headwater.security.tls import client_context
+        from headwater.federation.client_tls import dialled_tls
 
-        options = self.options.tls
-        pairs = []
-        if options is not None and options.cert_file:
-            pairs.append((options.cert_file, options.key_file))
-        context = client_context(
-            pairs,
-            ca_file=options.ca_file if options is not None else "",
-            insecure=options is not None and options.insecure,
-            min_version=options.min_version if options is not None else "1.2",
-        )
         host = self._url.host if self._url is not None else None
-        conn.use_filter(ClientTLS(context, host))
+        conn.use_filter(dialled_tls(self.options.tls, host))
         conn.queue(b"")
 
     def connect_line(self, nonce: str, headers: bool) -> bytes:

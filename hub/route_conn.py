@@ -15,6 +15,7 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Kernel, Msg
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
+from cython.cimports.headwater.federation.rules import Rules
 from cython.cimports.libc.string import memcmp
 
 # Beside the kinds of the broker: connections to other nodes of the cluster.
@@ -45,6 +46,7 @@ class RouteConn(Link):
         self.accounts = accounts
         self.max_payload = PAYLOAD_MAX
         self.ignored = frozenset()
+        self.may_send = self.may_receive = Rules()
         self.aside = {}
 
     # --- messages ----------------------------------------------------
@@ -76,7 +78,7 @@ class RouteConn(Link):
         global routed_message
         outer: cython.pointer(Msg) = routed_message
         account: Account = self.account_for(name, n)
-        if account is None:
+        if account is None or not self.may_receive.permits(m.subject, m.subject_len):
             return 0
         routed_message = m
         try:
@@ -88,8 +90,8 @@ class RouteConn(Link):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
-        """Whether a message may go to the peer: not when it came by a route."""
-        return routed_message != m
+        """Whether a message may go to the peer: not when it came by a route, or is not exported."""
+        return routed_message != m and self.may_send.permits(m.subject, m.subject_len)
 
     # --- interest ----------------------------------------------------
 
@@ -97,6 +99,8 @@ class RouteConn(Link):
         """RS+ <account> <subject> [<queue> <weight>]."""
         wanted = self.wanted(args[1:])
         if wanted is None or args[1] in self.ignored:
+            return
+        if not self.may_send.permits_interest(args[1]):
             return
         subject, queue, weight = wanted
         account = self.accounts(args[0].decode("utf-8", "replace"))

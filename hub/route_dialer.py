@@ -152,14 +152,6 @@ class Dialer:
         tls = self.routes.options.tls
         if tls is None:
             return None
-        from headwater.federation.client_tls import ClientTLS
-        from headwater.security.tls import client_context
+        from headwater.federation.client_tls import dialled_tls
 
-        context = client_context(
-            [(tls.cert_file, tls.key_file)] if tls.cert_file else [],
-            ca_file=tls.ca_file,
-            insecure=tls.insecure,
-            min_version=tls.min_version,
-            cipher_suites=tls.cipher_suites,
-        )
-        return ClientTLS(context, self.host)
+        return dialled_tls(tls, self.host)

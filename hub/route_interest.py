@@ -7,6 +7,7 @@ import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
+from cython.cimports.headwater.federation.rules import Rules
 from cython.cimports.headwater.hub.route_conn import RouteConn
 
 from headwater.edge.broker.imports import ServiceImport
@@ -19,16 +20,19 @@ LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))
 class RouteInterest(InterestCounts):
     """One account's interest as the routes know it.
 
-    `routes` is the list of connections to tell, shared with their registry.
+    `routes` is the list of connections to tell, shared with their registry; `imports` says what
+    may come in by them.
     """
 
     account: Account
     routes: list
+    imports: Rules
 
-    def __init__(self, account: Account, routes: list):
+    def __init__(self, account: Account, routes: list, imports: Rules):
         InterestCounts.__init__(self, b"R", account.name.encode() + b" ")
         self.account = account
         self.routes = routes
+        self.imports = imports
         self.begin_counting(account)
 
     def stop(self) -> None:
@@ -44,6 +48,8 @@ class RouteInterest(InterestCounts):
         serves.
         """
         if isinstance(sink, ServiceImport) or isinstance(sink.owner, RouteConn):
+            return False
+        if not self.imports.permits_interest(sink.subject):
             return False
         return sink.owner is not None or sink.subject not in LOCAL_SERVICES
 

@@ -14,12 +14,14 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.version import NATS_LEVEL
+from headwater.federation.leaf_session import encoded
+from headwater.federation.rules import Rules
 from headwater.hub.addresses import reachable
 from headwater.hub.route_conn import RouteConn
 from headwater.hub.route_dialer import Dialer
 from headwater.hub.route_interest import RouteInterest
 from headwater.hub.route_session import RouteConnect, RouteInfo, RouteSession, info_line
-from headwater.security.auth_options import AuthOptions
+from headwater.security.auth_options import AuthOptions, PermissionOptions, SubjectRules
 from headwater.security.authenticator import check_single
 from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest
@@ -62,6 +64,7 @@ class Routes:
         self._urls: list[str] = []
         self._ws_urls: list[str] = []
         self._ignored: frozenset[bytes] = frozenset()
+        self._imports, self._exports = route_rules(self.options.permissions)
         self._leaving = False
         node.facts.cluster = self.cluster
 
@@ -97,7 +100,7 @@ class Routes:
         self._sweeper = node.loop.call_later(SWEEP_S, self._sweep)
 
     def _watch(self, account: Account) -> None:
-        self._interest[account.name] = RouteInterest(account, self._live)
+        self._interest[account.name] = RouteInterest(account, self._live, self._imports)
         text = self._interest[account.name].lines()
         for conn in self._live:
             conn.queue(text)
@@ -133,6 +136,7 @@ class Routes:
         )
         conn.headers = not node.options.no_header_support
         conn.ignored = self._ignored
+        conn.may_receive, conn.may_send = self._imports, self._exports
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -392,6 +396,19 @@ class Routes:
             ],
             "compression": "off",
         }
+
+
+def route_rules(options: PermissionOptions | None) -> tuple[Rules, Rules]:
+    """What may come in by routes and what may go out, by `cluster.permissions`."""
+    if options is None:
+        return Rules(), Rules()
+    return _rules(options.publish), _rules(options.subscribe)
+
+
+def _rules(rules: SubjectRules | None) -> Rules:
+    if rules is None:
+        return Rules()
+    return Rules(None if rules.allow is None else encoded(rules.allow), encoded(rules.deny))
 
 
 def _jetstream_api(node: "Node") -> frozenset[bytes]:

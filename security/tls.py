@@ -72,6 +72,28 @@ _ATTRIBUTES = {
 }
 
 
+class Context(ssl.SSLContext):
+    """A TLS context, and what a node demands beyond what the library checks."""
+
+    pins: frozenset[str] = frozenset()
+    """Lower-case hex SHA-256 of the public key infos that a peer may have; empty is any."""
+    rate_limit: int = 0
+    """Handshakes that may begin in one second; 0 is any number."""
+    _second = 0
+    _begun = 0
+
+    def may_begin(self, now: float) -> bool:
+        """Whether a handshake may begin at `now` (seconds); counts it."""
+        if int(now) != self._second:
+            self._second, self._begun = int(now), 0
+        self._begun += 1
+        return not 0 < self.rate_limit < self._begun
+
+    def trusts(self, certificate_der: bytes | None) -> bool:
+        """Whether a peer with this certificate, or without any, has a pinned key."""
+        return not self.pins or is_pinned(certificate_der or b"", self.pins)
+
+
 def server_context(
     certificates: Sequence[tuple[str, str]],
     *,
@@ -80,13 +102,17 @@ def server_context(
     min_version: str = "1.2",
     cipher_suites: Iterable[str] = (),
     curve: str = "",
-) -> ssl.SSLContext:
+    pins: Iterable[str] = (),
+    rate_limit: int = 0,
+) -> Context:
     """Context of a listener. `certificates` are (chain, key) paths, one per key type at most.
 
     `verify` demands a client certificate that `ca_file` (else the system's store) vouches
     for. Raises TLSConfigError.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = Context(ssl.PROTOCOL_TLS_SERVER)
+    context.pins = frozenset(pins)
+    context.rate_limit = rate_limit
     _apply(context, certificates, min_version, cipher_suites)
     try:
         if curve:
@@ -106,12 +132,14 @@ def client_context(
     insecure: bool = False,
     min_version: str = "1.2",
     cipher_suites: Iterable[str] = (),
-) -> ssl.SSLContext:
+    pins: Iterable[str] = (),
+) -> Context:
     """Context of a solicited connection. `insecure` accepts any certificate of the other end.
 
     Raises TLSConfigError.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = Context(ssl.PROTOCOL_TLS_CLIENT)
+    context.pins = frozenset(pins)
     _apply(context, certificates, min_version, cipher_suites)
     if insecure:
         context.check_hostname = False

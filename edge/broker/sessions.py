@@ -127,12 +127,16 @@ class Sessions:
         """Address, start time and connection type, kept until the record is forgotten."""
         return self._details.get(conn.cid, {})
 
+    def relocate(self, conn: ClientConn, address: tuple[Any, ...]) -> None:
+        """A proxy has told where a client really is."""
+        self.detail(conn).update(ip=address[0], port=address[1])
+
     def info_for(self, conn: ClientConn, **extra: Any) -> bytes:
         """INFO line for one connection."""
         fields = info_fields(
             self.facts,
             cid=conn.cid,
-            client_ip=str(self.detail(conn).get("ip", "")),
+            client_ip="" if self.options.proxy_protocol else str(self.detail(conn).get("ip", "")),
             nonce=self._nonces.get(conn.cid, ""),
         )
         fields["auth_required"] = self.facts.auth_required

@@ -6,7 +6,10 @@ reverse; both let the handshake advance.
 
 import contextlib
 import ssl
+import time
 from collections.abc import Callable
+
+from headwater.security.tls import Context
 
 READ_BYTES = 256 * 1024
 
@@ -16,7 +19,7 @@ class TLSFilter:
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        context: Context,
         *,
         server_side: bool = True,
         server_hostname: str | None = None,
@@ -24,6 +27,7 @@ class TLSFilter:
         optional: bool = False,
     ) -> None:
         """`optional` lets a peer that does not begin a handshake go on in plain text."""
+        self._context = context
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self.tls = context.wrap_bio(
@@ -42,12 +46,14 @@ class TLSFilter:
 
     def receive(self, data: bytes) -> bytes:
         """Plaintext of what came in. Raises ConnectionError when the session is broken."""
-        self.begun = True
+        begins, self.begun = not self.begun, True
         if self._optional and data and not self.ready and not self._incoming.pending:
             self.plain = self.plain or data[0] != 0x16
             self._optional = False
         if self.plain:
             return data
+        if begins and self.tls.server_side and not self._context.may_begin(time.monotonic()):
+            raise ConnectionError("TLS Handshake Rate Exceeded")
         self._incoming.write(data)
         try:
             return self._advance()
@@ -61,6 +67,8 @@ class TLSFilter:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
                 return b""
+            if not self._context.trusts(self.tls.getpeercert(binary_form=True)):
+                raise ConnectionError("TLS Pinned Certificate Mismatch")
             self.ready = True
             if self._on_ready is not None:
                 self._on_ready(self)

@@ -281,3 +281,17 @@ def test_any_document_loads_or_fails_cleanly(members: dict[str, Any]) -> None:
         return
     complete(found)
     assert isinstance(validate(found), list)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"), [("", True), ("2.10.0", True), ("99.0.0", False), ("soon", False)]
+)
+def test_the_operator_may_ask_for_a_version(wanted: str, fits: bool) -> None:
+    operator = KeyPair.create("O")
+    claims = OperatorClaims(
+        sub=operator.public_key,
+        nats=OperatorBody(assert_server_version=wanted),
+    )
+    token = jwt.encode(claims, operator)
+    found = whole(f'operator: "{token}"\nresolver: MEM')
+    assert any("requires server version" in problem for problem in found) is not fits
