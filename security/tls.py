@@ -3,6 +3,7 @@
 import hashlib
 import os
 import ssl
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -82,8 +83,9 @@ class Context(ssl.SSLContext):
     _second = 0
     _begun = 0
 
-    def may_begin(self, now: float) -> bool:
-        """Whether a handshake may begin at `now` (seconds); counts it."""
+    def may_begin(self, now: float | None = None) -> bool:
+        """Whether a handshake may begin, now or at another monotonic second; counts it."""
+        now = time.monotonic() if now is None else now
         if int(now) != self._second:
             self._second, self._begun = int(now), 0
         self._begun += 1

@@ -6,7 +6,6 @@ reverse; both let the handshake advance.
 
 import contextlib
 import ssl
-import time
 from collections.abc import Callable
 
 from headwater.security.tls import Context
@@ -52,7 +51,7 @@ class TLSFilter:
             self._optional = False
         if self.plain:
             return data
-        if begins and self.tls.server_side and not self._context.may_begin(time.monotonic()):
+        if begins and self.tls.server_side and not self._context.may_begin():
             raise ConnectionError("TLS Handshake Rate Exceeded")
         self._incoming.write(data)
         try:
