@@ -119,7 +119,8 @@ def user_info(conn: Any) -> dict[str, Any]:
         if identity.permissions is not None:
             optional["permissions"] = _permissions(identity.permissions)
         if identity.expires > 0:
-            optional["expires"] = nanoseconds(max(0.0, identity.expires - time.time()))
+            # Whole seconds, as NATS tells them.
+            optional["expires"] = nanoseconds(max(0, int(identity.expires - time.time())))
     fields.update({name: value for name, value in optional.items() if value})
     return fields
 

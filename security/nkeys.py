@@ -6,6 +6,7 @@ CRC-16/XMODEM (little-endian) over both. Seeds carry two prefix bytes: "seed" an
 
 import base64
 import binascii
+import functools
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,8 @@ KEY_BYTES: Final = 32
 PUBLIC_KEY_LENGTH: Final = 56
 SEED_LENGTH: Final = 58
 SIGNATURE_BYTES: Final = 64
+KNOWN_KEYS: Final = 4096
+"""Public keys whose raw bytes are remembered."""
 CURVE_VERSION: Final = b"xkv1"
 """How what curve keys encrypt begins; 24 bytes of nonce follow."""
 
@@ -89,16 +92,27 @@ def is_public_key(text: str, prefixes: str = "ACNOUX") -> bool:
     if len(text) != PUBLIC_KEY_LENGTH or text[0] not in prefixes:
         return False
     try:
-        letter, _ = decode(text)
+        letter, _ = _decode_public(text)
     except NKeyError:
         return False
-    return letter in prefixes and letter in _PUBLIC_PREFIXES
+    return letter in prefixes
+
+
+@functools.lru_cache(KNOWN_KEYS)
+def _decode_public(text: str) -> tuple[str, bytes]:
+    """`decode` of what is no secret: the same few keys sign at every login."""
+    letter, raw = decode(text)
+    if letter not in _PUBLIC_PREFIXES:
+        raise NKeyError("not a public key")
+    return letter, raw
 
 
 def verify(public_key: str, data: bytes, signature: bytes) -> bool:
     """Whether `signature` over `data` was made by the owner of `public_key`."""
     try:
-        letter, raw = decode(public_key)
+        if len(public_key) != PUBLIC_KEY_LENGTH:
+            return False
+        letter, raw = _decode_public(public_key)
     except NKeyError:
         return False
     if letter not in _SIGNING_PREFIXES or len(signature) != SIGNATURE_BYTES:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.security import jwt, passwords
@@ -347,6 +347,7 @@ _configs = [
 ]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(_field, _value), st.sampled_from(_configs))
 def test_any_connect_is_refused_cleanly(connect: dict[str, Any], config: AuthConfig) -> None:
     if (connect.get("user"), connect.get("pass")) == ("u", "p"):

@@ -1,7 +1,9 @@
 """Operator mode over the wire: who is admitted, and what others are shown, on both servers."""
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
@@ -11,6 +13,7 @@ from bench.servers import Server, free_port
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
 from headwater.security import creds
+from headwater.security.claims import DefaultPermissions, ResponsePermission, SubjectPermission
 from headwater.security.nkeys import KeyPair
 from tests.operator_realm import SERVERS, Raw, Realm, recipe
 
@@ -111,3 +114,32 @@ async def test_who_forwards_is_the_peer(name: str, tmp_path: Path) -> None:
             else:
                 assert admitted
             await client.close()
+
+
+def test_users_are_told_the_same_of_themselves() -> None:
+    realm = Realm()
+    realm.bodies["B"].default_permissions = DefaultPermissions(
+        pub=SubjectPermission(allow=["a", "$SYS.REQ.USER.INFO"])
+    )
+    full = realm.user(
+        pub=SubjectPermission(allow=["a", ">"], deny=["b"]),
+        sub=SubjectPermission(allow=["x q", ">"]),
+        resp=ResponsePermission(max=3, ttl=5_000_000_000),
+        exp=int(time.time()) + 1000,
+    )
+    users = [full, realm.user(), realm.user("B"), realm.user("S")]
+    told: dict[str, list[dict[str, Any]]] = {}
+    for name in SERVERS:
+        with Server(recipe(name, realm.config())) as server:
+            for user in users:
+                with Raw(server.port) as client:
+                    client.login(user)
+                    answer = client.request("$SYS.REQ.USER.INFO")["data"]
+                    seconds = answer.pop("expires", 0) / 1e9
+                    assert seconds == (pytest.approx(990, abs=10) if user is full else 0)
+                    assert seconds == int(seconds)
+                    rules = answer.get("permissions", {})
+                    # The real server shows an empty rule where default permissions have none.
+                    answer["permissions"] = {kind: rule for kind, rule in rules.items() if rule}
+                    told.setdefault(name, []).append(answer)
+    assert told["headwater"] == told["nats-server"]
