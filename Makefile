@@ -6,7 +6,7 @@ EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: damage faults help install ext demo test lint bench bench-storage sim sim-bugs sim-mutants clean
+.PHONY: damage faults fuzz help install ext demo test lint bench bench-storage sim sim-bugs sim-mutants clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ test: $(STAMP) ext  ## The whole test suite
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/python lint.py
+
+fuzz: $(STAMP) ext  ## Anything at every door: EXAMPLES=.. of each target
+	@FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest --timeout=0 tests/fuzz $(ARGS)
 
 sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. STORE=file|memory (no SEED: a new one)
 	@$(BIN)/python -m tests.sim --seed $(or $(SEED),0) --steps $(or $(STEPS),5000) \

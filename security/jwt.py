@@ -148,7 +148,7 @@ def _migrated(body: dict[str, Any]) -> dict[str, Any]:
 def _json_object(part: str) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(_unpack(part))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JWTError("a part of the token is not JSON") from error
     if not isinstance(value, dict):
         raise JWTError("a part of the token is not an object")
