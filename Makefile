@@ -4,9 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
+LINT_TEST := tests/test_house.py::test_ruff_and_mypy_are_clean
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: damage faults fuzz help install ext demo test lint bench bench-storage sim sim-bugs sim-mutants clean
+.PHONY: damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -24,6 +25,10 @@ ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of
 
 demo: $(STAMP) ext  ## A fleet on this machine: outage, crash, recovery, analytics
 	@$(BIN)/headwater demo $(ARGS)
+
+check: $(STAMP) ext  ## Before each commit: lint, and tests of every package, in three minutes
+	@$(BIN)/python lint.py
+	@$(BIN)/python -m pytest @tests/check.txt --deselect $(LINT_TEST) $(ARGS)
 
 test: $(STAMP) ext  ## The whole test suite
 	@$(BIN)/python -m pytest $(ARGS)

@@ -109,6 +109,16 @@ def interest(node: Node, subject: bytes, account: str = "$G") -> bool:
     return node.account(account).has_interest(subject)
 
 
+def heard_by(node: Node, subject: bytes) -> int:
+    """How many take a message of this node: its subscriptions, and a route for each other node."""
+    return len(node.account("$G").sinks(subject))
+
+
+async def logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """Wait until the log says so."""
+    await until(lambda: any(text in record.getMessage() for record in caplog.records))
+
+
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     found = Cluster()
@@ -139,7 +149,15 @@ async def test_both_ends_dial_and_one_route_stays(cluster: Cluster) -> None:
     for port in ports:
         cluster.add(*ports, cluster={"port": port})
     await cluster.formed()
-    await asyncio.sleep(0.2)
+    dialers = [
+        dialer
+        for node in cluster.nodes
+        for service in node.services
+        if isinstance(service, RouteService) and service.routes is not None
+        for dialer in service.routes.dialers
+    ]
+    # Each node dials itself and the other: only the attempt of the route that stays goes on.
+    await until(lambda: sum(bool(dialer._peer) for dialer in dialers) == 3)
     first, second = (routes(node) for node in cluster.nodes)
     assert len(first) == len(second) == 1
     assert first[0]["did_solicit"] is not second[0]["did_solicit"]
@@ -156,15 +174,14 @@ async def test_messages_reach_every_node_once(cluster: Cluster) -> None:
 
         await client.subscribe("a.*", cb=note)
         await client.flush()
-    await until(lambda: all(interest(node, b"a.x") for node in cluster.nodes))
-    await asyncio.sleep(0.05)
+    await until(lambda: all(heard_by(node, b"a.x") == 3 for node in cluster.nodes))
     await cluster.clients[0].publish("a.x", b"plain")
     await cluster.clients[1].publish("a.y", b"with", headers={"k": "v"})
-    for client in cluster.clients:
-        await client.flush()
-    await until(lambda: len(got) >= 6)
-    await asyncio.sleep(0.05)
-    assert sorted(got, key=str) == sorted(
+    for client in cluster.clients[:2]:
+        # What a publisher says stays in order: nothing comes behind its end any more.
+        await client.publish("a.end", b"end")
+    await until(lambda: [data for _, data, _ in got].count(b"end") == 6)
+    assert sorted((each for each in got if each[1] != b"end"), key=str) == sorted(
         [(i, b"plain", None) for i in range(3)] + [(i, b"with", {"k": "v"}) for i in range(3)],
         key=str,
     )
@@ -173,19 +190,24 @@ async def test_messages_reach_every_node_once(cluster: Cluster) -> None:
 async def test_a_queue_group_gets_each_message_once(cluster: Cluster) -> None:
     await full_mesh(cluster)
     got: dict[int, int] = {1: 0, 2: 0}
+    ended: set[int] = set()
     for index in got:
 
         async def note(message: Any, index: int = index) -> None:
             got[index] += 1
 
-        await (await cluster.connect(index)).subscribe("q", queue="workers", cb=note)
-    await until(lambda: len(cluster.nodes[0].account("$G").sinks(b"q")) == 2)
+        async def note_end(message: Any, index: int = index) -> None:
+            ended.add(index)
+
+        worker = await cluster.connect(index)
+        await worker.subscribe("q", queue="workers", cb=note)
+        await worker.subscribe("end", cb=note_end)
+    await until(lambda: all(heard_by(cluster.nodes[0], each) == 2 for each in (b"q", b"end")))
     client = await cluster.connect(0)
     for _ in range(100):
         await client.publish("q", b"")
-    await client.flush()
-    await until(lambda: sum(got.values()) >= 100)
-    await asyncio.sleep(0.05)
+    await client.publish("end", b"")
+    await until(lambda: len(ended) == 2 and sum(got.values()) >= 100)
     assert sum(got.values()) == 100
     assert min(got.values()) > 20
 
@@ -337,9 +359,9 @@ async def test_credentials_of_routes(cluster: Cluster, caplog: pytest.LogCapture
     good = f"nats-route://r:pw@127.0.0.1:{port}"
     cluster.add(cluster={**auth, "routes": [good]})
     await cluster.formed()
-    with caplog.at_level(logging.CRITICAL, "headwater.route"):
+    with caplog.at_level(logging.ERROR, "headwater.route"):
         cluster.add(port, server_name="stranger")
-        await asyncio.sleep(0.3)
+        await logged(caplog, "authentication error")
         # Each attempt is there until it is refused.
         async with asyncio.timeout(5):
             while routes(cluster.nodes[2]):
@@ -350,9 +372,9 @@ async def test_other_clusters_are_refused(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.add()
-    with caplog.at_level(logging.CRITICAL, "headwater.route"):
+    with caplog.at_level(logging.ERROR, "headwater.route"):
         cluster.add(cluster.ports[0], cluster={"name": "D"})
-        await asyncio.sleep(0.2)
+        await logged(caplog, "conflicts")
     assert not routes(cluster.nodes[0])
 
 
