@@ -1,6 +1,8 @@
-"""TLS of a dialling side: as the listener's, but it says in words why a handshake failed."""
+"""TLS of a dialling side: as the listener's, but it says in words why a handshake failed, and it
+can go by a key that is known instead of a name."""
 
 import ssl
+from collections.abc import Callable, Sequence
 
 from headwater.edge.broker.tls_filter import TLSFilter
 from headwater.edge.conf.options import TLSOptions
@@ -9,10 +11,20 @@ from headwater.security.tls import Context, client_context
 
 
 class ClientTLS(TLSFilter):
-    """One TLS session that this node opens to `host`."""
+    """One TLS session that this node opens to `host`.
 
-    def __init__(self, context: Context, host: str | None) -> None:
-        super().__init__(context, server_side=False, server_hostname=host)
+    `proven` is called when the peer has shown who it is: nothing should be sent before.
+    """
+
+    def __init__(
+        self, context: Context, host: str | None, proven: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(
+            context,
+            server_side=False,
+            server_hostname=host,
+            on_ready=None if proven is None else lambda _: proven(),
+        )
 
     def receive(self, data: bytes) -> bytes:
         """Plaintext of what came in. Raises ConnectionError with the reason in its text."""
@@ -28,15 +40,21 @@ class ClientTLS(TLSFilter):
             raise
 
 
-def dialled_tls(options: TLSOptions | None, host: str | None) -> ClientTLS:
-    """A session to `host` by a `tls` block, or by the defaults. Raises TLSConfigError."""
+def dialled_tls(
+    options: TLSOptions | None,
+    host: str | None,
+    pins: Sequence[str] = (),
+    proven: Callable[[], None] | None = None,
+) -> ClientTLS:
+    """A session to `host` by a `tls` block, or by the defaults. One of `pins` is proof enough: no
+    authority has to vouch for it, nor the name to fit. Raises TLSConfigError."""
     tls = options or TLSOptions()
     context = client_context(
         certificate_pairs(tls),
         ca_file=tls.ca_file,
-        insecure=tls.insecure,
+        insecure=tls.insecure or (bool(pins) and not tls.server_name),
         min_version=tls.min_version,
         cipher_suites=tls.cipher_suites,
-        pins=tls.pinned_certs,
+        pins=[*tls.pinned_certs, *pins],
     )
-    return ClientTLS(context, host)
+    return ClientTLS(context, tls.server_name or host, proven)

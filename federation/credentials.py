@@ -21,6 +21,8 @@ class LeafUrl(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     user: str = ""
     password: str = ""
+    found: bool = False
+    """Whether discovery brought it: whoever answers there has to prove to be a hub."""
 
     @property
     def secure(self) -> bool:

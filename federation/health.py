@@ -5,7 +5,6 @@ carries, which is as old as the delivery; the origin's own answers, which are ne
 consumer's heartbeats. What is not known is None, and is never shown as 0.
 """
 
-import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Health:
         inflow = self.inflow
         if inflow is not None:
             self._said = (behind, inflow.dseq)
-            self._note_behind(behind)
+            self._note_behind(inflow, behind)
 
     def tick(self, seconds: float) -> None:
         """Called again and again while a consumer is there."""
@@ -83,14 +82,14 @@ class Health:
             return
         self.rate = 0.7 * self.rate + 0.3 * (inflow.messages - self._counted) / seconds
         self._counted = inflow.messages
-        self._note_behind(self._lag(inflow))
+        self._note_behind(inflow, self._lag(inflow))
 
-    def _note_behind(self, behind: int) -> None:
+    def _note_behind(self, inflow: "Inflow", behind: int) -> None:
         if not behind:
             self._behind_since = 0.0
         elif not self._behind_since:
-            self._behind_since = time.monotonic()
-            self._begun_ts = self.inflow.last_ts if self.inflow is not None else 0
+            self._behind_since = inflow.kernel.loop.time()
+            self._begun_ts = int(inflow.last_ts)
 
     # --- facts ----------------------------------------------------------------------------------
 
@@ -132,7 +131,7 @@ class Health:
         lag, inflow = self.lag(), self.inflow
         if not lag or inflow is None:
             return None if lag is None else 0.0
-        watched = time.monotonic() - self._behind_since
+        watched = float(inflow.kernel.loop.time()) - self._behind_since
         if inflow.last_ts == self._begun_ts:
             # Nothing came since: the messages may be any age, but have been missed this long.
             return watched

@@ -4,7 +4,10 @@ import asyncio
 import logging
 import random
 import socket
+from collections.abc import Callable
 from typing import Any, Protocol
+
+import msgspec
 
 from headwater.edge.conf.options import LeafRemoteOptions
 from headwater.federation.credentials import LeafUrl, credential_fields, parse_url
@@ -25,6 +28,9 @@ RECONNECT_MAX_S = 5.0
 
 ADMIT_TIMEOUT_S = 10.0
 """Time from the hub's first INFO to the admission of the link, at least."""
+
+FOUND_PAUSE_S = 0.05
+"""Pause before the next of several addresses that were found is tried."""
 
 DISCOVERED_MAX = 64
 """Addresses learned from hubs that are kept for one remote."""
@@ -61,7 +67,7 @@ class LeafRemote:
         self.failures = 0
         self.connects = 0
         self._finder = finder
-        self._learned: list[str] = []
+        self._learned: list[tuple[str, bool]] = []
         self._url: LeafUrl | None = None
         self._position = 0
         self._task: asyncio.Task[None] | None = None
@@ -104,6 +110,10 @@ class LeafRemote:
             self._complain("no hub found yet")
             return self._delay()
         self._url = url
+        if url.found and not self._proves():
+            self._complain("a hub was found that does not have to prove itself: set tls with a "
+                           "server_name, hub_pins, or insecure_discovery")
+            return self._delay()
         self.state = "connecting"
         try:
             sock = await self._dial(url)
@@ -158,14 +168,26 @@ class LeafRemote:
             session.last_error = "the hub did not send its INFO in time"
             conn.close("Stale Connection")
 
+    def _rounds(self) -> int:
+        """How often every address has failed. Of those that were found many may be no hubs, and
+        must not use up the time of the one that is."""
+        if self._url is None or not self._url.found:
+            return self.failures
+        return self.failures // max(1, len(self.candidates()))
+
     def _delay(self) -> float:
+        if self._url is not None and self._url.found and self._position % max(
+            1, len(self.candidates())
+        ):
+            return FOUND_PAUSE_S
         base = max(0.05, self.links.node.options.leaf.reconnect)
-        grown = min(base * 1.5 ** min(self.failures, 16), max(base, RECONNECT_MAX_S))
+        grown = min(base * 1.5 ** min(self._rounds(), 16), max(base, RECONNECT_MAX_S))
         return float(grown * random.uniform(0.75, 1.25))
 
     def _info_timeout(self) -> float:
-        base = max(self.options.first_info_timeout, 0.1) * 2.0 ** min(self.failures, 8)
-        return float(min(base, TIMEOUT_MAX_S)) + ADMIT_TIMEOUT_S
+        base = max(self.options.first_info_timeout, 0.1) * 2.0 ** min(self._rounds(), 8)
+        limit = float(min(base, TIMEOUT_MAX_S))
+        return limit * 2 if self._url is not None and self._url.found else limit + ADMIT_TIMEOUT_S
 
     def _complain(self, text: str) -> None:
         """Log a failure; the same one again only after a while."""
@@ -178,19 +200,27 @@ class LeafRemote:
     def _label(self) -> str:
         return repr(self._url.text) if self._url is not None else "an unknown hub"
 
+    def _proves(self) -> bool:
+        """Whether a hub that was found has to prove itself, or need not."""
+        options = self.options
+        by_name = options.tls is not None and options.tls.server_name and not options.tls.insecure
+        return bool(by_name or options.hub_pins or options.insecure_discovery)
+
     # --- addresses ----------------------------------------------------
 
-    def candidates(self) -> list[str]:
-        """Every URL that may be dialled now, configured ones first."""
-        found: list[str] = []
+    def candidates(self) -> list[tuple[str, bool]]:
+        """Every URL that may be dialled now, configured ones first, and whether discovery brought
+        it."""
+        known: list[tuple[str, bool]] = []
         for url in self.options.urls:
             if url.startswith(f"{DISCOVER_SCHEME}://"):
-                found.extend(self._discovered(url))
+                known.extend((each, True) for each in self._discovered(url))
             else:
-                found.append(url)
+                known.append((url, False))
         if not self.options.urls and self._finder is not None:
-            found.extend(self._finder.urls(""))
-        return found + [url for url in self._learned if url not in found]
+            known.extend((each, True) for each in self._finder.urls(""))
+        present = {url for url, _ in known}
+        return known + [each for each in self._learned if each[0] not in present]
 
     def _discovered(self, url: str) -> list[str]:
         """URLs found for `discover://[user[:password]@]<cluster label>`."""
@@ -207,10 +237,10 @@ class LeafRemote:
             return None
         if self._position == 0 and not self.options.no_randomize and len(self.options.urls) > 1:
             self._position = random.randrange(len(urls))
-        url = urls[self._position % len(urls)]
+        url, found = urls[self._position % len(urls)]
         self._position += 1
         try:
-            return parse_url(url)
+            return msgspec.structs.replace(parse_url(url), found=found)
         except ValueError as error:
             self._complain(str(error))
             return None
@@ -227,7 +257,7 @@ class LeafRemote:
             f"{current.user}@" if current.user else ""
         )
         self._learned = [
-            f"{current.scheme}://{user}{text}"
+            (f"{current.scheme}://{user}{text}", current.found)
             for text in urls[:DISCOVERED_MAX]
             if isinstance(text, str) and _host_port(text) not in known
         ]
@@ -238,7 +268,7 @@ class LeafRemote:
         if url.scheme in ("ws", "wss"):
             raise OSError("leaf links over WebSocket are not supported; use nats:// or tls://")
         configured = self.options.dial_timeout or self.links.node.options.leaf.dial_timeout
-        timeout = min(max(configured, 0.1) * 2 ** min(self.failures, 8), TIMEOUT_MAX_S)
+        timeout = min(max(configured, 0.1) * 2 ** min(self._rounds(), 8), TIMEOUT_MAX_S)
         options = self.options
         if not options.proxy_url:
             return await self._open(url.host, url.port, timeout)
@@ -282,18 +312,20 @@ class LeafRemote:
 
     # --- what the session asks for ----------------------------------------------------
 
-    def secure(self, conn: LeafConn, required: bool) -> None:
-        """Begin TLS if this remote or the hub wants it and it has not begun."""
-        wanted = required or self.options.tls is not None
+    def secure(self, conn: LeafConn, required: bool, then: Callable[[], None]) -> None:
+        """Begin TLS if this remote or the hub wants it and it has not begun; then go on."""
+        wanted = required or self.options.tls is not None or bool(self.options.hub_pins)
         wanted = wanted or (self._url is not None and self._url.secure)
         if wanted and conn.filter is None:
-            self._start_tls(conn)
+            self._start_tls(conn, then)
+        else:
+            then()
 
-    def _start_tls(self, conn: LeafConn) -> None:
+    def _start_tls(self, conn: LeafConn, then: Callable[[], None] | None = None) -> None:
         from headwater.federation.client_tls import dialled_tls
 
         host = self._url.host if self._url is not None else None
-        conn.use_filter(dialled_tls(self.options.tls, host))
+        conn.use_filter(dialled_tls(self.options.tls, host, self.options.hub_pins, then))
         conn.queue(b"")
 
     def connect_line(self, nonce: str, headers: bool) -> bytes:

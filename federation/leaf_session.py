@@ -284,7 +284,8 @@ class SpokeSession(LeafSession):
         elif conn.ready and ("import" in fields or "export" in fields):
             self._take_rules(fields)
             self.links.restrict(conn, self.rules)
-        self.remote.learn_urls(fields.get("leafnode_urls"))
+        if conn.ready:
+            self.remote.learn_urls(fields.get("leafnode_urls"))
 
     def _first_info(self, conn: Any, fields: dict[str, Any]) -> None:
         if not fields.get("client_id") or not fields.get("leafnode_urls"):
@@ -302,17 +303,32 @@ class SpokeSession(LeafSession):
         conn.headers = conn.headers and bool(fields.get("headers"))
         self.max_payload = int(fields.get("max_payload") or 0)
         self._take_rules(fields)
+        nonce = str(fields.get("nonce") or "")
+        at_once = not fields.get("info_on_connect")
         try:
-            self.remote.secure(conn, bool(fields.get("tls_required")))
-            line = self.remote.connect_line(str(fields.get("nonce") or ""), conn.headers)
+            self.remote.secure(
+                conn,
+                bool(fields.get("tls_required")),
+                lambda: self._log_in(conn, nonce, at_once),
+            )
         except SecurityError as error:
-            self.last_error = str(error)
-            log.error("%s - cannot present credentials: %s", self.label(conn), error)
-            conn.close("Authentication Failure")
+            self._give_up(conn, error)
+
+    def _log_in(self, conn: Any, nonce: str, at_once: bool) -> None:
+        """The hub has proven itself: log in. `at_once` is for one that will not answer."""
+        try:
+            line = self.remote.connect_line(nonce, conn.headers)
+        except SecurityError as error:
+            self._give_up(conn, error)
             return
         conn.queue(line)
-        if not fields.get("info_on_connect"):
+        if at_once:
             self._admit(conn)
+
+    def _give_up(self, conn: Any, error: SecurityError) -> None:
+        self.last_error = str(error)
+        log.error("%s - cannot present credentials: %s", self.label(conn), error)
+        conn.close("Authentication Failure")
 
     def _take_rules(self, fields: Mapping[str, Any]) -> None:
         exports = info_rule(fields.get("export"))
@@ -341,8 +357,9 @@ class Remote(Protocol):
     deny_imports: list[str]
     deny_exports: list[str]
 
-    def secure(self, conn: Any, required: bool) -> None:
-        """Begin TLS when this remote or the hub wants it. Raises SecurityError."""
+    def secure(self, conn: Any, required: bool, then: Callable[[], None]) -> None:
+        """Begin TLS when this remote or the hub wants it. `then` is called when the hub has proven
+        itself as far as is asked of it. Raises SecurityError."""
 
     def connect_line(self, nonce: str, headers: bool) -> bytes:
         """The CONNECT line. Raises SecurityError when credentials cannot be read."""

@@ -11,12 +11,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from headwater.edge.conf.options import TLSOptions
 
 
-def certificate(folder: Path) -> TLSOptions:
-    """A self-signed certificate for the loopback address."""
+def certificate(folder: Path, host: str = "") -> TLSOptions:
+    """A self-signed certificate for a name, or for the loopback address."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "node")])
     now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    address = (
+        x509.DNSName(host) if host else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    )
     cert = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -36,6 +36,8 @@ leafnodes {{
   reconnect: "500ms"
   remotes: [ {{
     url: "discover://edge:{password}@{label}"
+    # Nobody else answers on this machine's own interface.
+    insecure_discovery: true
     proxy: {{ url: "http://127.0.0.1:{proxy_port}", timeout: 5 }}
   }} ]
 }}

@@ -132,6 +132,7 @@ _FATES: dict[tuple[str, str], Fate] = {
             "curve_preferences certs certificates min_version"),
     **_rows("tls", By("security.authenticator"), "verify_and_map"),
     **_rows("tls", By("edge.conf.tls_section"), "allow_insecure_cipher_suites"),
+    **_rows("tls", By("federation.leaf_remote"), "server_name"),
     **_rows("tls", By("edge.node"), "timeout handshake_first first immediate"),
     **_rows("tls", Refused("a check of peers against known URLs; use pinned_certs"),
             "verify_cert_and_check_known_urls"),
@@ -227,7 +228,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("remotes", By("federation.leaf_remote"), "no_randomize dont_randomize url urls account "
             "local creds credentials nkey seed tls hub deny_imports deny_import deny_exports "
             "deny_export isolate_leafnode_interest isolate request_isolation first_info_timeout "
-            "dial_timeout proxy ignore_discovered_servers"),
+            "dial_timeout proxy ignore_discovered_servers hub_pins insecure_discovery"),
     **_rows("remotes", By("federation.service"), "disabled"),
     **_rows("remotes", _PLAIN_LINKS, "ws_compress ws_compression websocket_compress "
             "websocket_compression compression"),

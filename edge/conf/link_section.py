@@ -35,7 +35,7 @@ from headwater.edge.conf.reader import (
     text,
     urls,
 )
-from headwater.edge.conf.tls_section import tls
+from headwater.edge.conf.tls_section import pins, tls
 from headwater.security.errors import NKeyError
 from headwater.security.nkeys import decode_seed
 
@@ -131,11 +131,26 @@ def _remotes(reader: Reader, key: str, value: Value, target: LeafOptions) -> Non
         if remote.credentials and remote.nkey:
             reader.error(item, "Remote leafnode can not have both creds and nkey defined")
         _check_proxy(reader, item, remote)
+        _check_discovery(reader, item, remote)
         identity = (remote.urls, remote.account or "$G", remote.credentials, remote.nkey)
         if identity in seen:
             reader.error(item, "duplicate remote: same urls, account and credentials")
         seen.append(identity)
         target.remotes = [*target.remotes, remote]
+
+
+def _check_discovery(reader: Reader, value: Value, remote: LeafRemoteOptions) -> None:
+    """Anybody on the network can answer discovery: without proof it would get what is meant for
+    the hub."""
+    found = not remote.urls or any(url.startswith("discover://") for url in remote.urls)
+    by_name = remote.tls is not None and remote.tls.server_name and not remote.tls.insecure
+    if found and not (by_name or remote.hub_pins or remote.insecure_discovery):
+        reader.error(
+            value,
+            "a hub that is found by discovery must prove itself: give the remote tls with a "
+            "`server_name` that its certificate is for, or its key in `hub_pins`, or accept "
+            "whoever answers with `insecure_discovery: true`",
+        )
 
 
 def _check_proxy(reader: Reader, value: Value, remote: LeafRemoteOptions) -> None:
@@ -181,6 +196,10 @@ def _seed(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> 
         reader.error(value, "Remote leafnode nkey is not a valid user seed")
         return
     target.nkey = found
+
+
+def _hub_pins(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+    target.hub_pins = pins(reader, key, value)
 
 
 def _migrate(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
@@ -288,4 +307,6 @@ _REMOTE_FIELDS = Section("remotes", {
     "disabled": boolean("disabled"),
     "proxy": _proxy,
     "ignore_discovered_servers": boolean("ignore_discovered_servers"),
+    "hub_pins": _hub_pins,
+    "insecure_discovery": boolean("insecure_discovery"),
 })

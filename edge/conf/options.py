@@ -80,6 +80,9 @@ class TLSOptions(msgspec.Struct, kw_only=True):
     check_known_urls: bool = False
     insecure: bool = False
     """Do not verify the remote end; for solicited connections only."""
+    server_name: str = ""
+    """Name that the remote end's certificate must be for; empty means the host that is dialled.
+    For solicited leaf connections only."""
     cipher_suites: list[str] = []
     """IANA names; empty means the library's defaults."""
     allow_insecure_cipher_suites: bool = False
@@ -309,6 +312,11 @@ class LeafRemoteOptions(msgspec.Struct, kw_only=True):
     proxy_password: str = ""
     proxy_timeout: float = 0.0
     ignore_discovered_servers: bool = False
+    hub_pins: list[str] = []
+    """Lower-case hex SHA-256 of the public key infos of hubs: one of them has to prove itself by
+    TLS, whoever vouches for its certificate and whatever name that has."""
+    insecure_discovery: bool = False
+    """Log in to whoever answers discovery, without proof of who that is."""
 
 
 class LeafOptions(msgspec.Struct, kw_only=True):

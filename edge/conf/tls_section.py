@@ -49,6 +49,8 @@ def read_tls(
         reader.error(value, "verify_cert_and_check_known_urls is only for routes and gateways")
     if options.verify_and_map or options.check_known_urls:
         options.verify = True
+    if options.server_name and not solicited:
+        reader.error(value, "server_name is only for leafnode remotes")
     if options.cert_file and options.certificates:
         reader.error(value, "cannot combine 'cert_file' option with 'certs' option")
     elif bool(options.cert_file) != bool(options.key_file):
@@ -121,14 +123,19 @@ def _names(attribute: str, kind: str) -> Field:
 
 
 def _pinned(reader: Reader, key: str, value: Value, target: TLSOptions) -> None:
-    pins = []
+    target.pinned_certs = pins(reader, key, value)
+
+
+def pins(reader: Reader, key: str, value: Value) -> list[str]:
+    """SHA-256 sums of public key infos, as lower-case hex."""
+    found = []
     for item in reader.array(key, value) or []:
         pin = reader.string(key, item)
         if pin is not None and not _PIN.fullmatch(pin.lower()):
             reader.error(item, f"{pin} is not the hex SHA-256 of a public key info")
         elif pin is not None:
-            pins.append(pin.lower())
-    target.pinned_certs = pins
+            found.append(pin.lower())
+    return found
 
 
 def _handshake_first(reader: Reader, key: str, value: Value, target: TLSOptions) -> None:
@@ -178,6 +185,7 @@ _FIELDS = Section("tls", {
     "key_file": text("key_file"),
     "ca_file": text("ca_file"),
     "insecure": boolean("insecure"),
+    "server_name": text("server_name"),
     "verify": boolean("verify"),
     "verify_and_map": boolean("verify_and_map"),
     "verify_cert_and_check_known_urls": boolean("check_known_urls"),

@@ -1,9 +1,139 @@
 """Hubs found by zeroconf on the loopback interface."""
 
+import asyncio
+import contextlib
+import hashlib
 import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from headwater.edge.conf.load import load_text
+from headwater.edge.conf.problems import ConfigError
 from headwater.edge.discovery import instance_name
+from headwater.federation.leaf_remote import LeafRemote
+from tests.certificates import certificate
 from tests.federation.lab import Lab, leaf_service, leafs, until
+
+ROGUE_INFO = (
+    b'INFO {"server_id":"R","server_name":"hub","version":"2.12.0","proto":1,"headers":true,'
+    b'"max_payload":1048576,"client_id":7,"nonce":"chosen","leafnode_urls":["127.0.0.1:1"]%b}\r\n'
+)
+
+
+class Rogue:
+    """Answers where a hub should be, and keeps what it is told."""
+
+    def __init__(self, more: bytes) -> None:
+        self.more = more
+        self.port = 0
+        self.visits = 0
+        self.told = b""
+
+    async def visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One edge has come."""
+        self.visits += 1
+        with contextlib.suppress(OSError):
+            writer.write(ROGUE_INFO % self.more)
+            while data := await reader.read(1 << 16):
+                self.told += data
+                if not self.told.startswith(b"\x16"):
+                    writer.write(b"PING\r\n")
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def rogue(more: bytes = b"") -> AsyncIterator[Rogue]:
+    """A rogue on a port."""
+    made = Rogue(more)
+    server = await asyncio.start_server(made.visit, "127.0.0.1", 0)
+    made.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield made
+
+
+class Announced:
+    """What discovery has found."""
+
+    def __init__(self, *urls: str) -> None:
+        self.found = list(urls)
+
+    def urls(self, cluster: str) -> list[str]:
+        """Leaf URLs of the hubs found."""
+        return self.found
+
+
+def pin_of(folder: Path) -> str:
+    """The SHA-256 of the public key info of a certificate."""
+    key = x509.load_pem_x509_certificate((folder / "cert.pem").read_bytes()).public_key()
+    return hashlib.sha256(
+        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ).hexdigest()
+
+
+@pytest.mark.parametrize("proof", ["name", "key"])
+async def test_only_a_hub_that_proves_itself_is_told_anything(
+    lab: Lab, tmp_path: Path, proof: str
+) -> None:
+    """One who speaks plainly, one who asks for TLS and does not know how, one who has a certificate
+    for another name by an authority of its own; and the hub."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder, name in ((ours, "hub.plant"), (theirs, "hub.plant")):
+        folder.mkdir()
+        certificate(folder, name)
+    listener = (
+        "server_name: hub\n"
+        "leafnodes {{ listen: 127.0.0.1:-1, authorization {{ user: leaf, password: right }}, "
+        'tls {{ cert_file: "{0}/cert.pem", key_file: "{0}/key.pem" }} }}'
+    )
+    hub, other = await lab.node(listener.format(ours)), await lab.node(listener.format(theirs))
+    demand = (
+        f'tls {{ ca_file: "{ours}/cert.pem", server_name: "hub.plant" }}'
+        if proof == "name"
+        else f'hub_pins: ["{pin_of(ours)}"]'
+    )
+    edge = await lab.node(
+        f'leafnodes {{ reconnect: "50ms", remotes [ {{ url: "discover://leaf:right@plant", '
+        f'disabled: true, first_info_timeout: "200ms", {demand} }} ] }}'
+    )
+    async with rogue() as plain, rogue(b',"tls_required":true,"info_on_connect":true') as deaf:
+        ports = [plain.port, deaf.port, leaf_service(other).listener.port]
+        finder = Announced(*(f"nats://127.0.0.1:{port}" for port in ports))
+        (options,) = edge.options.leaf.remotes
+        remote = LeafRemote(leaf_service(edge).links, options, finder)
+        remote.start()
+        try:
+            await until(lambda: remote.failures >= 4, "all were tried")
+            assert not leafs(edge)
+            assert plain.visits
+            assert deaf.visits
+            for each in (plain, deaf):
+                assert each.told[:1] in (b"", b"\x16")
+                assert b"CONNECT" not in each.told
+                assert b"right" not in each.told
+            assert not leafs(other)
+            finder.found.append(f"tls://127.0.0.1:{leaf_service(hub).listener.port}")
+            remote.wake()
+            await until(lambda: leafs(hub), "the hub is linked")
+        finally:
+            await remote.stop()
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        '{ url: "discover://edge:secret@plant" }',
+        '{ url: "discover://plant" }',
+        '{ url: "discover://plant", tls { insecure: true, server_name: hub } }',
+        "{ account: A }",
+    ],
+)
+def test_discovery_without_proof_is_refused(remote: str) -> None:
+    with pytest.raises(ConfigError, match="insecure_discovery: true"):
+        load_text(f"accounts {{ A {{}} }}\nleafnodes {{ remotes [ {remote} ] }}")
 
 
 async def test_an_edge_finds_its_hub_and_has_to_log_in(lab: Lab) -> None:
@@ -14,7 +144,8 @@ async def test_an_edge_finds_its_hub_and_has_to_log_in(lab: Lab) -> None:
         f'headwater {{ discovery {{ enabled: true, service: "{service}", cluster: %s }} }}'
     )
     remote = (
-        f'leafnodes {{ reconnect: "100ms", remotes [ {{ url: "discover://leaf:%s@{label}" }} ] }}\n'
+        f'leafnodes {{ reconnect: "100ms", remotes [ {{ url: "discover://leaf:%s@{label}", '
+        "insecure_discovery: true } ] }\n"
         f'headwater {{ discovery {{ enabled: true, service: "{service}" }} }}'
     )
     edge = await lab.node(remote % "right")
