@@ -13,6 +13,7 @@ COMPILED = (
     "edge/subjects/text_hash.py",
     "edge/subjects/trie.py",
     "edge/wire/numbers.py",
+    "edge/wire/s2_blocks.py",
     "edge/wire/header_block.py",
     "edge/broker/core.py",
     "edge/broker/match_cache.py",

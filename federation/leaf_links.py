@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.listener import plain_address
 from headwater.edge.broker.registry import TOO_MANY, Outcome, Session
+from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.info import info_fields, info_line
+from headwater.federation.compression import OFF, agreed, normal, normal_options
 from headwater.federation.domains import domain_denies
 from headwater.federation.interest import Interest
 from headwater.federation.leaf_conn import LeafConn
@@ -50,6 +52,7 @@ class LeafLinks:
         self.server_name = node.server_name
         self.cluster = node.options.cluster.name
         self.domain = node.facts.domain
+        self.compression = normal_options(node.options.leaf.compression)
         self.conns: dict[int, LeafConn] = {}
         self.total = 0
         self.on_link_up: list[Callable[[Account], None]] = []
@@ -294,11 +297,20 @@ class LeafLinks:
             info_on_connect=True,
             leafnode_urls=[address],
         )
+        if self.compression.mode != OFF:
+            fields["compression"] = self.compression.mode
         if options.tls is not None:
             fields["tls_required"] = True
             fields["tls_verify"] = options.tls.verify or options.tls.verify_and_map
         fields.update(extra)
         return info_line(fields)
+
+    def agree(self, conn: LeafConn, own: CompressionOptions, peer: str) -> str:
+        """The mode of compression of this end. Raises ValueError for a peer's that is unknown."""
+        if own.mode == OFF or not peer:
+            return OFF
+        rtt = time.time() - float(self.detail(conn).get("start", 0.0))
+        return agreed(own.mode, normal(peer), rtt, own.rtt_thresholds)
 
     # --- liveness ----------------------------------------------------
 
@@ -356,7 +368,7 @@ class LeafLinks:
             "out_bytes": conn.out_bytes,
             "subscriptions": len(conn.subs),
             "subscriptions_list": [subject.decode("utf-8", "replace") for subject, _ in conn.subs],
-            "compression": "off",
+            "compression": conn.session.compression,
             "headwater": {
                 "domain": peer.domain,
                 "cluster": peer.cluster,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headwater.edge.conf.options import LeafRemoteOptions
+from headwater.federation.compression import OFF, normal_options
 from headwater.federation.credentials import LeafUrl, credential_fields, parse_url
 from headwater.federation.http_proxy import ask_proxy, proxy_address
 from headwater.federation.leaf_conn import LeafConn
@@ -59,6 +60,7 @@ class LeafRemote:
         self.account = options.account or GLOBAL_ACCOUNT
         self.hub = options.hub
         self.isolated = options.local_isolation
+        self.compression = normal_options(options.compression)
         self.deny_imports = options.deny_imports
         self.deny_exports = options.deny_exports
         self.state = "waiting"
@@ -328,7 +330,7 @@ class LeafRemote:
         conn.use_filter(dialled_tls(self.options.tls, host, self.options.hub_pins, then))
         conn.queue(b"")
 
-    def connect_line(self, nonce: str, headers: bool) -> bytes:
+    def connect_line(self, nonce: str, headers: bool, compression: str) -> bytes:
         """The CONNECT line of this remote. Raises SecurityError."""
         if self._url is None:
             raise SecurityError("not dialled yet")
@@ -339,6 +341,7 @@ class LeafRemote:
             "domain": node.facts.domain,
             "cluster": node.options.cluster.name or node.server_name,
             "headers": headers,
+            "compress_mode": "" if compression == OFF else compression,
             "jetstream": node.account(self.account).jetstream is not None,
             "is_hub": self.hub,
             "deny_pub": self.deny_imports,

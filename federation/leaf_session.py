@@ -13,8 +13,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
+from headwater.federation.compression import OFF, S2Filter
 from headwater.federation.rules import Rules
 from headwater.security.auth_options import PermissionOptions
 from headwater.security.errors import SecurityError
@@ -61,6 +63,7 @@ class Links(Protocol):
     server_name: str
     cluster: str
     domain: str
+    compression: CompressionOptions
 
     def admit(self, conn: Any, account: str, rules: LinkRules) -> bool:
         """Bind a link that has proven itself; False when it was refused and closed."""
@@ -79,6 +82,9 @@ class Links(Protocol):
     def hub_info(self, conn: Any, nonce: str, **extra: Any) -> bytes:
         """INFO line of the accepting side."""
 
+    def agree(self, conn: Any, own: CompressionOptions, peer: str) -> str:
+        """The mode of compression of this end. Raises ValueError for a peer's that is unknown."""
+
 
 class LeafSession:
     """What both sides have in common: errors, loops, permissions of what comes in."""
@@ -91,6 +97,8 @@ class LeafSession:
         self.links = links
         self.address = address
         self.peer = Peer()
+        self.compression = OFF
+        """What this end does to what it sends; OFF without agreement of both."""
         self.retry_delay = 0.0
         """Seconds to wait before the next attempt, when the peer or a loop asks for it."""
         self.last_error = ""
@@ -182,7 +190,20 @@ class HubSession(LeafSession):
         conn.queue(self.links.hub_info(conn, self.nonce))
 
     def got_info(self, conn: Any, payload: bytes) -> None:
-        """A spoke's INFO matters only for compression, which is never offered."""
+        """A spoke that wants to compress says so before its CONNECT."""
+        fields = object_in(payload) or {}
+        if conn.ready or self.compression != OFF:
+            return
+        try:
+            self.compression = self.links.agree(
+                conn, self.links.compression, str(fields.get("compression") or "")
+            )
+        except ValueError as error:
+            conn.fail(str(error), "Protocol Violation")
+            return
+        if self.compression != OFF:
+            compress(conn, self.compression)
+            conn.queue(self.links.hub_info(conn, self.nonce))
 
     def got_connect(self, conn: Any, payload: bytes) -> None:
         """CONNECT: check who it is, bind the link and open the flow of interest."""
@@ -225,6 +246,8 @@ class HubSession(LeafSession):
             "remote_account": identity.account,
             **info_permissions(options),
         }
+        if self.compression != OFF:
+            conn.filter.trusted = True
         conn.queue(self.links.hub_info(conn, self.nonce, **extra))
 
     def _admit(self, conn: Any, identity: Any) -> None:
@@ -262,6 +285,8 @@ class SpokeSession(LeafSession):
         super().__init__(links, address)
         self.remote = remote
         self._greeted = False
+        self._switched = False
+        """Whether the first INFO under compression is awaited."""
         self.isolated = remote.isolated
 
     @property
@@ -277,6 +302,9 @@ class SpokeSession(LeafSession):
             return
         if not self._greeted:
             self._first_info(conn, fields)
+        elif self._switched:
+            self._switched = False
+            self._log_in(conn, fields)
         elif fields.get("connect_info") and not conn.ready:
             self.peer.account = str(fields.get("remote_account") or "")
             self._take_rules(fields)
@@ -303,21 +331,37 @@ class SpokeSession(LeafSession):
         conn.headers = conn.headers and bool(fields.get("headers"))
         self.max_payload = int(fields.get("max_payload") or 0)
         self._take_rules(fields)
-        nonce = str(fields.get("nonce") or "")
-        at_once = not fields.get("info_on_connect")
         try:
             self.remote.secure(
-                conn,
-                bool(fields.get("tls_required")),
-                lambda: self._log_in(conn, nonce, at_once),
+                conn, bool(fields.get("tls_required")), lambda: self._proven(conn, fields)
             )
         except SecurityError as error:
             self._give_up(conn, error)
 
-    def _log_in(self, conn: Any, nonce: str, at_once: bool) -> None:
-        """The hub has proven itself: log in. `at_once` is for one that will not answer."""
+    def _proven(self, conn: Any, fields: dict[str, Any]) -> None:
+        """The hub has proven itself: agree on compression, and log in."""
         try:
-            line = self.remote.connect_line(nonce, conn.headers)
+            self.compression = self.links.agree(
+                conn, self.remote.compression, str(fields.get("compression") or "")
+            )
+        except ValueError as error:
+            conn.fail(str(error), "Protocol Violation")
+            return
+        if self.compression == OFF:
+            self._log_in(conn, fields)
+            return
+        told = {"compression": self.remote.compression.mode, "server_id": self.links.server_id}
+        line = b"INFO " + msgspec.json.encode(told) + b"\r\n"
+        compress(conn, self.compression, len(line)).trusted = True
+        self._switched = True
+        conn.queue(line)
+
+    def _log_in(self, conn: Any, fields: Mapping[str, Any]) -> None:
+        """Say who we are; a hub of old will not answer."""
+        nonce = str(fields.get("nonce") or "")
+        at_once = not fields.get("info_on_connect")
+        try:
+            line = self.remote.connect_line(nonce, conn.headers, self.compression)
         except SecurityError as error:
             self._give_up(conn, error)
             return
@@ -354,6 +398,7 @@ class Remote(Protocol):
     account: str
     hub: bool
     isolated: bool
+    compression: CompressionOptions
     deny_imports: list[str]
     deny_exports: list[str]
 
@@ -361,7 +406,7 @@ class Remote(Protocol):
         """Begin TLS when this remote or the hub wants it. `then` is called when the hub has proven
         itself as far as is asked of it. Raises SecurityError."""
 
-    def connect_line(self, nonce: str, headers: bool) -> bytes:
+    def connect_line(self, nonce: str, headers: bool, compression: str) -> bytes:
         """The CONNECT line. Raises SecurityError when credentials cannot be read."""
 
     def learn_urls(self, urls: Any) -> None:
@@ -369,6 +414,16 @@ class Remote(Protocol):
 
     def established(self) -> None:
         """The link is up."""
+
+
+def compress(conn: Any, mode: str, plain: int = 0) -> S2Filter:
+    """Have a link speak S2 from now on, but for `plain` bytes that are queued next."""
+    made = S2Filter(mode, conn.filter, plain)
+    if conn.filter is None:
+        conn.use_filter(made)
+    else:
+        conn.filter = made
+    return made
 
 
 def connect_line(fields: Mapping[str, Any]) -> bytes:

@@ -222,16 +222,16 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("leafnodes", _WRITE, "write_timeout"),
     **_rows("leafnodes", Hint("spokes are told one address, that by which they came"),
             "no_advertise"),
-    **_rows("leafnodes", _PLAIN_LINKS, "compression"),
-    **_rows("compression", _PLAIN_LINKS, "mode"),
-    **_rows("compression", Inside("compression"), "rtt_thresholds thresholds rtts rtt"),
+    **_rows("leafnodes", By("federation.compression"), "compression"),
+    **_rows("compression", By("federation.compression"), "mode rtt_thresholds thresholds rtts rtt"),
     **_rows("remotes", By("federation.leaf_remote"), "no_randomize dont_randomize url urls account "
             "local creds credentials nkey seed tls hub deny_imports deny_import deny_exports "
             "deny_export isolate_leafnode_interest isolate request_isolation first_info_timeout "
             "dial_timeout proxy ignore_discovered_servers hub_pins insecure_discovery"),
     **_rows("remotes", By("federation.service"), "disabled"),
     **_rows("remotes", _PLAIN_LINKS, "ws_compress ws_compression websocket_compress "
-            "websocket_compression compression"),
+            "websocket_compression"),
+    **_rows("remotes", By("federation.compression"), "compression"),
     **_rows("remotes", Hint("frames to the hub are masked"),
             "ws_no_masking websocket_no_masking"),
     **_rows("remotes", Hint("streams are not replicated, so no leader moves"),

@@ -145,9 +145,13 @@ class AccountJetStream:
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if (config.mirror or config.sources) and self.node.upstream_factory is None:
             raise errors.invalid_config("mirrors and sources are not available on this server")
-        stream = stream_life.create(self, config, secrets.token_hex(16))
+        stream = stream_life.create(self, config, self.incarnation())
         self.node.advisories.stream_action(stream, "create")
         return stream
+
+    def incarnation(self) -> str:
+        """A name for the life of a stream that is made now."""
+        return secrets.token_hex(16)
 
     def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> None:
         """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""

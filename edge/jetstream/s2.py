@@ -1,11 +1,14 @@
 """The framed S2 and Snappy stream format, in which backups travel.
 
-Writing puts blocks into frames as they are (the format allows it, every reader takes it); reading
+Backups are written as they are, in frames (the format allows it, every reader takes it); reading
 decodes compressed blocks as well, since real servers compress. Sizes are checked before memory is
 taken: a frame holds at most FRAME_MAX bytes.
 """
 
+from collections.abc import Callable
+
 from headwater.edge.storage.format.crc import checksum
+from headwater.edge.wire import s2_blocks
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 BLOCK_BYTES = 1 << 16
@@ -16,6 +19,8 @@ _PLAIN = 0x01
 _LAST_REQUIRED = 0x7F
 _IDENTIFIES = 0xFF
 _MASK = 0xFFFFFFFF
+
+Encoder = Callable[[bytes], bytes | None]
 
 
 class FormatError(ValueError):
@@ -29,12 +34,16 @@ def masked(data: bytes) -> bytes:
     return value.to_bytes(4, "little")
 
 
-def frames(data: bytes) -> bytes:
-    """`data` in frames; IDENTIFIER goes in front of the first ones."""
+def frames(data: bytes, encode: Encoder | None = None) -> bytes:
+    """`data` in frames; IDENTIFIER goes in front of the first ones. `encode` makes a block of at
+    most BLOCK_BYTES, or None of what does not get shorter."""
     out = bytearray()
     for at in range(0, len(data), BLOCK_BYTES):
-        block = data[at : at + BLOCK_BYTES]
-        out += bytes((_PLAIN,)) + (len(block) + 4).to_bytes(3, "little") + masked(block) + block
+        plain = data[at : at + BLOCK_BYTES]
+        block = None if encode is None else encode(plain)
+        kind = _PLAIN if block is None else _COMPRESSED
+        body = plain if block is None else block
+        out += bytes((kind,)) + (len(body) + 4).to_bytes(3, "little") + masked(plain) + body
     return bytes(out)
 
 
@@ -44,6 +53,20 @@ class Reader:
     def __init__(self) -> None:
         self.held = bytearray()
         self.identified = False
+        self.room: int | None = None
+        """Bytes of content that are still accepted; None for any number."""
+
+    def content(self, kind: int, block: bytes) -> bytes:
+        """What a frame's block holds. Raises FormatError."""
+        try:
+            size = uvarint(block, 0)[0] if kind == _COMPRESSED else len(block)
+        except IndexError:
+            raise FormatError("block ends early") from None
+        if self.room is not None:
+            self.room -= size
+            if self.room < 0:
+                raise FormatError("more content than is accepted")
+        return decode_block(block) if kind == _COMPRESSED else block
 
     def feed(self, piece: bytes) -> bytes:
         """The content that has become complete with `piece`."""
@@ -73,7 +96,7 @@ class Reader:
         if kind in (_COMPRESSED, _PLAIN):
             if len(body) < 4:
                 raise FormatError("frame is too short")
-            block = decode_block(body[4:]) if kind == _COMPRESSED else body[4:]
+            block = self.content(kind, body[4:])
             if masked(block) != body[:4]:
                 raise FormatError("checksum does not match")
             return block
@@ -82,83 +105,13 @@ class Reader:
         return b""
 
 
-def decode_block(data: bytes) -> bytes:
-    """Decode one compressed block. Raises FormatError."""
+def decode_block(block: bytes) -> bytes:
+    """What a compressed block holds. Raises FormatError."""
     try:
-        return _decode(data)
-    except IndexError:
-        raise FormatError("block ends early") from None
-
-
-def _decode(data: bytes) -> bytes:
-    total, at = uvarint(data, 0)
-    if total > FRAME_MAX:
-        raise FormatError("block is too large")
-    out = bytearray()
-    offset = 0
-    while at < len(data):
-        tag = data[at]
-        kind = tag & 3
-        if kind == 0:
-            at, length = _literal(data, at)
-            if at + length > len(data):
-                raise FormatError("literal ends early")
-            out += data[at : at + length]
-            at += length
-            continue
-        if kind == 1:
-            at, length, offset = _short_copy(data, at, offset)
-        else:
-            width = 2 if kind == 2 else 4
-            data[at + width]
-            length = 1 + (tag >> 2)
-            offset = int.from_bytes(data[at + 1 : at + 1 + width], "little")
-            at += 1 + width
-        if offset < 1 or offset > len(out) or len(out) + length > total:
-            raise FormatError("copy is out of range")
-        _copy(out, offset, length)
-    if len(out) != total:
-        raise FormatError("block has another length than it says")
-    return bytes(out)
-
-
-def _literal(data: bytes, at: int) -> tuple[int, int]:
-    """Where a literal's bytes are, and how many."""
-    count = data[at] >> 2
-    if count < 60:
-        return at + 1, count + 1
-    width = count - 59
-    data[at + width]
-    return at + 1 + width, int.from_bytes(data[at + 1 : at + 1 + width], "little") + 1
-
-
-def _short_copy(data: bytes, at: int, last: int) -> tuple[int, int, int]:
-    """A copy with a short offset; in S2, offset 0 repeats the last one with a longer length."""
-    tag = data[at]
-    offset = (tag & 0xE0) << 3 | data[at + 1]
-    length = tag >> 2 & 7
-    at += 2
-    if offset:
-        return at, length + 4, offset
-    if length >= 5:
-        width = length - 4
-        data[at + width - 1]
-        base = (0, 1 << 8, 1 << 16)[width - 1]
-        extra = int.from_bytes(data[at : at + width], "little")
-        length = extra + base + (4 if width == 1 else 0)
-        at += width
-    return at, length + 4, last
-
-
-def _copy(out: bytearray, offset: int, length: int) -> None:
-    """Append `length` bytes from `offset` before the end; they may overlap what is appended."""
-    start = len(out) - offset
-    if offset >= length:
-        out += out[start : start + length]
-        return
-    pattern = bytes(out[start:])
-    times, rest = divmod(length, offset)
-    out += pattern * times + pattern[:rest]
+        found: bytes = s2_blocks.decode_block(block)
+        return found
+    except ValueError as error:
+        raise FormatError(str(error)) from None
 
 
 def uvarint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,6 +1,5 @@
 """Making, changing, recovering and deleting streams: where a stream meets its node and account."""
 
-import secrets
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +206,7 @@ async def renew(js: "AccountJetStream", stream: Stream) -> None:
     from headwater.edge.jetstream.consumers import create_consumer
 
     storage, config, now = js.node.store(), stream.config, js.account.kernel.clock()
-    incarnation = secrets.token_hex(16)
+    incarnation = js.incarnation()
     storage.making = True
     try:
         meta = pack(config, now, incarnation)

@@ -101,6 +101,8 @@ class Wire:
         self.alter: Callable[[bytes], bytes] = bytes
         """What becomes of bytes on their way to the target."""
         self.connections = 0
+        self.passed = 0
+        """Bytes in both directions."""
         self._passing = asyncio.Event()
         self._passing.set()
         self._server: asyncio.Server | None = None
@@ -138,6 +140,7 @@ class Wire:
         with contextlib.suppress(OSError):
             while data := await source.read(4096 if self.bytes_per_s else 1 << 16):
                 sink.write(self.alter(data) if sink in self._far else data)
+                self.passed += len(data)
                 await sink.drain()
                 await self._passing.wait()
                 if self.bytes_per_s:

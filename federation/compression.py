@@ -1,0 +1,119 @@
+"""Compression of leaf links: which mode two ends agree on, and what then goes over the wire.
+
+The hub's INFO names its mode. A spoke that compresses answers with an INFO that names its own, and
+from then on both directions are S2 streams; the hub's next INFO is the first thing in its own. Each
+end compresses as it is set, so the modes may differ (NATS leaf node protocol).
+"""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from headwater.edge.conf.options import CompressionOptions
+from headwater.edge.jetstream import s2
+from headwater.edge.wire.s2_blocks import encode_block
+
+OFF = "off"
+ACCEPT = "accept"
+AUTO = "s2_auto"
+PLAIN = "s2_uncompressed"
+FAST = "s2_fast"
+BETTER = "s2_better"
+BEST = "s2_best"
+
+_NAMES = {
+    "": OFF, "not supported": OFF, "not_supported": OFF, "disabled": OFF, "false": OFF,
+    "auto": AUTO, "enabled": AUTO, "on": AUTO, "true": AUTO,
+    "fast": FAST, "better": BETTER, "best": BEST,
+}  # fmt: skip
+MODES = (OFF, ACCEPT, AUTO, FAST, BETTER, BEST)
+PEER_MODES = (*MODES, PLAIN)
+
+LOGIN_MAX = 1 << 17
+"""Bytes of content that are accepted before the login: INFO and CONNECT, with long claims."""
+
+READ_MAX = 1 << 26
+"""Bytes of content that one read may bring: nobody compresses messages sixty-fold."""
+
+RTT_THRESHOLDS_S = (0.010, 0.050, 0.100)
+"""Round trips up to which `s2_auto` does not compress, is fast, and better; beyond, best."""
+
+
+def normal(mode: str) -> str:
+    """A mode as it is configured or told, in the one way that it is named here."""
+    lower = mode.lower()
+    return _NAMES.get(lower, lower)
+
+
+def normal_options(options: CompressionOptions) -> CompressionOptions:
+    """The same with the mode's one name."""
+    return msgspec.structs.replace(options, mode=normal(options.mode))
+
+
+def agreed(own: str, peer: str, rtt: float, thresholds: "list[float]") -> str:
+    """The mode of this end, OFF if nothing is to be compressed. Raises ValueError for a peer's mode
+    that is unknown."""
+    if peer not in PEER_MODES:
+        raise ValueError(f"unsupported compression mode {peer!r}")
+    if OFF in (own, peer) or own == peer == ACCEPT:
+        return OFF
+    if own == ACCEPT:
+        return FAST if peer == AUTO else peer
+    return by_rtt(rtt, thresholds) if own == AUTO else own
+
+
+def by_rtt(rtt: float, thresholds: "list[float]") -> str:
+    """What `s2_auto` means for a round trip of so many seconds; a threshold of 0 leaves out its
+    mode."""
+    steps = thresholds or list(RTT_THRESHOLDS_S)
+    levels = (PLAIN, FAST, BETTER, BEST)
+    for level, most in zip(levels, steps, strict=False):
+        if rtt <= most:
+            return level
+    return levels[3] if len(steps) >= 3 else levels[len(steps) - 1]
+
+
+class S2Filter:
+    """Stands between a link and its wire, or between it and TLS."""
+
+    def __init__(self, mode: str, inner: Any = None, plain: int = 0) -> None:
+        """`inner` is the filter next to the wire, None without; the first `plain` bytes that are
+        sent do not belong to the stream."""
+        self.trusted = False
+        """Whether the peer has logged in."""
+        self._inner = inner
+        self._plain = plain
+        self._reader = s2.Reader()
+        self._reader.room = LOGIN_MAX
+        self._begun = False
+        self._encode = (
+            None if mode == PLAIN else partial(encode_block, thorough=mode in (BETTER, BEST))
+        )
+
+    def receive(self, data: bytes) -> bytes:
+        """Protocol bytes in what came. Raises ConnectionError when it is no S2 stream."""
+        if self._inner is not None:
+            data = self._inner.receive(data)
+        if self.trusted:
+            self._reader.room = READ_MAX
+        try:
+            return self._reader.feed(data)
+        except s2.FormatError as error:
+            raise ConnectionError(f"Read Error: {error}") from error
+
+    def send(self, data: bytes) -> bytes:
+        """Bytes for the wire."""
+        plain, data = data[: self._plain], data[self._plain :]
+        self._plain -= len(plain)
+        if data:
+            lead = b"" if self._begun else s2.IDENTIFIER
+            self._begun = True
+            data = lead + s2.frames(data, self._encode)
+        data = plain + data
+        return data if self._inner is None else bytes(self._inner.send(data))
+
+    def finish(self, reason: str) -> None:
+        """The link ends."""
+        if hasattr(self._inner, "finish"):
+            self._inner.finish(reason)

@@ -1,0 +1,95 @@
+"""Compression of leaf links, with the real server at either end."""
+
+import json
+from typing import Any
+
+import pytest
+
+from headwater.edge.node import Node
+from tests.federation.lab import Lab, Wire, client_port, free_port, leafs, until
+from tests.federation.test_leaf_tls import certificate
+
+TELEMETRY = [
+    json.dumps(
+        {"device": f"gateway-{i % 7}", "time": 1_700_000_000 + i, "temperature": 20 + i % 13 / 10,
+         "pressure": 1013.25 + i % 5, "state": "running", "alarms": []}
+    ).encode()
+    for i in range(500)
+]  # fmt: skip
+
+
+async def linked(
+    lab: Lab, kind: str, hub_mode: str, spoke_mode: str, hub_tls: str = "", spoke_tls: str = ""
+) -> tuple[Any, Any, Wire]:
+    """A hub and a spoke of these kinds, and the wire between them."""
+    port = free_port()
+    hub_config = f"leafnodes {{ listen: 127.0.0.1:{port}, compression: {hub_mode}, {hub_tls} }}"
+    hub = await (lab.node(hub_config) if kind[0] == "H" else lab.real(hub_config, "hub"))
+    wire = await lab.wire(port)
+    spoke_config = (
+        f'leafnodes {{ reconnect: "100ms", remotes [ {{ url: "nats-leaf://127.0.0.1:{wire.port}", '
+        f"ignore_discovered_servers: true, compression: {spoke_mode}, {spoke_tls} }} ] }}"
+    )
+    spoke = await (lab.node(spoke_config) if kind[1] == "H" else lab.real(spoke_config, "spoke"))
+    node = hub if isinstance(hub, Node) else spoke
+    await until(lambda: leafs(node), "the link is up")
+    return hub, spoke, wire
+
+
+async def crossed(lab: Lab, hub: Any, spoke: Any, bodies: list[bytes]) -> None:
+    """Send messages in both directions, which arrive as they were."""
+    ports = [client_port(each) if isinstance(each, Node) else each.port for each in (hub, spoke)]
+    for sender, receiver in (ports, ports[::-1]):
+        one, other = await lab.client(sender), await lab.client(receiver)
+        got = await other.subscribe("data", pending_bytes_limit=-1, pending_msgs_limit=-1)
+        ready = await other.subscribe("ready")
+        await other.flush()
+
+        async def known(one: Any = one, ready: Any = ready) -> bool:
+            await one.publish("ready", b"")
+            await one.flush()
+            return bool(ready.pending_msgs)
+
+        await until(known, "interest crosses")
+        for body in bodies:
+            await one.publish("data", body)
+        await one.flush()
+        assert [(await got.next_msg(5)).data for _ in bodies] == bodies
+        await one.close()
+        await other.close()
+
+
+@pytest.mark.parametrize("mode", ["s2_fast", "s2_better", "s2_auto"])
+@pytest.mark.parametrize("kind", ["HR", "RH", "HH"])
+async def test_messages_cross_compressed(lab: Lab, kind: str, mode: str) -> None:
+    hub, spoke, wire = await linked(lab, kind, mode, mode)
+    await crossed(lab, hub, spoke, [*TELEMETRY, b"z" * 300_000, bytes(range(256)) * 900, b""])
+    node = hub if isinstance(hub, Node) else spoke
+    (link,) = leafs(node)
+    assert link["compression"] == ("s2_uncompressed" if mode == "s2_auto" else mode)
+    content = 2 * (sum(map(len, TELEMETRY)) + 530_400)
+    if mode != "s2_auto":
+        assert wire.passed < 0.5 * content
+
+
+@pytest.mark.parametrize("modes", [("off", "s2_fast"), ("s2_fast", "off")])
+@pytest.mark.parametrize("kind", ["HR", "RH", "HH"])
+async def test_one_end_that_will_not_is_enough(
+    lab: Lab, kind: str, modes: tuple[str, str]
+) -> None:
+    hub, spoke, _ = await linked(lab, kind, *modes)
+    await crossed(lab, hub, spoke, TELEMETRY[:10])
+    (link,) = leafs(hub if isinstance(hub, Node) else spoke)
+    assert link["compression"] == "off"
+
+
+@pytest.mark.parametrize("kind", ["HR", "RH", "HH"])
+async def test_compressed_under_tls(lab: Lab, kind: str) -> None:
+    certificate(lab.directory)
+    pair = f'cert_file: "{lab.directory}/cert.pem", key_file: "{lab.directory}/key.pem"'
+    hub, spoke, wire = await linked(
+        lab, kind, "s2_fast", "s2_fast",
+        f"tls {{ {pair} }}", f'tls {{ ca_file: "{lab.directory}/cert.pem" }}',
+    )
+    await crossed(lab, hub, spoke, TELEMETRY)
+    assert wire.passed < 1.5 * sum(map(len, TELEMETRY))
