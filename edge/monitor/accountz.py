@@ -11,6 +11,7 @@ from headwater.edge.monitor.links import links
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.query import Query
 from headwater.edge.monitor.subsz import interest_stats
+from headwater.security import jwt
 
 if TYPE_CHECKING:
     from headwater.edge.node import Node
@@ -67,6 +68,8 @@ def account_info(node: "Node", name: str) -> dict[str, Any]:
     claims = node.authenticator.resolver.claims(name)
     if claims is not None:
         info["issuer_key"] = claims.iss
+        info["expired"] = jwt.expired(claims, time.time())
+        info["jwt"] = node.authenticator.resolver.token(name)
         info["name_tag"] = claims.name or name
     return info
 

@@ -153,6 +153,20 @@ def test_a_leaf_ends_with_its_user(name: str) -> None:
         assert link.rest()[-1:] == ["-ERR 'User Authentication Expired'"]
 
 
+@pytest.mark.parametrize("name", SERVERS)
+def test_limits_of_a_leafs_account_and_user(name: str) -> None:
+    realm = limited(payload=8)
+    port = free_port()
+    extra = f"leafnodes {{ listen: '127.0.0.1:{port}' }}"
+    with Server(recipe(name, realm.config(extra))), Raw(port) as link:
+        assert not any("-ERR" in line for line in link.link(realm.user(subs=2)))
+        answers = [line for i in range(4) for line in link.send(f"LS+ a.{i}\r\n")]
+        assert "-ERR 'maximum subscriptions exceeded'" in answers
+        # A PONG overtakes what was said before it.
+        assert not any("Payload" in line for line in link.send("LMSG a 8\r\n12345678\r\n"))
+        assert "-ERR 'Maximum Payload Violation'" in link.send("LMSG a 9\r\n123456789\r\n")
+
+
 @pytest.fixture(scope="module", params=SERVERS)
 def jetstream(request: pytest.FixtureRequest) -> Iterator[tuple[Realm, int]]:
     """A: overall limits; B: tiers; C: memory only; N: none."""
