@@ -165,8 +165,10 @@ _FATES: dict[tuple[str, str], Fate] = {
             "publish_allow_responses allow_responses"),
     **_rows("allow_responses", By("edge.broker.grants"), "max max_msgs max_messages "
             "max_responses expires expiration ttl"),
-    **_rows("resolver", _RESOLVER, "type dir limit ttl interval timeout allow_delete "
-            "hard_delete"),
+    **_rows("resolver", _RESOLVER, "type"),
+    **_rows("resolver", By("security.directory_resolver"), "dir limit allow_delete hard_delete"),
+    **_rows("resolver", By("edge.system_claims"), "interval"),
+    **_rows("resolver", Hint("tokens are not looked up elsewhere"), "ttl timeout"),
     # --- accounts ---
     **_rows("accounts", By("edge.broker.imports_plan"), "imports exports"),
     **_rows("accounts", By("edge.broker.mappings"), "mappings maps"),
