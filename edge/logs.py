@@ -15,7 +15,6 @@ from io import TextIOWrapper
 from logging.handlers import SysLogHandler, WatchedFileHandler
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import urlsplit
 
 from headwater.edge.conf.options import Options
 from headwater.edge.log_limit import LineLimit
@@ -195,6 +194,7 @@ class _Syslog(SysLogHandler):
 def _syslog(place: str) -> SysLogHandler:
     """A handler for this machine's syslog ("local") or that at a URL. Raises ValueError."""
     import socket
+    from urllib.parse import urlsplit
 
     address: str | tuple[str, int] = "/dev/log"
     kind = socket.SOCK_DGRAM
