@@ -19,6 +19,7 @@ COMPILED = (
     "edge/broker/match_cache.py",
     "edge/broker/account.py",
     "edge/broker/conn.py",
+    "edge/broker/msg_trace.py",
     "edge/broker/client.py",
     "edge/broker/interest_counts.py",
     "edge/broker/link.py",

@@ -28,6 +28,7 @@ from headwater.edge.monitor.observations import Observations
 from headwater.edge.progress import Progress
 from headwater.edge.service import EarlyService, Service
 from headwater.edge.system import SystemService
+from headwater.edge.system_info import ServerInfo
 from headwater.edge.version import NATS_LEVEL, VERSION
 from headwater.security import nkeys
 from headwater.security.auth_options import SYSTEM_ACCOUNT
@@ -69,6 +70,7 @@ class Node:
             self.kernel, options, self.facts, self.authenticator, self.account
         )
         self.callouts = _callouts(self, key)
+        self.sessions.describe_node = ServerInfo(self).next
         self.started_ns = self.kernel.clock()
         self.observations = Observations()
         self.sessions.observers.append(self.observations.tally)

@@ -73,6 +73,10 @@ class LeafConn(Link):
             routing_message = cython.NULL
         return 0
 
+    def admits(self, subject: bytes) -> bool:
+        """Whether the link's rules let the peer publish on a literal subject."""
+        return self.may_receive.permits_message(subject)
+
     @cython.cfunc
     def match_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
         """The match of a subject; that of the previous message when it is the same subject."""

@@ -75,6 +75,7 @@ class LeafLinks:
         options = self.node.options
         conn = LeafConn(session, self.node.kernel, self.registry.next_cid(), options.max_pending)
         conn.max_payload = options.max_payload
+        conn.describe_node = self.node.sessions.describe_node
         conn.headers = not options.no_header_support
         conn.on_closed = self._on_closed
         tune(sock)

@@ -93,6 +93,10 @@ class RouteConn(Link):
         """Whether a message may go to the peer: not when it came by a route, or is not exported."""
         return routed_message != m and self.may_send.permits(m.subject, m.subject_len)
 
+    def admits(self, subject: bytes) -> bool:
+        """Whether the cluster's import rules let the peer publish on a literal subject."""
+        return self.may_receive.permits_message(subject)
+
     # --- interest ----------------------------------------------------
 
     def interest_added(self, args: list) -> None:

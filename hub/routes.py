@@ -137,6 +137,7 @@ class Routes:
         conn.headers = not node.options.no_header_support
         conn.ignored = self._ignored
         conn.may_receive, conn.may_send = self._imports, self._exports
+        conn.describe_node = node.sessions.describe_node
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

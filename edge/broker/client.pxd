@@ -30,10 +30,13 @@ cdef class ClientConn(Conn):
     cdef public Py_ssize_t max_control_line
     cdef public Py_ssize_t max_subscriptions
     cdef public int pings_out
+    cdef public object trace_dest       # the account's (subject, percent) for `traceparent`; None
     cdef public bint wants_responses    # permissions carry allow_responses
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
     cdef Py_ssize_t broken(self) except? -2
     cdef int publish(self, Msg* m) except -1
+    cdef Py_ssize_t hand_over(self, Msg* m) except -1
+    cdef Py_ssize_t publish_traced(self, Msg* m) except -1
     cdef int publish_checked(self, Msg* m) except -1
     cdef int answer_no_responders(self, Msg* m) except -1
     cdef int verb(self, bytes line) except -1

@@ -14,6 +14,7 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import KIND_CLIENT, Endpoint, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
 from cython.cimports.libc.string import memchr, memcmp, memcpy
@@ -260,7 +261,7 @@ class ClientConn(Conn):
             self.queue(b"+OK\r\n")
         kernel.congested = None
         if (
-            self.account.publish(m, self) == 0
+            self.hand_over(m) == 0
             and m.reply_len
             and self.no_responders
         ):
@@ -301,7 +302,7 @@ class ClientConn(Conn):
             self.queue(b"+OK\r\n")
         self.kernel.congested = None
         if (
-            self.account.publish(m, self) == 0
+            self.hand_over(m) == 0
             and m.reply_len
             and self.no_responders
         ):
@@ -309,6 +310,33 @@ class ClientConn(Conn):
         if self.kernel.congested is not None:
             self.pause()
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hand_over(self, m: cython.pointer(Msg)) -> cython.Py_ssize_t:
+        """Route a message; returns how many receivers took it."""
+        if m.header_len and (self.trace_dest is not None or asks_for_trace(m)):
+            return self.publish_traced(m)
+        return self.account.publish(m, self)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def publish_traced(self, m: cython.pointer(Msg)) -> cython.Py_ssize_t:
+        """`hand_over` for a message that may have to be traced."""
+        trace: Trace
+        trace = begin(self.account, self, m, self.trace_dest)
+        if trace is None:
+            return self.account.publish(m, self)
+        if not trace.valid():
+            return 1 if trace.only else self.account.publish(m, self)
+        if self.permissions is not None and not self.permissions.can_publish(trace.dest):
+            self.server.publish_denied(self, trace.dest)
+            return 1
+        count: cython.Py_ssize_t = trace.route(
+            m, self.account.match(m.subject, m.subject_len), None
+        )
+        trace.send(self.server.describe_node())
+        return count
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

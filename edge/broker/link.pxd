@@ -11,6 +11,7 @@ cdef class Link(Conn):
     cdef public object session          # handshake and life of this link
     cdef public bint ready              # admitted: interest and messages may flow
     cdef public bint headers
+    cdef public object describe_node    # how a trace's events name this node
     cdef public dict subs               # what the peer wants: key of the kind of link -> RemoteSub
     cdef public Py_ssize_t max_payload
     cdef public Py_ssize_t max_control_line
@@ -27,6 +28,7 @@ cdef class Link(Conn):
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room, bint with_headers) except? -2
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
     cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
+    cdef int route_traced(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef bint may_leave(self, Msg* m) except -1
     cdef int write(self, Msg* m) except -1
     cdef int written(self, Msg* m, Py_ssize_t n, Py_ssize_t size) except -1

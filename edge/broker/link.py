@@ -18,6 +18,7 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
@@ -159,6 +160,7 @@ class Link(Conn):
         self.subs = {}
         self.queues = []
         self.headers = True
+        self.describe_node = dict
         self.max_control_line = CONTROL_LINE_MAX
 
     # --- in ----------------------------------------------------
@@ -284,10 +286,32 @@ class Link(Conn):
     ) -> cython.int:
         """Route a message, and read no more for now when it met a slow receiver."""
         self.kernel.congested = None
-        account.route(m, self, match, only)
+        if m.header_len and asks_for_trace(m):
+            self.route_traced(account, m, match, only)
+        else:
+            account.route(m, self, match, only)
         if self.kernel.congested is not None:
             self.pause()
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def route_traced(
+        self, account: Account, m: cython.pointer(Msg), match: Match, only: tuple
+    ) -> cython.int:
+        """Route a message whose sender wants to know what becomes of it."""
+        trace: Trace = begin(account, self, m, None)
+        if trace is None or not (trace.valid() and self.admits(trace.dest)):
+            if trace is None or not trace.only:
+                account.route(m, self, match, only)
+            return 0
+        trace.route(m, match, only)
+        trace.send(self.describe_node())
+        return 0
+
+    def admits(self, subject: bytes) -> bool:
+        """Whether the peer may publish on a literal subject."""
+        return True
 
     # --- out ----------------------------------------------------
 

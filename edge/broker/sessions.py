@@ -79,6 +79,8 @@ class Sessions:
         self.auth_errors = 0
         self.leaving = False
         self.observers: list[SessionObserver] = []
+        self.describe_node: Callable[[], dict[str, Any]] = dict
+        """How a trace's events name this node."""
         self.checks = PasswordChecks(kernel.loop)
         self.registry = Registry(kernel.loop)
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -303,6 +305,10 @@ class Sessions:
     def _apply_limits(self, conn: ClientConn, identity: Identity, account: Account) -> None:
         """Of the limits that the node, the account and the user have, the lowest is in force."""
         own, limits = identity.limits, account.limits
+        terms = self.options.accounts.get(account.name)
+        conn.trace_dest = None
+        if terms is not None and terms.trace_destination:
+            conn.trace_dest = terms.trace_destination.encode(), terms.trace_sampling
         conn.max_payload = lowest(
             own.max_payload, limits.get("max_payload", -1), self.options.max_payload
         )

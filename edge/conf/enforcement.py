@@ -76,7 +76,7 @@ _LIST = "listen port host net"
 _USERS = "user username pass password proxy_required"
 _WRITE = Hint("a receiver that does not read is cut after write_deadline in every case")
 _PLAIN_LINKS = Hint("what crosses this link is not compressed")
-_TRACED = Hint("messages are not traced")
+_TRACED = Hint("the trace of a message ends where it crosses to another account")
 _PATIENT = Hint("attempts to connect are reported once, and when they succeed")
 _RESOLVER = By("security.resolver")
 _NO_GO = Hint("there is no profile of this kind; use py-spy on the process")
@@ -88,7 +88,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", By("hub.routes"), "client_advertise"),
     **_rows("", By("edge.logs"), "debug trace logtime logtime_utc logfile log_file "
             "logfile_size_limit log_size_limit logfile_max_num log_max_num syslog remote_syslog"),
-    **_rows("", _TRACED, "trace_verbose trace_headers"),
+    **_rows("", Hint("the protocol is not logged"), "trace_verbose trace_headers"),
     **_rows("", Hint("traced messages are not shown"), "max_traced_msg_len"),
     **_rows("", By("edge.broker.mappings"), "mappings maps"),
     **_rows("", Hint("matches are always cached, within a bound"),
@@ -175,8 +175,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("accounts", By("edge.jetstream.account_js"), "jetstream"),
     **_rows("accounts", By("security.authenticator"), "nkey users default_permissions"),
     **_rows("accounts", By("edge.broker.sessions"), "limits"),
-    **_rows("accounts", _TRACED, "msg_trace trace_dest"),
-    **_rows("accounts.trace", _TRACED, "dest sampling"),
+    **_rows("accounts", By("edge.broker.sessions"), "msg_trace trace_dest"),
+    **_rows("accounts.trace", By("edge.broker.sessions"), "dest sampling"),
     **_rows("accounts.limits", By("edge.broker.sessions"), "max_connections max_conn "
             "max_subscriptions max_subs max_payload max_pay"),
     **_rows("accounts.limits", By("federation.leaf_links"), "max_leafnodes max_leafs"),

@@ -1,0 +1,23 @@
+# Tracing of single messages. See msg_trace.py.
+from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.core cimport Endpoint, Msg, Sink
+from headwater.edge.subjects.trie cimport Match
+
+cdef bint asks_for_trace(Msg* m) noexcept nogil
+cdef Trace begin(Account account, Endpoint origin, Msg* m, object fallback)
+
+cdef class Trace:
+    cdef Account account
+    cdef Endpoint origin
+    cdef public dict headers
+    cdef public Py_ssize_t size
+    cdef public bint only               # nobody gets the message
+    cdef public bytes dest
+    cdef str hop                        # the server before this one, by its place in the trace
+    cdef public int hops                # servers that the message went on to
+    cdef public list events
+    cdef Py_ssize_t route(self, Msg* m, Match match, tuple only) except -1
+    cdef int offer(self, Msg* m, Sink sink, bytes block, bytes payload) except -1
+    cdef int deliver(self, Msg* m, object sub) except -1
+    cdef Py_ssize_t pass_on(self, Msg* m, list far, bytes block, bytes payload) except -1
+    cdef int give(self, Msg* m, Sink sink, bytes block, bytes payload, Endpoint link=*) except -1
