@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from headwater.edge.monitor.links import links
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.process import cores, usable_cores
 from headwater.edge.monitor.varz import counters, jetstream_varz
@@ -32,6 +33,9 @@ def statsz(node: "Node") -> dict[str, Any]:
     for field in ("stale_connections", "stalled_clients"):
         if numbers[field]:
             stats[field] = numbers[field]
+    routes = [_route(route) for route in links(node, "routes")]
+    if routes:
+        stats["routes"] = routes
     stats["active_servers"] = 1 + numbers["remotes"]
     jetstream = jetstream_varz(node)
     if jetstream:
@@ -41,5 +45,16 @@ def statsz(node: "Node") -> dict[str, Any]:
     return stats
 
 
-def _data(numbers: dict[str, int], direction: str) -> dict[str, int]:
+def _route(route: dict[str, Any]) -> dict[str, Any]:
+    """One route, from its entry in /routez."""
+    return {
+        "rid": route["rid"],
+        "name": route["remote_name"],
+        "sent": _data(route, "out"),
+        "received": _data(route, "in"),
+        "pending": route["pending_size"],
+    }
+
+
+def _data(numbers: dict[str, Any], direction: str) -> dict[str, int]:
     return {"msgs": numbers[f"{direction}_msgs"], "bytes": numbers[f"{direction}_bytes"]}

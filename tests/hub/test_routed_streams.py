@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.edge.conf.options import JetStreamOptions
+from headwater.edge.monitor.statsz import statsz
 
 from .test_routes import Cluster, interest, until
 
@@ -43,3 +44,13 @@ async def test_a_stream_name_is_taken_once_in_a_cluster(cluster: Cluster, tmp_pa
     assert "error" not in await api(0, "STREAM.DELETE.S")
     await until(lambda: not interest(cluster.nodes[1], b"$HW.STREAM.S"))
     assert "error" not in await api(1, "STREAM.CREATE.S", **config)
+
+
+async def test_statistics_list_the_routes(cluster: Cluster) -> None:
+    first = cluster.add()
+    cluster.add(*cluster.ports)
+    await cluster.formed()
+    (route,) = statsz(first)["routes"]
+    assert set(route) == {"rid", "name", "sent", "received", "pending"}
+    assert route["name"] == "n1"
+    assert set(route["sent"]) == set(route["received"]) == {"msgs", "bytes"}
