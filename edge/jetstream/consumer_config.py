@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.edge.jetstream import errors
 from headwater.edge.jetstream.errors import JetStreamError, invalid_config
-from headwater.edge.jetstream.models import ConsumerConfig, StreamConfig
+from headwater.edge.jetstream.models import NO_POLICY, ConsumerConfig, StreamConfig
 from headwater.edge.jetstream.names import valid_name
 from headwater.edge.jetstream.times import SECOND, ZERO_TIME, parse_time
 from headwater.edge.subjects.tokens import covers, literal_subject, overlap, valid_subject
@@ -123,6 +123,8 @@ def _fill_rest(config: ConsumerConfig, limits: Limits, pedantic: bool) -> None:
             text = "max_request_batch must be set if it's JetStream limits are set"
             raise errors.PEDANTIC.error(err=text)
         config.max_batch = limits.max_request_batch
+    if config.priority_policy == "none":
+        config.priority_policy = NO_POLICY
     if config.priority_policy == "pinned_client" and config.priority_timeout == 0:
         config.priority_timeout = PIN_DEFAULT
     if config.ack_policy == "flow_control" and not pedantic:
@@ -289,7 +291,7 @@ def _check_sampling(config: ConsumerConfig) -> None:
     text = config.sample_freq.removesuffix("%")
     if config.sample_freq and not re.fullmatch(r"\+?\d+", text):
         number = re.fullmatch(r"-\d+", text)
-        reason = "%!w(<nil>)" if number else f'strconv.Atoi: parsing "{text}": invalid syntax'
+        reason = "<nil>" if number else f'strconv.Atoi: parsing "{text}": invalid syntax'
         raise errors.CONSUMER_INVALID_SAMPLING.error(err=reason)
 
 

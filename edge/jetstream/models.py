@@ -9,7 +9,7 @@ refused with 10025; keys match without regard to case; what `null` means is in `
 """
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -27,6 +27,14 @@ T = TypeVar("T")
 def always(value: Any) -> Any:
     """A field that is written even when it equals its default."""
     return msgspec.field(default_factory=lambda: value)
+
+
+Unsigned = Annotated[int, msgspec.Meta(ge=0)]
+"""A number of a request that is not negative; a stored one may be what an older node let in."""
+
+
+NO_POLICY: Any = ""
+"""Requests that name no priority policy have this, but may not name it so."""
 
 
 class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -297,9 +305,9 @@ class Success(Wire):
 class PurgeRequest(Wire):
     """`seq` is exclusive; `keep` is a number of messages; not both."""
 
-    seq: int = 0
+    seq: Unsigned = 0
     filter: str = ""
-    keep: int = 0
+    keep: Unsigned = 0
 
 
 class Purged(Wire):
@@ -312,21 +320,21 @@ class Purged(Wire):
 class MsgDeleteRequest(Wire):
     """Body of STREAM.MSG.DELETE."""
 
-    seq: int = 0
+    seq: Unsigned = 0
     no_erase: bool = False
 
 
 class MsgGetRequest(Wire):
     """Body of STREAM.MSG.GET and DIRECT.GET."""
 
-    seq: int = 0
+    seq: Unsigned = 0
     last_by_subj: str = ""
     next_by_subj: str = ""
     batch: int = 0
     max_bytes: int = 0
     start_time: str | None = None
     multi_last: list[str] = []
-    up_to_seq: int = 0
+    up_to_seq: Unsigned = 0
     up_to_time: str | None = None
     no_hdr: bool = False
 
@@ -436,7 +444,7 @@ class ConsumerConfig(Wire):
     metadata: dict[str, str] = {}
     pause_until: str | None = None
     priority_groups: list[str] = []
-    priority_policy: Literal["", "none", "overflow", "pinned_client", "prioritized"] = ""
+    priority_policy: Literal["none", "overflow", "pinned_client", "prioritized"] = NO_POLICY
     priority_timeout: int = 0
 
 
@@ -538,7 +546,7 @@ class Unpinned(Wire):
 class ResetRequest(Wire):
     """Body of CONSUMER.RESET; 0 resets to the ack floor."""
 
-    seq: int = 0
+    seq: Unsigned = 0
 
 
 class ConsumerReset(ConsumerInfo):

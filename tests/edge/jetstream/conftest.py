@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class JetStreamServer:
         )
         self.log: list[str] = []
         self.port = self._read_port()
+        self.reader: threading.Thread | None = None
         self.url = f"nats://127.0.0.1:{self.port}"
 
     def _read_port(self) -> int:
@@ -48,21 +50,38 @@ class JetStreamServer:
                 return port
         raise AssertionError("".join(self.log))
 
+    def read_on(self) -> None:
+        """Read the log until its end: a server stands still when nobody empties a full pipe."""
+        self.reader = threading.Thread(target=self._read_rest, daemon=True)
+        self.reader.start()
+
+    def _read_rest(self) -> None:
+        assert self.process.stderr is not None
+        self.log.extend(self.process.stderr)
+
     def stop(self) -> None:
         """End cleanly."""
         self.process.terminate()
-        self.process.communicate(timeout=10)
+        self._ended()
 
     def kill(self) -> None:
         """End as a crash does."""
         self.process.kill()
-        self.process.communicate(timeout=10)
+        self._ended()
+
+    def _ended(self) -> None:
+        if self.reader is None:
+            self.process.communicate(timeout=10)
+            return
+        self.process.wait(timeout=10)
+        self.reader.join(timeout=10)
 
 
 @pytest.fixture(scope="module")
 def headwater_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A headwater server for a whole module."""
     server = JetStreamServer("headwater", tmp_path_factory.mktemp("headwater"))
+    server.read_on()
     yield server.url
     server.stop()
 
@@ -73,6 +92,7 @@ def both_urls(
 ) -> Iterator[tuple[str, str]]:
     """A headwater server and a real one, each for a whole module."""
     server = JetStreamServer("nats", tmp_path_factory.mktemp("nats"))
+    server.read_on()
     yield headwater_url, server.url
     server.stop()
 
