@@ -20,6 +20,8 @@ REQUEST_TIMEOUT = 2.0
 # Facts of a server or of a moment, which no two servers share.
 VOLATILE = {"created", "ts", "first_ts", "last_ts", "last_active", "time", "id", "timestamp"}
 VOLATILE |= {"leader", "level", "pause_remaining"}
+# How far a source is just now, and what more headwater tells of it.
+VOLATILE |= {"lag", "headwater"}
 # A real server says this for a moment after another stream was deleted.
 BUSY = "error creating store for stream"
 FAILING_SYNC = Path(__file__).parent.parent / "storage" / "failing_sync.c"
