@@ -150,7 +150,8 @@ class Connection:
         while True:
             answer = self.wire.advance()
             if answer == FRAME:
-                return self.wire.frame
+                frame: Frame = self.wire.frame
+                return frame
             if answer != NEED:
                 raise WireError("rows arrived while none were expected")
             left = deadline - time.monotonic()

@@ -75,15 +75,14 @@ STILL_DIRECT = """
     edge.broker.closed_conn edge.broker.core edge.broker.grants edge.broker.imports_plan
     edge.broker.match_cache edge.broker.registry edge.broker.sessions edge.jetstream.account_js
     edge.jetstream.age_watch edge.jetstream.consumer edge.jetstream.consumer_events
-    edge.jetstream.consumer_setup edge.jetstream.cron edge.jetstream.fast_batch
-    edge.jetstream.stream_life edge.lame_duck edge.log_limit edge.logs edge.monitor.accountz
-    edge.monitor.accstatz edge.monitor.connz edge.monitor.early edge.monitor.jsz
-    edge.monitor.links edge.monitor.observations edge.monitor.process edge.monitor.subsz
-    edge.monitor.varz edge.node edge.progress edge.reload edge.storage.directory.packers
-    edge.storage.index.subject_table edge.storage.log.commit_thread edge.storage.node.node_store
-    edge.storage.upkeep.scrubber edge.subjects.transform edge.system edge.system_info
-    federation.feed federation.health federation.leaf_links federation.leaf_listener
-    federation.leaf_remote federation.origin_request
+    edge.jetstream.consumer_setup edge.jetstream.cron edge.jetstream.fast_batch edge.lame_duck
+    edge.log_limit edge.logs edge.monitor.accountz edge.monitor.accstatz edge.monitor.connz
+    edge.monitor.early edge.monitor.jsz edge.monitor.links edge.monitor.observations
+    edge.monitor.process edge.monitor.subsz edge.monitor.varz edge.node edge.progress
+    edge.reload edge.storage.directory.packers edge.storage.index.subject_table
+    edge.storage.log.commit_thread edge.storage.node.node_store edge.storage.upkeep.scrubber
+    edge.subjects.transform edge.system edge.system_info federation.feed federation.leaf_links
+    federation.leaf_listener federation.leaf_remote federation.origin_request
 """
 """Modules that still ask the machine themselves. The list gets shorter, never longer."""
 

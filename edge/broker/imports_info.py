@@ -1,6 +1,6 @@
 """Who asks: the JSON of the `Nats-Request-Info` header of requests that cross accounts."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -10,6 +10,7 @@ from headwater.edge.wire.json_objects import object_in
 
 if TYPE_CHECKING:
     from headwater.edge.broker.account import Account
+    from headwater.edge.broker.client import ClientConn
     from headwater.edge.node import Node
 
 _CLIENT = 0
@@ -55,11 +56,12 @@ class RequestInfo:
     ) -> dict[str, Any]:
         fields: dict[str, Any] = {"acc": account.name}
         if origin is not None and origin.kind == _CLIENT:
+            client = cast("ClientConn", origin)
             if share:
-                fields = client_info(self.node, origin)
-                fields["name_tag"] = origin.identity.name
-                fields["jwt"] = user_token(origin)
-            rtt = self.node.sessions.detail(origin).get("rtt_ns", 0)
+                fields = client_info(self.node, client)
+                fields["name_tag"] = client.identity.name
+                fields["jwt"] = user_token(client)
+            rtt = self.node.sessions.detail(client).get("rtt_ns", 0)
             fields["rtt"] = rtt
         elif share and origin is not None:
             fields["kind"] = "Leafnode"

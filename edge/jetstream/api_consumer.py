@@ -56,7 +56,7 @@ def limits(js: Any) -> consumer_config.Limits:
 
 def find(js: Any, tokens: list[str]) -> Delivery:
     """The consumer that a subject names. Raises JetStreamError 10059, 10014."""
-    found = js.stream(tokens[0]).consumers.get(tokens[1])
+    found: Delivery | None = js.stream(tokens[0]).consumers.get(tokens[1])
     if found is None:
         raise errors.CONSUMER_NOT_FOUND.error()
     return found

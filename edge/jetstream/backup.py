@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info, stream_state
 from headwater.edge.jetstream.times import format_time
 from headwater.edge.storage.format.errors import Damaged, StoreError
+from headwater.edge.storage.segments.file_store import FileStore
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account_js import AccountJetStream
@@ -305,7 +306,7 @@ class Restore:
             if self.stream is None:
                 raise s2.FormatError("more came behind the end")
             if durable is not None:
-                node.store().finish_stream(self.stream.store)
+                node.store().finish_stream(cast("FileStore", self.stream.store))
             self.answer(reply, self.finish())
         except Exception as error:
             self.fail(reply, error)

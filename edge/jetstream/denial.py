@@ -8,7 +8,7 @@ the cluster there.
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink
+from headwater.edge.broker.core import CallbackSink, Sink
 from headwater.edge.jetstream import errors
 from headwater.edge.jetstream.api import REFUSED, TYPE_PREFIX, Route, find_route
 from headwater.edge.jetstream.api_sinks import ApiSink, DomainSink
@@ -27,7 +27,7 @@ class Denial:
         self.account = account
         self.table = table
         self.system = system
-        self.sinks = [
+        self.sinks: list[Sink] = [
             CallbackSink(b"$JS.API.>", self.serve) if system else ApiSink(b"$JS.API.>", self.serve)
         ]
         if domain and not system:

@@ -1,7 +1,7 @@
 """Making, changing, recovering and deleting streams: where a stream meets its node and account."""
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.schedules import Schedules
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.segments.file_store import FileStore
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account_js import AccountJetStream
@@ -245,7 +246,7 @@ def _replace(js: "AccountJetStream", stream: Stream, store: Any) -> list[tuple[s
         storage.delete_stream(old)
         return consumers
     try:
-        storage.finish_stream(store, old)
+        storage.finish_stream(store, cast("FileStore", old))  # it has a meta, so it has files
     except OSError:
         recover(js, meta, old)
         raise

@@ -56,9 +56,9 @@ def read_groups(
     logs = node.log.states(OWNER)
     books = {int(key): read_book(*row) for key, row in logs.items()}
     marks: dict[int, Mark | None] = {}
-    for group, store in stores.items():
-        marks[group] = mark = _mark(node, store)
-        wrong = _wrong(store, mark, books.get(group))
+    for group, kept in stores.items():
+        marks[group] = mark = _mark(node, kept)
+        wrong = _wrong(kept, mark, books.get(group))
         if wrong:
             start.problems.append(f"the replica of group {group} is not used: {wrong}")
             marks[group] = None
