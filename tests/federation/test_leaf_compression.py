@@ -66,9 +66,12 @@ async def test_messages_cross_compressed(lab: Lab, kind: str, mode: str) -> None
     await crossed(lab, hub, spoke, [*TELEMETRY, b"z" * 300_000, bytes(range(256)) * 900, b""])
     node = hub if isinstance(hub, Node) else spoke
     (link,) = leafs(node)
-    assert link["compression"] == ("s2_uncompressed" if mode == "s2_auto" else mode)
     content = 2 * (sum(map(len, TELEMETRY)) + 530_400)
-    if mode != "s2_auto":
+    if mode == "s2_auto":
+        # By the round trip, which a busy machine makes longer.
+        assert link["compression"].startswith("s2_")
+    else:
+        assert link["compression"] == mode
         assert wire.passed < 0.5 * content
 
 
