@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 LINT_TEST := tests/test_house.py::test_ruff_and_mypy_are_clean
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants clean
+.PHONY: clients damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -54,6 +54,11 @@ damage: $(STAMP) ext  ## Every crash point and every flipped byte of small store
 		tests/edge/storage/test_flipped_bits.py tests/edge/storage/test_damaged_pages.py \
 		tests/edge/storage/test_truncations.py tests/edge/storage/test_damage_table.py \
 		tests/edge/storage/test_erase_crashes.py tests/edge/storage/test_node_machine.py $(ARGS)
+
+clients: $(STAMP) ext  ## Tours of the official clients of other languages, installed from their registries
+	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi
+	@if command -v go >/dev/null; then cd tests/clients/go && go build -o tour .; fi
+	@$(BIN)/python -m pytest -q -rs tests/clients $(ARGS)
 
 bench: $(STAMP) ext  ## Side by side with nats-server
 	@$(BIN)/python -m bench $(ARGS)
