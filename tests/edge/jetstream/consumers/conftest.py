@@ -14,6 +14,7 @@ from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
+from headwater.edge.jetstream.advisories import Advisories
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.index.memory import MemoryStore
@@ -63,7 +64,10 @@ class World:
             storage=None,
             saver=None,
             age_watch=None,
-            advisories=SimpleNamespace(stream_action=lambda stream, action: None),
+            advisories=Advisories(""),
+            clustered=False,
+            server_name="n",
+            describe=lambda *origin: {},
             check_removable=lambda stream: None,
             create_store=self.create_store,
             delete_store=lambda stream: None,
