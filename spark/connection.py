@@ -5,10 +5,11 @@ import secrets
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from headwater.spark.errors import ApiError, AuthError, ConnectError
+from headwater.spark.errors import ApiError, AuthError, ConnectError, PublishError
 from headwater.spark.options import Endpoint
 from headwater.spark.wire_reader import FRAME, NEED, Frame, WireError, WireReader
 
@@ -110,14 +111,21 @@ class Connection:
             raise ConnectError(f"the server reported: {text}")
         return bool(frame.verb != "MSG")
 
-    def request(self, subject: str, payload: bytes = b"") -> Frame:
+    def request(
+        self, subject: str, payload: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Frame:
         """Ask and wait for the answer. Rows must be off (`wire.expect(0)`).
 
         Raises ConnectError on timeout, ApiError 503 when nobody listens on the subject.
         """
         self._requests += 1
         reply = f"{self.inbox}.{self._requests}"
-        self.publish(subject, payload, reply)
+        if headers is None:
+            self.publish(subject, payload, reply)
+        else:
+            block = header_block(headers)
+            line = f"HPUB {subject} {reply} {len(block)} {len(block) + len(payload)}\r\n"
+            self.send(line.encode() + block + payload + b"\r\n")
         deadline = time.monotonic() + self._endpoint.request_timeout
         while True:
             frame = self.next_frame(deadline)
@@ -143,6 +151,11 @@ class Connection:
                 int(problem.get("err_code", 0)),
                 str(problem.get("description", "")),
             )
+        return answer
+
+    def store(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Publish one message to a stream; its answer, which may have an "error"."""
+        answer: dict[str, Any] = json.loads(self.request(subject, payload, headers).payload)
         return answer
 
     def next_frame(self, deadline: float) -> Frame:
@@ -227,3 +240,13 @@ class Connection:
         if self._socket is None:
             raise ConnectError("the connection is closed")
         self._socket = context.wrap_socket(self._socket, server_hostname=host)
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as on the wire. Raises PublishError for names and values that cannot be sent."""
+    lines = ["NATS/1.0"]
+    for name, value in headers.items():
+        if not name or set(name) & set(":\r\n") or set(value) & set("\r\n"):
+            raise PublishError(f"header {name!r} cannot be sent: no colon or line end in it")
+        lines.append(f"{name}: {value}")
+    return "\r\n".join([*lines, "", ""]).encode()

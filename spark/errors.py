@@ -51,3 +51,11 @@ class LostRangeError(SourceError):
 
 class InterruptedRead(SourceError):
     """A consumer went away or missed a delivery; the read goes on after the last row."""
+
+
+class PublishError(SourceError):
+    """A message cannot be published, or the stream refused it."""
+
+
+class FencedError(SourceError):
+    """Another driver writes for the same query: this one must stop."""

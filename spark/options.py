@@ -65,6 +65,8 @@ OPTIONS = {
     "tlsKeyFile": "key of the client certificate, PEM; must exist on every executor",
     "tlsHandshakeFirst": "true when the server expects TLS before INFO",
 }
+#: Options of Spark's own that it hands to sources too.
+_SPARKS = ("checkpointlocation", "path", "queryname")
 _BY_LOWER = {name.lower(): name for name in OPTIONS}
 _T = TypeVar("_T", int, float)
 
@@ -172,6 +174,8 @@ def option_table() -> str:
 def _known(given: Mapping[str, str]) -> dict[str, str]:
     known: dict[str, str] = {}
     for name, value in given.items():
+        if name.lower() in _SPARKS:
+            continue
         proper = _BY_LOWER.get(name.lower())
         if proper is None:
             near = difflib.get_close_matches(name.lower(), _BY_LOWER, 1)

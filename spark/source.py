@@ -1,34 +1,37 @@
 """`spark.read.format("headwater")`: the Python data source that Spark sees."""
 
+import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
-from headwater.spark.errors import OptionError
+from headwater.spark.errors import LostRangeError, OptionError
 from headwater.spark.layout import Layout, default_layout, user_layout
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.partition import RangePartition, read_partition
 from headwater.spark.planning import SequenceRange, plan_ranges
+from headwater.spark.sink import HeadwaterStreamWriter, HeadwaterWriter, check_columns
 from headwater.spark.stream_reader import HeadwaterStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NO_SINK = (
-    'format("headwater") reads streams, with spark.read and spark.readStream; it cannot write to '
-    "them yet. Publish from foreachBatch or mapInArrow with a NATS client"
-)
+#: Where Spark makes a source: to be written to, or to be read, perhaps from a checkpoint.
+_WRITE_WORKER = "write_into_data_source.py"
+_LOAD_WORKER = "create_data_source.py"
 
 
 class HeadwaterSource(DataSource):
-    """Reads of JetStream streams over the wire, in batches and as streaming queries.
+    """Reads and writes of JetStream streams over the wire, batches and streaming queries.
 
     The sequences to read are fixed when the DataFrame is loaded: every action on it, also in
     a self-join, sees the same rows. Spark makes this object once per load and ships copies of
@@ -40,9 +43,23 @@ class HeadwaterSource(DataSource):
         super().__init__(dict(options))
         self._options = parse_options(options)
         self._layout: Layout | None = None
-        self._ranges = plan_ranges(self._options)
+        self._ranges: tuple[SequenceRange, ...] = ()
+        self._lost: LostRangeError | None = None
+        self._plan(sys._getframe(1).f_code.co_filename)
         # Spark prints `options` of sources in places; the checked options are enough for us.
         self.options = {}
+
+    def _plan(self, maker: str) -> None:
+        """Plan a batch read. That its start is gone means nothing to a query with a checkpoint,
+        and whether this is for one shows only when the reader is made."""
+        if maker.endswith(_WRITE_WORKER):
+            return
+        try:
+            self._ranges = plan_ranges(self._options)
+        except LostRangeError as error:
+            if not maker.endswith(_LOAD_WORKER):
+                raise
+            self._lost = error
 
     @classmethod
     def name(cls) -> str:
@@ -53,16 +70,25 @@ class HeadwaterSource(DataSource):
         return self._layout.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self._lost is not None:
+            raise self._lost
         return HeadwaterReader(self._options, self._laid_out(schema), self._ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return HeadwaterStreamReader(self._options, self._laid_out(schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise OptionError(_NO_SINK)
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        check_columns(schema, overwrite, with_id=False)
+        return HeadwaterWriter(self._target())
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise OptionError(_NO_SINK)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        check_columns(schema, overwrite, with_id=True)
+        return HeadwaterStreamWriter(self._target())
+
+    def _target(self) -> SourceOptions:
+        if len(self._options.streams) != 1:
+            raise OptionError("option 'stream' must name one stream to write to")
+        return self._options
 
     def _laid_out(self, schema: StructType) -> Layout:
         return self._layout or user_layout(self._options, schema)

@@ -110,6 +110,8 @@ def test_lost_rows_fail_the_job(spark: Any, server: Any, fill: Callable) -> None
     server.run(lambda connection, js: js.purge_stream("LOSE", seq=5))
     with pytest.raises(Exception, match="no longer holds all of the sequences 1 to 4"):
         frame.count()
+    with pytest.raises(Exception, match="starts at sequence 5, but the read at 2"):
+        load(spark, server.options("LOSE", starting="2")).count()
 
 
 def test_an_account_of_rows(spark: Any, server: Any, fill: Callable) -> None:
@@ -128,27 +130,57 @@ def test_a_streaming_query_goes_on_where_it_was(
     spark: Any, server: Any, fill: Callable, tmp_path: Path
 ) -> None:
     fill("FLOW", telemetry("FLOW", 30), delete=(7,))
-    stream = spark.readStream.format("headwater")
-    frame = stream.options(**server.options("FLOW", maxMsgsPerTrigger="15")).load()
-    write = frame.writeStream.format("parquet").trigger(availableNow=True)
-    write = write.option("checkpointLocation", str(tmp_path / "checkpoint"))
     out = str(tmp_path / "out")
-    first = write.start(out)
-    assert first.awaitTermination(60)
+    options = server.options("FLOW", maxMsgsPerTrigger="15", starting="1")
+
+    def start() -> Any:
+        frame = spark.readStream.format("headwater").options(**options).load()
+        write = frame.writeStream.format("parquet").trigger(availableNow=True)
+        return write.option("checkpointLocation", str(tmp_path / "checkpoint")).start(out)
+
+    first = start()
+    assert first.awaitTermination(100)
     assert [part["numInputRows"] for part in first.recentProgress] == [14, 15]
     server.run(lambda connection, js: js.publish("FLOW.late", b"late"))
-    second = write.start(out)
-    assert second.awaitTermination(60)
+    # Where the query began does not matter any more.
+    server.run(lambda connection, js: js.purge_stream("FLOW", seq=20))
+    second = start()
+    assert second.awaitTermination(100)
     assert second.lastProgress["numInputRows"] == 1
     rows = spark.read.parquet(out).collect()
     assert sorted(row.sequence for row in rows) == [n for n in range(1, 32) if n != 7]
 
 
-def test_writing_says_what_there_is(spark: Any, server: Any, fill: Callable) -> None:
-    fill("SINK", [])
-    frame = spark.sql("SELECT 'SINK.a' AS subject, 'x' AS payload")
-    with pytest.raises(Exception, match="it cannot write to them yet"):
-        frame.write.format("headwater").options(**server.options("SINK")).mode("append").save()
+def test_results_are_written_to_a_stream(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path
+) -> None:
+    fill("FROM", telemetry("FROM", 20))
+    fill("INTO", [])
+    name = "concat('INTO.', split_part(subject, '.', 2)) AS subject"
+    columns = [name, "payload", "concat('FROM:', sequence) AS id"]
+    stream = spark.readStream.format("headwater").options(**server.options("FROM")).load()
+    write = stream.selectExpr(*columns).writeStream.format("headwater")
+    write = write.options(**server.options("INTO")).trigger(availableNow=True)
+    checkpoint = tmp_path / "checkpoint"
+    write = write.option("checkpointLocation", str(checkpoint))
+    assert write.start().awaitTermination(100)
+    # As if the driver had died before it noted the end of the batch.
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    server.run(lambda connection, js: js.publish("FROM.0", b"late"))
+    assert write.start().awaitTermination(100)
+    rows = load(spark, server.options("INTO", headers="map")).collect()
+    ids = [row.headers["Nats-Msg-Id"] for row in rows]
+    assert sorted(ids) == sorted(f"FROM:{n}" for n in range(1, 22))
+    assert {row.subject for row in rows} == {f"INTO.{n}" for n in range(4)}
+
+    batch = load(spark, server.options("FROM")).where("sequence <= 3")
+    batch = batch.selectExpr("'INTO.batch' AS subject", "payload")
+    batch.write.format("headwater").options(**server.options("INTO")).mode("append").save()
+    assert load(spark, server.options("INTO", subjects="INTO.batch")).count() == 3
+    with pytest.raises(Exception, match="use mode append"):
+        batch.write.format("headwater").options(**server.options("INTO")).mode("overwrite").save()
+    server.run(lambda connection, js: js.delete_stream("KV_headwater-spark"))
 
 
 def test_secrets_are_not_in_plans(spark: Any, make_server: Callable) -> None:

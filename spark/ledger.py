@@ -1,0 +1,115 @@
+"""What a streaming query has written: one entry per query and target stream, in a bucket.
+
+The entry says which batch was written last, and where the target ended then. A batch that is
+run again finds itself in the entry and writes nothing; one that was cut off in the middle finds
+its first half in the target, behind that end. This holds however long after, unlike the
+window in which a stream remembers message ids. Entries change by compare-and-set, so of two
+drivers on one checkpoint the slower one stops.
+"""
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.spark.connection import Connection
+from headwater.spark.errors import ApiError, FencedError
+from headwater.spark.options import SourceOptions
+
+BUCKET = "headwater-spark"
+STREAM = f"KV_{BUCKET}"
+
+_NO_MESSAGE = 10037
+_IN_USE = 10058
+_WRONG_LAST = (10071, 10164)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`batch` is the last one written, -1 for none; `last` is where the target ended then.
+
+    `run` is the run of the query that wrote it. `revision` is that of the entry, 0 before it
+    is stored.
+    """
+
+    batch: int
+    last: int
+    run: str
+    revision: int = 0
+
+
+class Ledger:
+    """The entry of one query for the stream in `options`. Raises ConnectError and ApiError.
+
+    A bucket that is not there yet is made with as many `replicas` as the target has.
+    """
+
+    def __init__(
+        self, connection: Connection, options: SourceOptions, query: str, replicas: int = 1
+    ) -> None:
+        self._connection = connection
+        self._replicas = replicas
+        self._prefix = options.api_prefix
+        self._subject = f"$KV.{BUCKET}.{query}.{options.streams[0]}"
+
+    def read(self) -> Entry | None:
+        """The entry, None when there is none yet."""
+        try:
+            answer = self._connection.api(
+                f"{self._prefix}.STREAM.MSG.GET.{STREAM}", {"last_by_subj": self._subject}
+            )
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        message = answer["message"]
+        stored = json.loads(base64.b64decode(message["data"]))
+        return Entry(stored["batch"], stored["last"], stored["run"], message["seq"])
+
+    def begin(self, entry: Entry) -> Entry:
+        """Store the first entry, or find the one that another task stored before us."""
+        self._make_bucket()
+        try:
+            return self.write(entry)
+        except FencedError:
+            found = self.read()
+            if found is None:
+                raise
+            return found
+
+    def write(self, entry: Entry) -> Entry:
+        """Store `entry` in place of `entry.revision`. Raises FencedError when it has changed."""
+        body = {"batch": entry.batch, "last": entry.last, "run": entry.run}
+        answer = self._connection.store(
+            self._subject,
+            json.dumps(body).encode(),
+            {"Nats-Expected-Last-Subject-Sequence": str(entry.revision)},
+        )
+        problem = answer.get("error")
+        if problem and problem.get("err_code") in _WRONG_LAST:
+            raise FencedError(
+                f"another driver has written for the same query and stream ({self._subject}): "
+                "two queries must not use one checkpoint; this one stops"
+            )
+        if problem:
+            raise ApiError(problem["code"], problem.get("err_code", 0), problem["description"])
+        return Entry(entry.batch, entry.last, entry.run, int(answer["seq"]))
+
+    def _make_bucket(self) -> None:
+        config: dict[str, Any] = {
+            "name": STREAM,
+            "description": "what streaming queries of Spark have written",
+            "subjects": [f"$KV.{BUCKET}.>"],
+            "max_msgs_per_subject": 1,
+            "discard": "new",
+            "allow_rollup_hdrs": True,
+            "deny_delete": True,
+            "allow_direct": True,
+            "num_replicas": self._replicas,
+        }
+        try:
+            self._connection.api(f"{self._prefix}.STREAM.CREATE.{STREAM}", config)
+        except ApiError as error:
+            # There already, perhaps with settings of its owner's.
+            if error.err_code != _IN_USE:
+                raise

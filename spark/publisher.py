@@ -1,0 +1,166 @@
+"""Publishing to a stream: many messages under way, each acknowledged by the stream."""
+
+import json
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from headwater.spark.connection import Connection, header_block
+from headwater.spark.errors import ConnectError, PublishError
+from headwater.spark.options import SourceOptions
+from headwater.spark.wire_reader import Frame, WireError
+
+#: Most messages, and bytes of messages, that are published and not yet acknowledged.
+MAX_PENDING = 1024
+MAX_PENDING_BYTES = 8 << 20
+#: Bytes gathered before they are written to the socket.
+WRITE_SIZE = 64 << 10
+#: Seconds before the second try to reach a server; doubles up to the largest wait.
+FIRST_BACKOFF = 0.1
+MAX_BACKOFF = 2.0
+
+
+class Publisher:
+    """Publishes to one stream, in order. `published` and `duplicates` count acknowledgements.
+
+    Messages that were not acknowledged when a connection broke are published again: with an
+    id they are still stored once, as long as the stream remembers ids. Raises PublishError for
+    a message that the stream refuses, and ConnectError after `retryTimeout` seconds without
+    an acknowledgement.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._stream = options.streams[0]
+        self._connection: Connection | None = None
+        self._pending: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self._bytes = 0
+        self._out = bytearray()
+        self._count = 0
+        self.published = 0
+        self.duplicates = 0
+
+    def __enter__(self) -> "Publisher":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def publish(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
+        """Publish one message; waits while too many are under way."""
+        body = header_block({"Nats-Expected-Stream": self._stream, **headers})
+        frame = b"%d %d\r\n%b%b\r\n" % (len(body), len(body) + len(payload), body, payload)
+        check_subject(subject)
+        self._count += 1
+        token = str(self._count)
+        self._pending[token] = (subject, frame)
+        self._bytes += len(frame)
+        if self._connection is not None:
+            self._write(self._connection, token)
+        while len(self._pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:
+            self._turn()
+
+    def flush(self) -> None:
+        """Wait until all messages are acknowledged."""
+        while self._pending:
+            self._turn()
+
+    def _write(self, connection: Connection, token: str) -> None:
+        subject, frame = self._pending[token]
+        room = int(connection.info.get("max_payload", 1 << 20))
+        if len(frame) > room + 256 and len(frame) - frame.index(b"\n") - 3 > room:
+            raise PublishError(
+                f"the message for {subject} is larger than the server takes ({room} bytes with "
+                "its headers): raise max_payload, or write less per row"
+            )
+        self._out += b"HPUB %b %b.%b " % (
+            subject.encode(),
+            connection.inbox.encode(),
+            token.encode(),
+        )
+        self._out += frame
+        if len(self._out) >= WRITE_SIZE:
+            self._send(connection)
+
+    def _send(self, connection: Connection) -> None:
+        out, self._out = self._out, bytearray()
+        if out:
+            connection.send(bytes(out))
+
+    def _turn(self) -> None:
+        """Take one answer; over a new connection when the old one breaks."""
+        deadline = time.monotonic() + self._options.retry_timeout
+        wait = FIRST_BACKOFF
+        while True:
+            try:
+                connection = self._connected()
+                self._send(connection)
+                self._take(connection)
+                return
+            except (ConnectError, WireError):
+                if self._connection is not None:
+                    self._connection.close()
+                    self._connection = None
+                if time.monotonic() + wait > deadline:
+                    raise
+            time.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(MAX_BACKOFF, 2 * wait)
+
+    def _connected(self) -> Connection:
+        """The connection; a new one publishes again what is not acknowledged."""
+        if self._connection is None:
+            self._out = bytearray()
+            self._connection = Connection(self._options.endpoint)
+            for token in self._pending:
+                self._write(self._connection, token)
+        return self._connection
+
+    def _take(self, connection: Connection) -> None:
+        deadline = time.monotonic() + self._options.endpoint.request_timeout
+        while True:
+            frame = connection.next_frame(deadline)
+            if not connection.control(frame):
+                break
+        token = frame.subject.rpartition(".")[2]
+        if token not in self._pending:
+            return
+        answer = self._answer(frame, self._pending[token][0])
+        _, done = self._pending.pop(token)
+        self._bytes -= len(done)
+        if answer.get("duplicate"):
+            self.duplicates += 1
+        else:
+            self.published += 1
+
+    def _answer(self, frame: Frame, subject: str) -> dict[str, Any]:
+        """The acknowledgement. Raises ConnectError when a stream is only away for now."""
+        if frame.headers.startswith(b"NATS/1.0 503"):
+            raise ConnectError(
+                f"no stream takes messages of {subject}: check the subjects of {self._stream!r}"
+            )
+        answer: dict[str, Any] = json.loads(frame.payload)
+        problem = answer.get("error")
+        if problem:
+            text = f"stream {self._stream!r} refused a message of {subject}: "
+            text += f"{problem.get('description')} ({problem.get('err_code')})"
+            if problem.get("code") == 503:
+                raise ConnectError(text)
+            raise PublishError(text)
+        return answer
+
+
+def check_subject(subject: str) -> None:
+    """Raises PublishError for what is no subject to publish to."""
+    tokens = subject.split(".")
+    if "" in tokens or set(subject) & set(" \t\r\n") or {"*", ">"} & set(tokens):
+        raise PublishError(f"{subject!r} is no subject: tokens without blanks, with dots between")
+

@@ -1,0 +1,219 @@
+"""`df.write.format("headwater")` and `writeStream`: rows become messages of a stream.
+
+Columns are `subject` (string), `payload` (binary or string), and perhaps `headers` (map of
+strings) and `id` (string). The id becomes Nats-Msg-Id, and must be the same whenever a row is
+computed again, as `concat(stream, ':', sequence)` is. A streaming query writes each id once,
+whatever is killed and however late it is started again: see the ledger. A batch write has no
+such memory: its ids hold within the time in which the stream remembers ids.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, MapType, StringType, StructType
+
+from headwater.spark.connection import Connection
+from headwater.spark.errors import FencedError, OptionError, SourceError, UnsupportedStreamError
+from headwater.spark.ledger import Entry, Ledger
+from headwater.spark.options import SourceOptions
+from headwater.spark.planning import SequenceRange, stream_info
+from headwater.spark.publisher import Publisher
+from headwater.spark.range_reader import RangeReader
+from headwater.spark.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ID_HEADER = "Nats-Msg-Id"
+_TYPES: dict[str, tuple[Any, ...]] = {
+    "subject": (StringType(),),
+    "payload": (BinaryType(), StringType()),
+    "headers": tuple(MapType(StringType(), StringType(), nulls) for nulls in (True, False)),
+    "id": (StringType(),),
+}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task did. `revision` is that of the ledger's entry when it began."""
+
+    rows: int
+    skipped: int
+    query: str = ""
+    run: str = ""
+    revision: int = 0
+    replayed: bool = False
+
+
+def check_columns(schema: StructType, overwrite: bool, with_id: bool) -> None:
+    """Raises OptionError for what cannot be written."""
+    if overwrite:
+        raise OptionError(
+            "mode overwrite would delete the messages of the stream: use mode append, and purge "
+            "the stream yourself if that is meant"
+        )
+    for field in schema.fields:
+        types = _TYPES.get(field.name)
+        if types is None:
+            raise OptionError(f"column {field.name!r} is unknown: there are {', '.join(_TYPES)}")
+        if field.dataType not in types:
+            raise OptionError(
+                f"column {field.name!r} has type {field.dataType.simpleString()}, not "
+                + " or ".join(kind.simpleString() for kind in types[:2])
+            )
+    needed = ("subject", "payload", "id") if with_id else ("subject", "payload")
+    missing = [name for name in needed if name not in schema.fieldNames()]
+    if missing:
+        hint = ""
+        if "id" in missing:
+            hint = (
+                ". A streaming query writes each id once; take one that is the same whenever the "
+                "row is computed again, as concat(stream, ':', sequence)"
+            )
+        raise OptionError(f"column {missing[0]!r} is missing{hint}")
+
+
+class HeadwaterWriter(DataSourceArrowWriter):
+    """Appends a DataFrame to a stream."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        """Publish the rows of one partition; all are acknowledged when it returns."""
+        return _publish(self._options, iterator, set())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A stream takes nothing back: what was acknowledged stays, and ids make it known."""
+
+
+class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
+    """Appends the microbatches of a query to a stream, each id once."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        """Publish those rows of one partition that an earlier attempt has not published."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        of = context.getLocalProperty if context is not None else lambda name: None
+        query, batch = of("sql.streaming.queryId"), of("streaming.sql.batchId")
+        if query is None or batch is None:
+            raise SourceError("Spark does not say which query and batch this is: use PySpark 4.2+")
+        run = of("spark.jobGroup.id") or ""
+        return write_batch(self._options, iterator, query, run, int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        commit_batch(self._options, [m for m in messages if isinstance(m, Written)], batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch is run again; its ids are in the stream by then."""
+
+
+def write_batch(
+    options: SourceOptions, iterator: "Iterator[pa.RecordBatch]", query: str, run: str, batch: int
+) -> Written:
+    """Write one partition of a batch of a query, once."""
+    with Connection(options.endpoint) as connection:
+        info = stream_info(connection, options, options.streams[0])
+        _check_target(info["config"])
+        replicas = info["config"].get("num_replicas", 1)
+        ledger = Ledger(connection, options, query, replicas)
+        last = info["state"]["last_seq"]
+        entry = ledger.read() or ledger.begin(Entry(batch - 1, last, run))
+        if entry.batch >= batch:
+            return Written(0, 0, query, run, entry.revision, True)
+        # Looked up after the entry: what is in the stream before it was not ours.
+        info = stream_info(connection, options, options.streams[0])
+    written = _publish(options, iterator, _ids(options, info, entry.last))
+    return Written(written.rows, written.skipped, query, run, entry.revision)
+
+
+def _check_target(config: dict[str, Any]) -> None:
+    """What was written must be found again. Raises UnsupportedStreamError."""
+    if config.get("retention", "limits") != "limits" or config.get("max_msgs_per_subject", -1) > 0:
+        raise UnsupportedStreamError(
+            f"stream {config['name']!r} forgets messages that were acknowledged or replaced, so a "
+            "streaming query could not tell what it has written already: write to a stream with "
+            "retention limits and without max_msgs_per_subject, and let this one source it"
+        )
+
+
+def commit_batch(options: SourceOptions, messages: list[Written], batch: int) -> None:
+    """Enter the batch in the ledger. Raises FencedError when another driver was faster."""
+    fresh = [message for message in messages if not message.replayed]
+    if not fresh:
+        return
+    first = fresh[0]
+    if {message.revision for message in messages} != {first.revision}:
+        raise FencedError(f"batch {batch} was written by another driver meanwhile: this one stops")
+    with Connection(options.endpoint) as connection:
+        last = stream_info(connection, options, options.streams[0])["state"]["last_seq"]
+        entry = Entry(batch, last, first.run, first.revision)
+        Ledger(connection, options, first.query).write(entry)
+
+
+def _publish(
+    options: SourceOptions, iterator: "Iterator[pa.RecordBatch]", known: set[str]
+) -> Written:
+    """Publish the rows whose id is not `known`."""
+    skipped = 0
+    with Publisher(options) as publisher:
+        for batch in iterator:
+            for row in batch.to_pylist():
+                if row.get("id") in known:
+                    skipped += 1
+                else:
+                    publisher.publish(*_message(row))
+        publisher.flush()
+    return Written(publisher.published, skipped + publisher.duplicates)
+
+
+def _message(row: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
+    """Subject, payload and headers of a row. Raises OptionError for a null."""
+    subject, payload = row["subject"], row["payload"]
+    if subject is None or payload is None:
+        raise OptionError("subject and payload must not be null: filter such rows out")
+    headers = {name: value or "" for name, value in row.get("headers") or ()}
+    if "id" in row:
+        if not row["id"]:
+            raise OptionError("id must not be null or empty: filter such rows out")
+        headers[ID_HEADER] = row["id"]
+    return subject, payload.encode() if isinstance(payload, str) else payload, headers
+
+
+def _ids(options: SourceOptions, info: dict[str, Any], last: int) -> set[str]:
+    """Ids of the messages behind `last`: those of earlier attempts of a batch are among them."""
+    end = info["state"]["last_seq"]
+    if end <= last:
+        return set()
+    work = SequenceRange(options.streams[0], info["created"], last + 1, end)
+    wire = WireReader(last + 1, end, options.batch_bytes, False, PAYLOAD_OFF, HEADERS_MAP)
+    ids: set[str] = set()
+    for columns in RangeReader(options, work, wire, headers_only=True).batches():
+        ids.update(_id_column(columns))
+    return ids
+
+
+def _id_column(columns: Columns) -> Iterator[str]:
+    import pyarrow.compute as pc
+
+    keys = _strings(columns.key_offsets, columns.key_data, columns.pairs)
+    values = _strings(columns.value_offsets, columns.value_data, columns.pairs)
+    chosen = values.filter(pc.equal(keys, ID_HEADER))
+    yield from chosen.to_pylist()
+
+
+def _strings(offsets: Any, data: Any, count: int) -> "pa.Array":
+    import pyarrow as pa
+
+    parts = [pa.py_buffer(part[0]).slice(0, part[1]) for part in (offsets, data)]
+    return pa.Array.from_buffers(pa.string(), count, [None, *parts])

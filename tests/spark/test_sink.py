@@ -1,0 +1,253 @@
+"""Writing to streams: every id once, whatever fails, without a JVM."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import MapType, StringType, StructType
+
+from headwater.spark import publisher
+from headwater.spark.errors import (
+    ConnectError,
+    FencedError,
+    OptionError,
+    PublishError,
+    UnsupportedStreamError,
+)
+from headwater.spark.ledger import STREAM as LEDGER
+from headwater.spark.options import SourceOptions, parse_options
+from headwater.spark.sink import HeadwaterWriter, check_columns, commit_batch, write_batch
+from tests.spark.cutting_proxy import CuttingProxy
+
+HEADERS = pa.map_(pa.string(), pa.string())
+
+
+def batch(name: str, numbers: range, prefix: str = "r") -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "subject": [f"{name}.{n % 3}" for n in numbers],
+            "payload": [b"%d" % n for n in numbers],
+            "id": [f"{prefix}{n}" for n in numbers],
+        }
+    )
+
+
+def target(server: Any, name: str, **more: str) -> SourceOptions:
+    return parse_options({"servers": server.url, "stream": name, "retryTimeout": "5", **more})
+
+
+@pytest.fixture
+def query(server: Any) -> Iterator[str]:
+    """The id of a streaming query; what is known of it goes away with the test."""
+    yield "0b1c2d3e-query"
+
+    async def drop(connection: Any, js: Any) -> None:
+        import nats.js.errors
+
+        try:
+            await js.delete_stream(LEDGER)
+        except nats.js.errors.NotFoundError:
+            return
+
+    server.run(drop)
+
+
+def stored(server: Any, name: str) -> list[tuple[str, bytes, dict[str, str] | None]]:
+    async def work(connection: Any, js: Any) -> list[tuple]:
+        state = (await js.stream_info(name)).state
+        found = [await js.get_msg(name, n) for n in range(1, state.last_seq + 1)]
+        return [(message.subject, message.data, message.headers) for message in found]
+
+    return server.run(work)
+
+
+def numbers(server: Any, name: str) -> list[int]:
+    return [int(data) for _, data, _ in stored(server, name)]
+
+
+def test_rows_become_messages(server: Any, fill: Callable) -> None:
+    fill("OUT", [])
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "subject": ["OUT.a", "OUT.b", "OUT.c"],
+            "payload": ["text", "", "é"],
+            "headers": pa.array([[("A", "1"), ("B", "x y")], [], None], HEADERS),
+            "id": ["one", "two", "one"],
+        }
+    )
+    done = HeadwaterWriter(target(server, "OUT")).write(iter([rows]))
+    assert (done.rows, done.skipped) == (2, 1)
+    first, second = stored(server, "OUT")
+    assert first[:2] == ("OUT.a", b"text") and second[0] == "OUT.b" and not second[1]
+    assert first[2] is not None and first[2]["A"] == "1" and first[2]["B"] == "x y"
+    assert first[2]["Nats-Msg-Id"] == "one"
+
+
+def test_many_rows_keep_their_order(
+    server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "MAX_PENDING", 64)
+    fill("MANY", [])
+    parts = [batch("MANY", range(at, at + 700)) for at in (0, 700)]
+    assert HeadwaterWriter(target(server, "MANY")).write(iter(parts)).rows == 1400
+
+    async def ordered(connection: Any, js: Any) -> list[int]:
+        subscription = await js.subscribe(">", stream="MANY", ordered_consumer=True)
+        return [int((await subscription.next_msg(timeout=5)).data) for _ in range(1400)]
+
+    assert server.run(ordered) == list(range(1400))
+
+
+def test_a_broken_connection_neither_loses_nor_repeats(server: Any, fill: Callable) -> None:
+    fill("CUTS", [])
+    with CuttingProxy(int(server.url.rpartition(":")[2]), cuts=3, after=20_000) as proxy:
+        options = target(server, "CUTS", servers=f"nats://127.0.0.1:{proxy.port}")
+        HeadwaterWriter(options).write(iter([batch("CUTS", range(1000))]))
+        assert proxy.connections == 4
+    assert server.run(lambda _, js: js.stream_info("CUTS")).state.messages == 1000
+
+
+def failing(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    yield rows
+    raise RuntimeError("killed")
+
+
+def test_a_batch_that_is_run_again_after_the_window_of_the_stream(
+    server: Any, fill: Callable, query: str
+) -> None:
+    fill("ONCE", [("ONCE.x", b"-1", {"Nats-Msg-Id": "r99"})], duplicate_window=0.1)
+    options = target(server, "ONCE")
+    with pytest.raises(RuntimeError, match="killed"):
+        # More rows than may be under way, so that some are acknowledged.
+        write_batch(options, failing(batch("ONCE", range(1500))), query, "run-1", 0)
+    wait_for_quiet(server, "ONCE")
+    before = server.run(lambda _, js: js.stream_info("ONCE")).state.messages - 1
+    assert 0 < before <= 1500
+    again = write_batch(options, iter([batch("ONCE", range(1500))]), query, "run-2", 0)
+    assert (again.rows, again.skipped) == (1500 - before, before)
+    commit_batch(options, [again], 0)
+    assert server.run(lambda _, js: js.stream_info("ONCE")).state.messages == 1501
+    # The driver died before Spark noted the commit: the batch comes once more.
+    replayed = write_batch(options, iter([batch("ONCE", range(1500))]), query, "run-3", 0)
+    assert replayed.replayed and replayed.rows == 0
+    commit_batch(options, [replayed], 0)
+    # What was there before the query began is not ours, even with the id of a row.
+    other = write_batch(options, iter([batch("ONCE", range(99, 100), "s")]), query, "run-3", 1)
+    assert other.rows == 1
+    commit_batch(options, [other], 1)
+
+
+def wait_for_quiet(server: Any, name: str) -> None:
+    """Until the stream has forgotten the ids: a message that it had is taken again."""
+
+    async def work(connection: Any, js: Any) -> None:
+        await js.publish(f"{name}.x", b"-2", headers={"Nats-Msg-Id": "probe"})
+        deleted = (await js.stream_info(name)).state.last_seq
+        while True:
+            await asyncio.sleep(0.02)
+            answer = await js.publish(f"{name}.x", b"-2", headers={"Nats-Msg-Id": "probe"})
+            if not answer.duplicate:
+                break
+        await js.delete_msg(name, deleted)
+        await js.delete_msg(name, answer.seq)
+
+    server.run(work)
+
+
+def test_the_slower_of_two_drivers_stops(server: Any, fill: Callable, query: str) -> None:
+    fill("FENCE", [])
+    options = target(server, "FENCE")
+    rows = batch("FENCE", range(10))
+    slow = write_batch(options, iter([rows]), query, "run-1", 0)
+    fast = write_batch(options, iter([rows]), query, "run-2", 0)
+    assert (slow.rows, fast.rows, fast.skipped) == (10, 0, 10)
+    commit_batch(options, [fast], 0)
+    with pytest.raises(FencedError, match="one checkpoint"):
+        commit_batch(options, [slow], 0)
+    late = write_batch(options, iter([rows]), query, "run-1", 0)
+    with pytest.raises(FencedError, match="this one stops"):
+        commit_batch(options, [slow, late], 0)
+    assert sorted(numbers(server, "FENCE")) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({"subject": ["A*.b.*"], "payload": [b"x"]}, "is no subject"),
+        ({"subject": ["SOUR.a"], "payload": [None]}, "must not be null"),
+        ({"subject": ["SOUR.a"], "payload": [b"x"], "id": [""]}, "id must not be null"),
+        ({"subject": ["SOUR.a"], "payload": [b"x" * 2_000_000]}, "larger than the server takes"),
+        ({"subject": ["OTHER.a"], "payload": [b"x"]}, "expected stream does not match"),
+    ],
+)
+def test_rows_that_cannot_be_written(
+    server: Any, fill: Callable, rows: dict[str, list], words: str
+) -> None:
+    fill("SOUR", [])
+    fill("OTHER", [])
+    with pytest.raises((PublishError, OptionError), match=words):
+        HeadwaterWriter(target(server, "SOUR")).write(iter([pa.RecordBatch.from_pydict(rows)]))
+
+
+def test_a_subject_of_no_stream(server: Any, fill: Callable) -> None:
+    fill("KNOWN", [])
+    rows = pa.RecordBatch.from_pydict({"subject": ["nobody.x"], "payload": [b"x"]})
+    with pytest.raises(ConnectError, match=r"no stream takes messages of nobody\.x"):
+        HeadwaterWriter(target(server, "KNOWN", retryTimeout="0.2")).write(iter([rows]))
+
+
+def test_a_header_cannot_smuggle_a_line(server: Any, fill: Callable) -> None:
+    fill("LINE", [])
+    headers = pa.array([[("A", "1\r\nNats-Rollup: all")]], HEADERS)
+    rows = {"subject": ["LINE.a"], "payload": [b"x"], "headers": headers}
+    with pytest.raises(PublishError, match="no colon or line end"):
+        HeadwaterWriter(target(server, "LINE")).write(iter([pa.RecordBatch.from_pydict(rows)]))
+
+
+@pytest.mark.parametrize("config", [{"max_msgs_per_subject": 1}, {"retention": "workqueue"}])
+def test_streams_that_forget_are_no_target_of_a_query(
+    server: Any, fill: Callable, query: str, config: dict[str, Any]
+) -> None:
+    fill("FORGET", [], **config)
+    with pytest.raises(UnsupportedStreamError, match="forgets"):
+        write_batch(target(server, "FORGET"), iter([]), query, "run", 0)
+
+
+def schema(**columns: Any) -> StructType:
+    made = StructType()
+    for name, kind in columns.items():
+        made.add(name, kind)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("columns", "overwrite", "with_id", "words"),
+    [
+        ({"subject": "string", "payload": "binary"}, True, False, "use mode append"),
+        ({"payload": "binary"}, False, False, "'subject' is missing"),
+        ({"subject": "string", "payload": "string"}, False, True, "'id' is missing.*concat"),
+        ({"subject": "string", "payload": "long"}, False, False, "bigint, not binary or string"),
+        ({"subject": "string", "payload": "binary", "more": "integer"}, False, False, "unknown"),
+    ],
+)
+def test_columns(columns: dict[str, str], overwrite: bool, with_id: bool, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        check_columns(schema(**columns), overwrite, with_id)
+    check_columns(schema(subject="string", payload="string", id="string"), False, True)
+    headers = MapType(StringType(), StringType())
+    check_columns(schema(subject="string", payload="binary", headers=headers), False, False)
+
+
+def test_the_ledger_can_be_read_by_people(server: Any, fill: Callable, query: str) -> None:
+    fill("SEEN", [])
+    options = target(server, "SEEN")
+    commit_batch(options, [write_batch(options, iter([]), query, "run-1", 4)], 4)
+
+    async def look(connection: Any, js: Any) -> bytes:
+        bucket = await js.key_value("headwater-spark")
+        return (await bucket.get(f"{query}.SEEN")).value
+
+    assert json.loads(server.run(look)) == {"batch": 4, "last": 0, "run": "run-1"}
