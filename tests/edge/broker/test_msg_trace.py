@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import nats
@@ -84,18 +85,16 @@ class Lab:
 @pytest.fixture
 async def labs() -> AsyncIterator[list[Lab]]:
     """A lab on each server, headwater's first."""
-    servers = [Server(Recipe(kind, command, CONFIG)) for kind, command in COMMANDS.items()]
-    found = []
-    for server in servers:
-        server.start()
-        found.append(Lab(f"nats://127.0.0.1:{server.port}"))
-        await found[-1].open()
-    yield found
-    for lab in found:
-        for client in lab.clients:
-            await client.close()
-    for server in servers:
-        server.close()
+    with ExitStack() as stack:
+        found = []
+        for kind, command in COMMANDS.items():
+            server = stack.enter_context(Server(Recipe(kind, command, CONFIG)))
+            found.append(Lab(f"nats://127.0.0.1:{server.port}"))
+            await found[-1].open()
+        yield found
+        for lab in found:
+            for client in lab.clients:
+                await client.close()
 
 
 def same(labs: list[Lab]) -> Lab:
