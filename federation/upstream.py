@@ -139,7 +139,7 @@ class Upstreams:
             return
         if self._cursors is None:
             self._cursors = Cursors(kept)
-            inflow.stream.kernel.enders.insert(0, self._cursors)
+            inflow.stream.kernel.turn_hooks.insert(0, self._cursors)
         inflow.cursors = self._cursors
         inflow.owner = inflow.stream.store.incarnation.encode()
         inflow.key = STATE_PREFIX + name.encode()

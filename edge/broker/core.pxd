@@ -53,7 +53,7 @@ cdef class Kernel:
     cdef list dirty
     cdef list tasks
     cdef list later                     # tasks for the next turn
-    cdef public list enders             # Tasks run at the end of every turn, in order
+    cdef public list turn_hooks             # Tasks run at the end of every turn, in order
     cdef public Endpoint congested      # receiver over its high-water mark met by the last delivery
     cdef bint turning
     cdef bint kicked

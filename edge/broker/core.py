@@ -132,7 +132,7 @@ class Kernel:
         self.dirty = []
         self.tasks = []
         self.later = []
-        self.enders = []
+        self.turn_hooks = []
         self.now_ns = self.wall_ns()
         self.random_state = cython.cast(cython.ulonglong, self.now_ns) | 1
 
@@ -233,9 +233,9 @@ class Kernel:
         """Refresh and return `now_ns`."""
         return self.fresh_ns()
 
-    def add_ender(self, task: Task) -> None:
+    def add_turn_hook(self, task: Task) -> None:
         """Run `task` at the end of every turn, before anything is sent."""
-        self.enders.append(task)
+        self.turn_hooks.append(task)
 
     def post(self, task: Task) -> None:
         """`schedule` for interpreted callers."""
@@ -243,7 +243,7 @@ class Kernel:
 
     @cython.ccall
     def turn(self):
-        """Finish a turn: tasks, enders, sends. Entered once per readiness, timer or commit."""
+        """Finish a turn: tasks, turn_hooks, sends. Entered once per readiness, timer or commit."""
         rounds: cython.int = 0
         batch: list
         endpoint: Endpoint
@@ -261,7 +261,7 @@ class Kernel:
                     batch = self.tasks
                     self.tasks = []
                     self.run_all(batch)
-                self.run_all(self.enders)
+                self.run_all(self.turn_hooks)
                 if not self.dirty:
                     break
                 batch = self.dirty

@@ -60,7 +60,7 @@ def _saver(node: Any) -> Any:
         from headwater.edge.jetstream.saver import Saver
 
         node.saver = Saver(node.storage.log)
-        node.kernel.enders.insert(0, node.saver)
+        node.kernel.turn_hooks.insert(0, node.saver)
     return node.saver
 
 

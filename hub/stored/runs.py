@@ -77,7 +77,7 @@ class Book:
         return self.entries[index - self.base :] if self.term(index) == term else []
 
 
-def read_book(value: bytes | None, additions: Sequence[bytes]) -> Book:
+def read_ledger(value: bytes | None, additions: Sequence[bytes]) -> Book:
     """What `CommitLog.states` has of a group."""
     book = Book()
     if value is not None:

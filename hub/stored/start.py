@@ -15,7 +15,7 @@ from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.ready import Restored
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.mark import KEY, Mark, decode_mark
-from headwater.hub.stored.runs import OWNER, Book, read_book
+from headwater.hub.stored.runs import OWNER, Book, read_ledger
 
 BOOT_GROUP = 0
 CLEAN = "clean"
@@ -54,7 +54,7 @@ def read_groups(
     start.problems += node.problems
     stores = _streams(node, group_of, start)
     logs = node.log.states(OWNER)
-    books = {int(key): read_book(*row) for key, row in logs.items()}
+    books = {int(key): read_ledger(*row) for key, row in logs.items()}
     marks: dict[int, Mark | None] = {}
     for group, kept in stores.items():
         marks[group] = mark = _mark(node, kept)

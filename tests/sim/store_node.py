@@ -32,7 +32,7 @@ from tests.sim.store_disk import StoreDisk
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
 
-# A few dozen messages fill a segment, so that a run sees retirement and compaction.
+# A few dozen messages fill a segment, so that a run sees checkpointing and compaction.
 node_store.SEGMENT_BYTES_MIN = 4096
 node_store.CLOSE_SECONDS = 1.0
 SEGMENT_BYTES = 16384

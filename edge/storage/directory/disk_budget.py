@@ -1,8 +1,7 @@
 """What a node's store takes on its device, and what it may take.
 
-The book counts allocated blocks (`headwater.edge.allocation`). A used-up budget is the same to the
-store as a full device: publishes are refused, removals and what gives room back go on.
-"""
+The ledger counts allocated blocks (`headwater.edge.allocation`). A used-up budget is the same to
+the store as a full device: publishes are refused, removals and what gives room back go on. """
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.log_share import log_share
 from headwater.edge.storage.segments.segment_jobs import index_path
 
-# Slots that are always taken (two spare ones, the active one, the one that is retired), the ballast
-# of two, and as much for messages in segments.
+# Slots that are always taken (two spare ones, the active one, the one that is checkpointed), the
+# ballast of two, and as much for messages in segments.
 LEAST_SLOTS = 8
 # Indexing a sealed segment holds the loop for about a millisecond per 8 MiB.
 STREAM_SEGMENT_MAX = 32 << 20
@@ -28,11 +27,11 @@ def least_budget(segment_bytes: int) -> int:
 
 
 class DiskBudget:
-    """The book of a store's directory while it is open."""
+    """The ledger of a store's directory while it is open."""
 
     def __init__(self, root: Path, budget: int, segment_bytes: int) -> None:
         """Raises StoreError when the budget is too small."""
-        self.book = Allocation(root)
+        self.ledger = Allocation(root)
         self.stream_segment = min(segment_bytes, STREAM_SEGMENT_MAX)
         """Bytes of a stream's segments when nobody wants smaller ones."""
         self._segment_bytes = segment_bytes
@@ -49,22 +48,22 @@ class DiskBudget:
 
     def open(self) -> None:
         """Count what is there; the directory's lock is held."""
-        files.keep_book(self.book)
-        self.book.set_budget(self._budget)
+        files.keep_ledger(self.ledger)
+        self.ledger.set_budget(self._budget)
 
     def close(self) -> None:
         """The directory is nobody's business any more."""
-        files.drop_book(self.book)
+        files.drop_ledger(self.ledger)
 
     def set(self, budget: int) -> None:
         """Another budget, from now on. Raises StoreError when it is too small."""
         self._budget = self._checked(budget)
-        self.book.set_budget(self._budget)
+        self.ledger.set_budget(self._budget)
 
     def taken_by(self, store: Any) -> int:
         """Bytes of a stream's files; 0 for a stream in memory."""
         directory = getattr(store, "directory", None)
-        return self.book.folder_bytes(directory) if directory is not None else 0
+        return self.ledger.folder_bytes(directory) if directory is not None else 0
 
     def needed_by(self, store: Any) -> tuple[int, int]:
         """What a stream's files, without those that are about to go, and its messages in the log
@@ -72,8 +71,8 @@ class DiskBudget:
         total, largest = log_share(store), 0
         gone = self.taken_by(store)
         for segment in [*store.segments, *store.leaving]:
-            index = self.book.bytes_of(index_path(segment.path))
-            size = self.book.bytes_of(segment.path) + index
+            index = self.ledger.bytes_of(index_path(segment.path))
+            size = self.ledger.bytes_of(segment.path) + index
             gone -= size
             if segment not in store.leaving and segment.last >= store.first_seq:
                 total += size if index else size + INDEX_ENTRY * segment.live
@@ -82,4 +81,4 @@ class DiskBudget:
 
     def numbers(self) -> dict[str, float]:
         """Gauges for monitoring."""
-        return {"allocated_bytes": self.book.used, "disk_budget": self.book.budget}
+        return {"allocated_bytes": self.ledger.used, "disk_budget": self.ledger.budget}

@@ -20,8 +20,8 @@ WAIT_S = 1.0
 
 class Leaving:
     """Moves their directories to the trash, again until that works. A log segment that says
-    that they are gone may be retired only when others say so too (`put_again`), or they would be
-    back."""
+    that they are gone may be checkpointed only when others say so too (`put_again`), or they would
+    be back."""
 
     def __init__(self, commit_log: Any, directory: StoreDirectory, background: Background) -> None:
         self._log = commit_log
@@ -37,7 +37,7 @@ class Leaving:
         return int(self._log.write_twice(STREAM_DELETE, stream_id, incarnation.encode()))
 
     def put_again(self) -> None:
-        """The segment that has tombstones is to be retired: write them at the log's tail."""
+        """The segment that has tombstones is to be checkpointed: write them at the log's tail."""
         for incarnation, stream_id in self._streams.items():
             self.write(stream_id, incarnation)
 

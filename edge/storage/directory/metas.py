@@ -289,22 +289,22 @@ class Metas:
 
     # Files.
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Have what is pending now written to its files, before anything else that the background
         is asked for from now on."""
         if self._background is None or self.stopped or not self._unasked:
             return
         rows, self._unasked = self._unasked, []
         self._background.submit(
-            lambda: self._write_files(rows), lambda _, error: self._settled(rows, error)
+            lambda: self._write_files(rows), lambda _, error: self._flushed(rows, error)
         )
 
-    async def settle_all(self, pause: Any) -> None:
+    async def flush_all(self, pause: Any) -> None:
         """Return when everything is in files, or cannot be written now. `pause` is awaited in
         between."""
         self._failed = False
         while self._pending and not self._failed:
-            self.settle()
+            self.flush()
             await pause()
 
     def _later(self, seconds: float) -> None:
@@ -315,9 +315,9 @@ class Metas:
     def _on_time(self) -> None:
         self._timed = False
         if not self._log.closed:
-            self.settle()
+            self.flush()
 
-    def _settled(self, rows: list[Pending], error: BaseException | None) -> None:
+    def _flushed(self, rows: list[Pending], error: BaseException | None) -> None:
         self._failed = error is not None
         if error is not None:
             self._unasked += [row for row in rows if not row.dropped]

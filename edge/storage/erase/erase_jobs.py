@@ -173,7 +173,7 @@ def record_for(stream: int, place: Place, seed: int) -> bytes:
 
 
 def cut_tail(path: Path, end: int, again: bool) -> None:
-    """Cut off what an unfinished retirement left behind the end of a segment."""
+    """Cut off what an unfinished checkpoint left behind the end of a segment."""
     if path.exists() and (again or path.stat().st_size > end):
         cut_durably(path, end)
 

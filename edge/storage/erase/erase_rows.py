@@ -41,10 +41,10 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
             record_size(header.length),
         )
     )
-    for i in range(store.published, store.staged_count):
-        if store.staged[i].sequence == sequence and store.staged[i].old == entry.place:
+    for i in range(store.published, store.copied_count):
+        if store.copied[i].sequence == sequence and store.copied[i].old == entry.place:
             size = record_size(header.length)
-            rows.append(segment_row(store, sequence, entry.timestamp, store.staged[i].new, size))
+            rows.append(segment_row(store, sequence, entry.timestamp, store.copied[i].new, size))
     return rows
 
 

@@ -34,7 +34,7 @@ from headwater.edge.storage.segments.removals import when_removals_last
 
 QUARANTINE = "quarantine"
 RETRY = 1.0
-# How often to look whether retirement has come to an end.
+# How often to look whether checkpointing has come to an end.
 LOOK_SECONDS = 0.02
 # Segments that one round overwrites in, since each may cost a new index file.
 SEGMENTS_MAX = 8
@@ -58,24 +58,24 @@ class Intent:
     reindex: bool
 
 
-def is_staged(intent: Intent) -> bool:
+def is_being_copied(intent: Intent) -> bool:
     """Whether the message may be on its way to a segment just now."""
     store = intent.store
     return store is not None and (
-        bool(store.leaving) or (len(intent.places) > 1 and bool(store.staging))
+        bool(store.leaving) or (len(intent.places) > 1 and bool(store.copying))
     )
 
 
 class Eraser:
     """Works in rounds: several messages at a time, the files in the background."""
 
-    def __init__(self, commit_log: Any, background: Background, retirer: Any) -> None:
+    def __init__(self, commit_log: Any, background: Background, checkpointer: Any) -> None:
         self.log = commit_log
         self.erased = 0
         """Messages erased since the start."""
         self.stopped = False
         self._background = background
-        self._retirer = retirer
+        self._checkpointer = checkpointer
         self._pending: dict[int, Intent] = {}
         self._number = 0
         self._busy = False
@@ -83,7 +83,7 @@ class Eraser:
         self._ready: list[Intent] = []
         self._held: list[Slot] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._retired_at = 0
+        self._checkpoints_before = 0
         self._wiped_to = (0, 0)
         self._zeros = bytes(SLICE_BYTES)
         self._wiping: Slot | None = None
@@ -121,7 +121,8 @@ class Eraser:
         self.log.when_durable(lsn, self._wake)
 
     def put_again(self) -> None:
-        """Write what is not done at the log's tail: the segment that has it is to be retired."""
+        """Write what is not done at the log's tail: the segment that has it is to be
+        checkpointed."""
         for intent in self._pending.values():
             body = encode_places(intent.places)
             self.log.write_record(ERASE, intent.stream, intent.number, b"", b"", body)
@@ -165,7 +166,7 @@ class Eraser:
                 self._later(LOOK_SECONDS, self._round)
             return
         self._busy = True
-        self._retired_at = self._retirer.retired
+        self._checkpoints_before = self._checkpointer.done
         when_removals_last(self.log, self._begin)
 
     def _begin(self) -> None:
@@ -173,7 +174,7 @@ class Eraser:
         between it and its doing: a segment that grows meanwhile would be cut."""
         if self.stopped:
             return
-        if any(is_staged(intent) for intent in self._ready):
+        if any(is_being_copied(intent) for intent in self._ready):
             self._later(LOOK_SECONDS, self._round)
             return
         work = self._work(self._ready)
@@ -184,7 +185,8 @@ class Eraser:
         ready: list[Intent] = []
         segments = set()
         for intent in self._pending.values():
-            if intent.lsn > self.log.durable_lsn or is_staged(intent) or len(ready) >= ROUND_MAX:
+            early = intent.lsn > self.log.durable_lsn or is_being_copied(intent)
+            if early or len(ready) >= ROUND_MAX:
                 break
             segments |= {
                 (intent.stream, at.number) for at in intent.places if at.where == IN_SEGMENT
@@ -214,7 +216,7 @@ class Eraser:
         for stream, number in indexes:
             self._replace_index(work, stores[stream], number)
         for store in stores.values():
-            if store.segments and not store.staging:
+            if store.segments and not store.copying:
                 work.tails.append((store.segments[-1].path, store.segments[-1].end))
         return work
 
@@ -237,7 +239,7 @@ class Eraser:
             if segment.number != number:
                 continue
             index = None
-            if segment.indexed and not store.staging:
+            if segment.indexed and not store.copying:
                 index = index_bytes(store, index_of(store, segment, self.log.live[0].number))
             segment.indexed = index is not None
             segment.index_number += 1
@@ -305,7 +307,8 @@ class Eraser:
         """Wipe the next part of a slot that is not blank, or finish when all are."""
         if self.stopped:
             return
-        if self._retirer.step != "idle" and self._retirer.retired == self._retired_at:
+        done = self._checkpointer.done
+        if self._checkpointer.step != "idle" and done == self._checkpoints_before:
             self._later(LOOK_SECONDS, self._wipe_next)
             return
         spare = self.log.files.take_unwiped()

@@ -17,7 +17,7 @@ cdef enum:
     KIND_STATE_DELETE = 8
     KIND_STREAM_DELETE = 10             # tombstone; body: incarnation
     KIND_FOOTER = 11                    # ends a batch of the log, or of a segment
-    KIND_RETIRED = 12                   # sequence: oldest segment of the log that is still needed
+    KIND_CHECKPOINT = 12                   # sequence: oldest segment of the log that is still needed
     KIND_ERASE = 13                     # body: where messages stand that shall be overwritten
     KIND_ERASE_DONE = 14                # sequence: number of the newest ERASE that is done
 

@@ -19,7 +19,7 @@ KIND_NAMES = {
     8: "STATE_DELETE",
     10: "STREAM_DELETE",
     11: "FOOTER",
-    12: "RETIRED",
+    12: "CHECKPOINT",
     13: "ERASE",
     14: "ERASE_DONE",
 }

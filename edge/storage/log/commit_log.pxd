@@ -7,7 +7,7 @@ from headwater.edge.storage.log.log_waiters cimport Waiters
 from headwater.edge.storage.log.logged_store cimport LoggedStore
 from headwater.edge.storage.format.record cimport RecordHeader
 from headwater.edge.storage.log.second_copies cimport SecondCopies
-from headwater.edge.storage.log.tidemarks cimport Tidemarks
+from headwater.edge.storage.log.watermarks cimport Watermarks
 
 cdef class CommitLog
 
@@ -17,21 +17,21 @@ cdef class TurnEnd(Task):
 cdef class CommitLog(BatchWriter):
     cdef public object directory        # pathlib.Path
     cdef public object files            # log_files.LogFiles
-    cdef public Tidemarks tidemarks     # what was acknowledged, for the next start
+    cdef public Watermarks watermarks     # what was acknowledged, for the next start
     cdef public object table            # states.StateTable
-    cdef LogSegment donor               # retired last; its memory serves the next segment
+    cdef LogSegment donor               # checkpointed last; its memory serves the next segment
     cdef public list live               # LogSegments that are still needed, oldest first
     cdef public object failure          # StoreError that stops appends; None
     cdef public object on_full          # called with the StoreFull that stops appends
     cdef public object on_broken        # called with why a write or sync failed
-    cdef public object on_retire        # called when segments wait to be retired
+    cdef public object on_checkpoint        # called when segments wait to be checkpointed
     cdef public object on_low           # called with a LoggedStore above its low mark
     cdef public bytes node_id
     cdef public Py_ssize_t segment_bytes
     cdef public unsigned int keep       # full segments kept in memory besides the active one
     cdef public unsigned long long sync_failures
     cdef CommitThread thread
-    cdef Task ender
+    cdef Task turn_hook
     cdef Endpoint gate                  # producers wait here while too much is unsynced
     cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1
     cdef SecondCopies again             # what follows this batch once more
@@ -46,12 +46,12 @@ cdef class CommitLog(BatchWriter):
     cdef unsigned int durable_segment
     cdef Py_ssize_t durable_end
     cdef unsigned int durable_chain
-    cdef unsigned long long settled     # of these durable
+    cdef unsigned long long durable_bytes   # of these durable
     cdef unsigned long long flushed     # of these written, as far as is known
     cdef Py_ssize_t high_water
-    cdef bint slow                      # retirement is far behind
-    cdef public bint retiring           # what is written gives a segment back
-    cdef public bint blocked                   # retirement met a full device
+    cdef bint slow                      # checkpointing is far behind
+    cdef public bint checkpointing           # what is written gives a segment back
+    cdef public bint blocked                   # checkpointing met a full device
     cdef bint watching
     cdef public object stepper          # commit_stepper.CommitStepper in place of the thread; None
     cdef bint is_congested(self) noexcept

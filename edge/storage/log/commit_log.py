@@ -46,7 +46,7 @@ from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.log.log_waiters import Waiters
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopies
-from cython.cimports.headwater.edge.storage.log.tidemarks import Tidemarks
+from cython.cimports.headwater.edge.storage.log.watermarks import Watermarks
 from cython.cimports.libc.string import memcpy
 
 from headwater.edge.files import FIRST_TWIN
@@ -55,12 +55,12 @@ from headwater.edge.storage.log.commit_stepper import CommitStepper
 from headwater.edge.storage.log.log_files import LogFiles, LogHeader, Slot
 from headwater.edge.storage.log.states import Snapshot, StateTable
 
-# Full segments' worth of records that may wait to be retired before appends are refused. What
+# Full segments' worth of records that may wait to be checkpointed before appends are refused. What
 # counts is bytes: starts that follow each other quickly leave many segments that hold little.
 LIVE_MAX = cython.declare(cython.Py_ssize_t, 8)
 # Other records than messages may go on for longer, but not for ever.
 LIVE_LIMIT = cython.declare(cython.Py_ssize_t, 12)
-# Retirement that is this far behind slows producers down.
+# Checkpointing that is this far behind slows producers down.
 LIVE_SLOW = cython.declare(cython.Py_ssize_t, 5)
 # Unsynced bytes at which producers are paused; a segment or this, whichever is less.
 UNSYNCED_MAX = 32 << 20
@@ -117,7 +117,7 @@ class CommitLog(BatchWriter):
         self.early_waiters = Waiters(kernel)
         self.gate = Endpoint()
         self.again = SecondCopies()
-        self.tidemarks = Tidemarks()
+        self.watermarks = Watermarks()
         self.held = -1
         self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
 
@@ -142,8 +142,8 @@ class CommitLog(BatchWriter):
         else:
             self.stepper = CommitStepper(self.thread, loop, self.take_results)
         self.watching = True
-        self.ender = TurnEnd(self)
-        self.kernel.add_ender(self.ender)
+        self.turn_hook = TurnEnd(self)
+        self.kernel.add_turn_hook(self.turn_hook)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -210,16 +210,16 @@ class CommitLog(BatchWriter):
         if self.closed:
             raise StoreClosed("the log is closed")
         most = (LIVE_MAX if message else LIVE_LIMIT) * self.segment_bytes + 2 * self.table.bytes
-        if self.backlog() >= most and not self.retiring:
-            raise StoreFull("the device is too slow: too many log segments wait to be retired")
+        if self.backlog() >= most and not self.checkpointing:
+            raise StoreFull("the device is too slow: too many log segments wait to be checkpointed")
         try:
             slot = self.files.take(need + FILE_HEADER_BYTES, not message)
         except OSError as error:
             raise self.no_room(error) from error
         self.close_batch(True)
         self.begin_segment(slot, last.number + 1, last.number, last.end, self.chain)
-        if self.on_retire is not None:
-            self.on_retire()
+        if self.on_checkpoint is not None:
+            self.on_checkpoint()
         return 0
 
     def no_room(self, error: OSError) -> StoreError:
@@ -236,12 +236,12 @@ class CommitLog(BatchWriter):
         return failure
 
     def block(self, error: OSError) -> None:
-        """Segments cannot be retired because the device is full: refuse publishes."""
+        """Segments cannot be checkpointed because the device is full: refuse publishes."""
         self.blocked = True
         self.no_room(error)
 
     def unblock(self) -> None:
-        """A segment could be retired."""
+        """A segment could be checkpointed."""
         self.blocked = False
 
     def fail(self, failure: StoreError | None) -> None:
@@ -417,7 +417,7 @@ class CommitLog(BatchWriter):
         error = self.thread.results(cython.address(written), cython.address(synced))
         self.reach(written)
         self.complete(synced)
-        self.tidemarks.flush()
+        self.watermarks.flush()
         if error and not isinstance(self.failure, StoreFailed):
             self.sync_failures += 1
             reason = os.strerror(error)
@@ -435,12 +435,12 @@ class CommitLog(BatchWriter):
         self.reached = batch
         while self.unwritten and self.unwritten[0][0] <= batch:
             number, stores, self.flushed, place, end = self.unwritten.popleft()
-            self.tidemarks.reach(place, end, number, False)
+            self.watermarks.reach(place, end, number, False)
             for item, last in stores:
                 store = item
                 store.reached = last
                 if store.acks_written:
-                    self.tidemarks.note(store, last, False)
+                    self.watermarks.note(store, last, False)
                 store.rise()
         self.early_waiters.release(batch)
         return self.let_go_on()
@@ -470,16 +470,16 @@ class CommitLog(BatchWriter):
             self.durable_segment = segment
             self.durable_end = end
             self.durable_chain = chain
-            self.settled = written
+            self.durable_bytes = written
             for item, last in stores:
                 store = item
-                self.tidemarks.note(store, last, True)
+                self.watermarks.note(store, last, True)
                 if last > store.committed:
                     store.committed = last
                     store.scheduled_listener()
-        self.tidemarks.reach(self.durable_segment, self.durable_end, self.durable, True)
-        if self.flushed < self.settled:
-            self.flushed = self.settled
+        self.watermarks.reach(self.durable_segment, self.durable_end, self.durable, True)
+        if self.flushed < self.durable_bytes:
+            self.flushed = self.durable_bytes
         self.waiters.release(self.durable)
         return self.let_go_on()
 
@@ -498,7 +498,7 @@ class CommitLog(BatchWriter):
     @property
     def unsynced(self) -> int:
         """Bytes of records that are not durable yet."""
-        return self.written - self.settled
+        return self.written - self.durable_bytes
 
     @cython.cfunc
     @cython.inline
@@ -515,7 +515,8 @@ class CommitLog(BatchWriter):
         return self.is_congested()
 
     def backlog(self) -> int:
-        """Bytes in segments that are not retired; one for a very large message counts as full."""
+        """Bytes in segments that are not checkpointed; one for a very large message counts as
+        full."""
         segment: LogSegment
         total: cython.Py_ssize_t = 0
         for item in self.live:
@@ -638,7 +639,7 @@ class CommitLog(BatchWriter):
         self.runs.count = 0
         self.batch_records = 0
         self.batch += 1
-        self.written = self.flushed = self.settled
+        self.written = self.flushed = self.durable_bytes
         self.batch_delay_ns = 0
         self.chain = self.durable_chain
         self.begin_segment(
@@ -660,7 +661,7 @@ class CommitLog(BatchWriter):
                 self.files.discard(segment.slot)
 
     def begin_next(self) -> None:
-        """End the active segment, so that all others can be retired."""
+        """End the active segment, so that all others can be checkpointed."""
         if self.active.end > FILE_HEADER_BYTES:
             self.roll(FILE_HEADER_BYTES, False)
 
@@ -688,10 +689,10 @@ class CommitLog(BatchWriter):
             self.thread.stop()
             self.reach(self.thread.written)
             self.complete(self.thread.synced)
-            self.tidemarks.flush()
+            self.watermarks.flush()
         self.closed = True
-        if self.ender in self.kernel.enders:
-            self.kernel.enders.remove(self.ender)
+        if self.turn_hook in self.kernel.turn_hooks:
+            self.kernel.turn_hooks.remove(self.turn_hook)
 
     def position(self) -> dict[str, int]:
         """Where the durable part of the log ends."""

@@ -122,9 +122,9 @@ class LogFiles:
     SPARES_MAX = 2
 
     def __init__(
-        self, directory: Path, segment_bytes: int, book: Allocation | None = None
+        self, directory: Path, segment_bytes: int, ledger: Allocation | None = None
     ) -> None:
-        self.book = book or Allocation(directory)
+        self.ledger = ledger or Allocation(directory)
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.spares: list[Slot] = []
@@ -227,7 +227,7 @@ class LogFiles:
         """Make what is kept for bad times, and a spare to go on with. Raises OSError."""
         made: list[Slot] = []
         small: list[Slot] = []
-        self.book.check()
+        self.ledger.check()
         try:
             while len(self.small) + len(small) < SMALL_MAX:
                 small.append(self._allocate(self.least))
@@ -244,7 +244,7 @@ class LogFiles:
         """A slot for `need` bytes. In an emergency the last spare is taken, then the ballast's
         room, then a small slot has to do. Raises OSError."""
         if not emergency:
-            self.book.check()
+            self.ledger.check()
             self.ballast.make()
         if need > self.segment_bytes:
             return self.create(need)
@@ -285,7 +285,7 @@ class LogFiles:
         return Slot(self.directory / "none", fd, self.segment_bytes, blank=True)
 
     def _squeeze(self, need: int) -> Slot:
-        """A small slot: what is left of the ballast's room is for retiring other slots."""
+        """A small slot: what is left of the ballast's room is for checkpointing other slots."""
         self.ballast.release()
         least = max(need, self.least)
         size = max(least, self.segment_bytes // SQUEEZED_SHARE)

@@ -10,8 +10,8 @@ import logging
 import cython
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
+    KIND_CHECKPOINT,
     KIND_FOOTER,
-    KIND_RETIRED,
     KIND_SKIP,
     RecordHeader,
     record_size,
@@ -87,7 +87,7 @@ class LogRestart:
             return
         self.write_again(slot)
         if fresh:
-            log.write_record(KIND_RETIRED, 0, log.live[0].number, b"", b"", b"")
+            log.write_record(KIND_CHECKPOINT, 0, log.live[0].number, b"", b"", b"")
         log.end_turn()
         log.when_durable(log.handed, self.recovered)
         log.kernel.kick()
@@ -129,8 +129,8 @@ class LogRestart:
             log.files.top_up()
         except OSError as error:
             log.no_room(error)
-        if log.on_retire is not None:
-            log.on_retire()
+        if log.on_checkpoint is not None:
+            log.on_checkpoint()
 
     def wait_for_room(self, failure: StoreError) -> None:
         """The device is full: look again by a timer."""

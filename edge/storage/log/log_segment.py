@@ -1,7 +1,7 @@
 """A segment of the commit log, with its image in memory.
 
 Records are encoded at their final place in the image, written to the file from there, and served
-from there until the segment is retired.
+from there until the segment is checkpointed.
 """
 
 import cython

@@ -11,7 +11,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
 from cython.cimports.headwater.edge.storage.index.index import Entry
 from cython.cimports.libc.string import memcpy
 
-NO_CEILING = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))
+NO_RESERVATION = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))
 
 
 @cython.cclass
@@ -19,22 +19,22 @@ class LoggedStore(MessageStore):
     """A store whose messages go through the commit log."""
 
     def __cinit__(self, *args, **kwargs):
-        self.ceiling = self.low_mark = NO_CEILING
+        self.reserved_to = self.low_mark = NO_RESERVATION
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def rise(self) -> cython.int:
-        """Commit what is written, as far as the ceiling and the stream's durability permit."""
-        top: cython.ulonglong = min(self.reached, self.ceiling)
+        """Commit what is written, as far as the reservation and the stream's durability permit."""
+        top: cython.ulonglong = min(self.reached, self.reserved_to)
         if self.acks_written and top > self.committed:
             self.committed = top
             self.scheduled_listener()
         return 0
 
-    def lift(self, ceiling: int) -> None:
-        """Sequences up to `ceiling` are reserved."""
-        if self.ceiling != NO_CEILING and ceiling > self.ceiling:
-            self.ceiling = ceiling
+    def lift(self, reserved_to: int) -> None:
+        """Sequences up to `reserved_to` are reserved."""
+        if self.reserved_to != NO_RESERVATION and reserved_to > self.reserved_to:
+            self.reserved_to = reserved_to
             self.rise()
 
     @cython.cfunc

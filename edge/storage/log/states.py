@@ -1,10 +1,9 @@
 """State records of the log: small values by (owner, key), with deltas since the last whole value.
 
 Consumers keep their progress here. The log itself is their only home: when a segment that holds
-the newest value of a state is retired, the state is put again at the tail. It knows no bytes on
-disk; the log tells it in which segment something landed. What belongs to a sealed stream is sealed
-here and in the log, and opened when somebody asks for it.
-"""
+the newest value of a state is checkpointed, the state is put again at the tail. It knows no bytes
+on disk; the log tells it in which segment something landed. What belongs to a sealed stream is
+sealed here and in the log, and opened when somebody asks for it. """
 
 import logging
 from collections.abc import Callable
@@ -38,9 +37,8 @@ class StateTable:
     """All states of a node. Bounded by what its owners put.
 
     `bytes` is what the records of all whole values take in the log, each written twice, about. The
-    log is longer by twice that than it would be without states: retiring a segment puts its states
-    again at the tail, and so at most half of what is written is that.
-    """
+    log is longer by twice that than it would be without states: checkpointing a segment puts its
+    states again at the tail, and so at most half of what is written is that. """
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -173,7 +171,8 @@ class StateTable:
 
 
 def put_again(log: Any, segment: int) -> None:
-    """Write states that live in `segment` or before at the log's tail: it can be retired then."""
+    """Write states that live in `segment` or before at the log's tail: it can be checkpointed
+    then."""
     for state in log.table.due(segment):
         if state.snapshot is not None:
             log.put_state(state.owner, state.key, state.snapshot())

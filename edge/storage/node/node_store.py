@@ -48,7 +48,6 @@ from headwater.edge.storage.recovery.recovery import (
 )
 from headwater.edge.storage.recovery.replay import LOST_MAX
 from headwater.edge.storage.recovery.state_copy import StateCopy, place_of
-from headwater.edge.storage.segments.ceilings import Ceilings
 from headwater.edge.storage.segments.damage_report import DamageReport
 from headwater.edge.storage.segments.dead_space import let_dead_go
 from headwater.edge.storage.segments.file_store import FileStore
@@ -59,20 +58,21 @@ from headwater.edge.storage.segments.loss import (
     removed_before,
     restore_sizes,
 )
-from headwater.edge.storage.segments.notes import SegmentNote, decode_note, runs_text
+from headwater.edge.storage.segments.manifest import Manifest, decode_manifest, runs_text
+from headwater.edge.storage.segments.manifests import Manifests
+from headwater.edge.storage.segments.reservations import SequenceReservations
 from headwater.edge.storage.segments.segment_files import OpenFiles
 from headwater.edge.storage.segments.segment_jobs import remove_segments
-from headwater.edge.storage.segments.segment_notes import SegmentNotes
+from headwater.edge.storage.upkeep.checkpoint import Checkpointer
 from headwater.edge.storage.upkeep.compact import Compactor
 from headwater.edge.storage.upkeep.repack import Repacker
-from headwater.edge.storage.upkeep.retire import Retirer
 from headwater.edge.storage.upkeep.scrubber import Scrubber
 
 SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
 # A clean stop that cannot finish moving messages in this time leaves them to the next start.
 CLOSE_SECONDS = 20.0
-# Log segments beyond the kept ones that may wait for retirement while `keep_up` returns.
+# Log segments beyond the kept ones that may wait for checkpointing while `keep_up` returns.
 KEEP_UP_SEGMENTS = 3
 # Read buffers that were not used between two of these checks are given back.
 HOUSEKEEPING_SECONDS = 30.0
@@ -164,7 +164,7 @@ class NodeStore:
         self.clean_start = clean is not None or fresh
         self._clean = clean is not None
         self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
-        files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.book)
+        files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.ledger)
         self.log = CommitLog(
             self.kernel,
             files,
@@ -173,24 +173,24 @@ class NodeStore:
         )
         self.restart = LogRestart(self.log)
         self.restart.on_dead_weight = partial(let_dead_go, self.log)
-        self.segment_notes = SegmentNotes(self.log, self._identities)
-        self.ceilings = Ceilings(self.log)
-        self.retirer = Retirer(self.log, self.background)
-        self.retirer.on_settle = self._note_segments
-        self.retirer.on_write = self.metas.settle
+        self.manifests = Manifests(self.log, self._identities)
+        self.reservations = SequenceReservations(self.log)
+        self.checkpointer = Checkpointer(self.log, self.background)
+        self.checkpointer.on_copied = self._put_manifests
+        self.checkpointer.on_write = self.metas.flush
         self.compactor = Compactor(self.log, self.background)
         self.compactor.on_gone = self._note_gone
-        self.eraser = Eraser(self.log, self.background, self.retirer)
+        self.eraser = Eraser(self.log, self.background, self.checkpointer)
         self.leaving = Leaving(self.log, self.directory, self.background)
         self.leaving.on_room = self.restart.look_for_room
         self.repacker = Repacker(self, self._identities)
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
-        self.log.on_retire = self.retirer.wake
+        self.log.on_checkpoint = self.checkpointer.wake
         try:
-            self.log.tidemarks.open(self.directory.root, self.log.seed)
+            self.log.watermarks.open(self.directory.root, self.log.seed)
         except OSError as error:
             log.warning("nothing tells how far the log had come: %s", error)
-            self.log.tidemarks.close()
+            self.log.watermarks.close()
         recovery = LogRecovery(self.log, self.directory)
         recovery.copied = self.state_copy.read(self.problems)
         recovery.find(clean, not fresh)
@@ -204,7 +204,7 @@ class NodeStore:
         recovery.watched = {item.store.stream_id: [] for item in watched}
         recovery.replay()
         self.problems += self.directory.problems + recovery.problems
-        self._settle(found, recovery)
+        self._advance_streams(found, recovery)
         self._start_log(recovery)
         self.eraser.resume(self._erases_left, recovery.erase_done)
         for stream in found:
@@ -219,7 +219,7 @@ class NodeStore:
             files.top_up()
         except OSError as error:
             self.log.no_room(error)
-        self.retirer.wake()
+        self.checkpointer.wake()
         for problem in self.problems:
             log.warning("%s", problem)
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
@@ -252,7 +252,7 @@ class NodeStore:
             if store.closed:
                 continue
             if not self.options.numbered_elsewhere(stream.meta):
-                known = exact and self.log.tidemarks.sure(store.stream_id, True) > 0
+                known = exact and self.log.watermarks.sure(store.stream_id, True) > 0
                 self._leave_out(stream, store.last_seq + (0 if known else skip))
             self.set_durability(store)
         if self.problems:
@@ -265,7 +265,7 @@ class NodeStore:
         """Have a stream go on above `last`, and above what a power cut may have taken."""
         store = stream.store
         reason = ""
-        tail = 0 if self._clean else self.ceilings.lost_tail(store)
+        tail = 0 if self._clean else self.reservations.lost_tail(store)
         if tail:
             reason = "the system went down and may have taken acknowledged messages; "
             last = max(last, tail)
@@ -330,7 +330,7 @@ class NodeStore:
         store = self._make_file_store(packer, identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
         self._erase_again(store)
-        known = decode_note(note) if note is not None else None
+        known = decode_manifest(note) if note is not None else None
         if known is not None:
             store.born = known.born
             remove_gone(store, known)
@@ -365,7 +365,7 @@ class NodeStore:
         ]
         redo_in_segments(store.directory, rows, self.log.seed)
 
-    def _settle(self, found: list[RecoveredStream], recovery: LogRecovery) -> None:
+    def _advance_streams(self, found: list[RecoveredStream], recovery: LogRecovery) -> None:
         for stream in found:
             store = stream.store
             number = store.stream_id
@@ -379,7 +379,7 @@ class NodeStore:
                 first = stream.recovery.finish(first, recovery.watched.get(number, ()))
                 stream.recovery = None
             removed_before(store, 1, first - 1)
-            store.settle_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
+            store.advance_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
             self._name_acknowledged(stream, recovery.exact)
             self.problems += stream.problems
             told = [at for at, reason in store.lost.items() if reason != LOST_BEFORE]
@@ -392,35 +392,36 @@ class NodeStore:
     def _name_acknowledged(self, stream: RecoveredStream, exact: bool) -> None:
         """Name messages at a stream's end that were acknowledged and are gone."""
         store = stream.store
-        last = self.log.tidemarks.sure(store.stream_id, exact)
-        self.log.tidemarks.add(store)
+        last = self.log.watermarks.sure(store.stream_id, exact)
+        self.log.watermarks.add(store)
         if last <= store.last_seq or self.options.numbered_elsewhere(stream.meta):
             return
         for sequence in range(store.last_seq + 1, min(last, store.last_seq + LOST_MAX) + 1):
             store.note_lost(sequence, "its part of the log is missing")
-        store.settle_recovered(0, last, 0)
+        store.advance_recovered(0, last, 0)
 
-    def _note_segments(self, stores: list[FileStore]) -> None:
-        """A log segment was retired: note in the log how far the segments of these streams are."""
+    def _put_manifests(self, stores: list[FileStore]) -> None:
+        """A log segment was checkpointed: note in the log how far the segments of these streams
+        are."""
         self.eraser.put_again()
         self.leaving.put_again()
-        self.segment_notes.put(stores)
+        self.manifests.put(stores)
         self.state_copy.wake()
 
     def _note_gone(self, store: FileStore) -> int:
         """A segment's messages were taken over by another: note it; returns the lsn."""
-        self.segment_notes.put([store])
+        self.manifests.put([store])
         return int(self.log.hand_over())
 
     def _tell_vanished(self) -> None:
         """Streams that the log knows and nobody removed, but that cannot be served."""
-        for incarnation, note in self.segment_notes.others(self._stores):
+        for incarnation, note in self.manifests.others(self._stores):
             self.unserved += 1
             self.problems.append(
                 f"stream '{note.account} > {note.name}' is not served: its directory "
                 f"{self.directory.streams / incarnation} is missing or was put aside"
             )
-            self.segment_notes.drop(incarnation)
+            self.manifests.drop(incarnation)
 
     def _drop_unfinished(self, found: list[RecoveredStream]) -> None:
         """Remove streams that were never finished, and those that a finished one replaced."""
@@ -467,24 +468,24 @@ class NodeStore:
             if not isinstance(store, FileStore):
                 store.close()
         try:
-            await asyncio.wait_for(self._retire_all(), CLOSE_SECONDS)
+            await asyncio.wait_for(self._checkpoint_all(), CLOSE_SECONDS)
         except (TimeoutError, StoreError, OSError) as error:
             log.warning("stopping with messages in the log: %r", error)
         self._finish(clean=self.log.failure is None)
 
-    async def _retire_all(self) -> None:
+    async def _checkpoint_all(self) -> None:
         if self.log.failure is not None:
             raise self.log.failure
-        await self.metas.settle_all(partial(asyncio.sleep, 0.001))
+        await self.metas.flush_all(partial(asyncio.sleep, 0.001))
         await self.log.wait_durable(self.log.hand_over())
         await self.eraser.wait()
         self.log.begin_next()
         # States are put again at the tail: what is written from now on stays.
         last = self.log.active.number
-        self.retirer.before = last
+        self.checkpointer.before = last
         self.repacker.stopped = True
-        self.retirer.wake()
-        while self.log.live[0].number < last or self.retirer.step != "idle":
+        self.checkpointer.wake()
+        while self.log.live[0].number < last or self.checkpointer.step != "idle":
             if self.log.failure is not None:
                 raise self.log.failure
             lsn = self.log.durable_lsn
@@ -517,9 +518,9 @@ class NodeStore:
         self.scrubber.stop()
         self.damage.stop()
         self.eraser.stopped = self.repacker.stopped = True
-        self.retirer.stopped = self.compactor.stopped = True
+        self.checkpointer.stopped = self.compactor.stopped = True
         self.log.finish_now()
-        self.log.tidemarks.close(clean)
+        self.log.watermarks.close(clean)
         self.background.close()
         self.eraser.release()
         if clean:
@@ -540,7 +541,7 @@ class NodeStore:
             if isinstance(store, FileStore):
                 store.release_window()
         if self.log.files.ballast.there:
-            self.disk.book.tighten()
+            self.disk.ledger.tighten()
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
 
     # Streams.
@@ -586,12 +587,12 @@ class NodeStore:
         self._stores[incarnation] = store
         self._identities[incarnation] = identity
         self._metas[incarnation] = meta
-        self.log.tidemarks.add(store)
+        self.log.watermarks.add(store)
         self.set_durability(store)
         if first_seq > 1:
             store.purge(None, first_seq)
         try:
-            self.segment_notes.begin(incarnation, SegmentNote(account, name))
+            self.manifests.begin(incarnation, Manifest(account, name))
         except StoreError as error:
             log.warning("the log has no note of stream '%s > %s': %s", account, name, error)
         return store
@@ -657,7 +658,7 @@ class NodeStore:
         store.sync_delay_ns = wanted.delay_ns
         # A stream that takes its sequences from another one has none to give out.
         numbered = self.options.numbered_elsewhere(self._metas[store.incarnation])
-        self.ceilings.need(store, wanted.interval and not numbered)
+        self.reservations.need(store, wanted.interval and not numbered)
         if before != (wanted.interval, wanted.delay_ns):
             self.log.hurry(self.log.hand_over())
 
@@ -677,7 +678,7 @@ class NodeStore:
             identity["sampled"], identity["erased"] = last, 0
             self.update_meta(store, self._metas[store.incarnation])
 
-        self.metas.settle()
+        self.metas.flush()
         self.packers.train(store, samples, self.background, number, note)
 
     def delete_stream(self, store: MessageStore) -> None:
@@ -690,7 +691,7 @@ class NodeStore:
         owner = store.incarnation.encode()
         for key in self.log.table.keys(owner):
             self.log.delete_state(owner, key)
-        self.segment_notes.drop(store.incarnation)
+        self.manifests.drop(store.incarnation)
         self.metas.forget(store.incarnation)
         lsn = self.leaving.write(store.stream_id, store.incarnation)
         self._forget(store)
@@ -699,8 +700,8 @@ class NodeStore:
     def _forget(self, store: FileStore) -> None:
         store.close()
         self.log.stores.pop(store.stream_id, None)
-        self.ceilings.forget(store)
-        self.log.tidemarks.drop(store)
+        self.reservations.forget(store)
+        self.log.watermarks.drop(store)
         self.log.table.packers.pop(store.incarnation.encode(), None)
         self.file_usage.bytes -= store.bytes
         self._stores.pop(store.incarnation, None)
@@ -732,16 +733,16 @@ class NodeStore:
         stream.recovery.finish(0)
         stream.recovery = None
         store = stream.store
-        store.settle_recovered(0, store.last_seq, 0)
+        store.advance_recovered(0, store.last_seq, 0)
         store.born = self.log.active.number
         self.set_durability(store)
-        self.log.tidemarks.add(store)
+        self.log.watermarks.add(store)
         put_back_tail(store, self.quarantine)
         store.log_lost()
         self.problems += stream.problems
-        note = SegmentNote(stream.account, stream.name, born=store.born)
-        self.segment_notes.begin(store.incarnation, note)
-        self.segment_notes.put([store])
+        note = Manifest(stream.account, stream.name, born=store.born)
+        self.manifests.begin(store.incarnation, note)
+        self.manifests.put([store])
         return stream
 
     def label(self, store: MessageStore) -> str:
@@ -785,5 +786,5 @@ class NodeStore:
             **self.scrubber.numbers(),
             **self.disk.numbers(),
             "problems": len(self.problems),
-            "retired_segments": self.retirer.retired,
+            "retired_segments": self.checkpointer.done,
         }

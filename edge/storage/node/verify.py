@@ -17,7 +17,7 @@ from headwater.edge.storage.format.errors import Damaged, FormatError, KeyMissin
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.recovery.recovery import RecoveredStream
 from headwater.edge.storage.segments.index_bytes import read_index
-from headwater.edge.storage.segments.notes import runs_text
+from headwater.edge.storage.segments.manifest import runs_text
 from headwater.edge.storage.segments.segment_jobs import index_path
 from headwater.edge.storage.upkeep.compact import live_records
 from headwater.edge.storage.upkeep.scrub_tasks import (
@@ -119,7 +119,7 @@ class _Examination:
         root = self.base / "jetstream"
         report, storage = self.report, self.storage
         # What the shadow would move on its own is not on the disk.
-        storage.retirer.stopped = storage.compactor.stopped = storage.repacker.stopped = True
+        storage.checkpointer.stopped = storage.compactor.stopped = storage.repacker.stopped = True
         storage.metas.stopped = storage.state_copy.stopped = True
         report.clean = storage.clean_start
         report.quarantined = storage.quarantined

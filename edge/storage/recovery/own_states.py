@@ -3,7 +3,7 @@
 from typing import Any
 
 from headwater.edge.storage.format.record import STATE_DELETE, STATE_PUT
-from headwater.edge.storage.segments.notes import NOTES_OWNER
+from headwater.edge.storage.segments.manifest import MANIFESTS_OWNER
 
 
 def note_own_states(
@@ -14,9 +14,9 @@ def note_own_states(
     for at, owner, key, kind, value in item.own:
         if at > item.end:
             break
-        if owner == NOTES_OWNER and kind == STATE_PUT:
+        if owner == MANIFESTS_OWNER and kind == STATE_PUT:
             notes[key] = value
-        elif owner == NOTES_OWNER:
+        elif owner == MANIFESTS_OWNER:
             notes.pop(key, None)
         elif kind == STATE_PUT:
             metas[key] = value, False

@@ -39,7 +39,7 @@ from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.index_bytes import read_index
 from headwater.edge.storage.segments.index_load import load_index
 from headwater.edge.storage.segments.loss import LOST_BEFORE, removed_before, set_size
-from headwater.edge.storage.segments.notes import SegmentNote
+from headwater.edge.storage.segments.manifest import Manifest
 from headwater.edge.storage.segments.segment_files import (
     DATA_START as SEGMENT_START,
 )
@@ -115,12 +115,12 @@ class StreamRecovery:
         self,
         store: FileStore,
         problems: list[str],
-        note: SegmentNote | None = None,
+        note: Manifest | None = None,
         log_is_whole: bool = False,
     ) -> None:
         self.store = store
         self.problems = problems
-        self.note = note or SegmentNote("", "")
+        self.note = note or Manifest("", "")
         self.noted = note is not None
         # Whether what segments hold behind the note is in the log as well.
         self.note_counts = note is not None and log_is_whole and (note.segment > 0 or not note.born)
@@ -167,9 +167,9 @@ class StreamRecovery:
                 for sequence in range(first, last + 1):
                     self.store.lost[sequence] = LOST_BEFORE
         heads = self.heads
-        self.store.settle_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
+        self.store.advance_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
         self.store.note_position(heads.last_seq, heads.last_ts)
-        self.store.settle_position()
+        self.store.advance_durable()
         return heads
 
     @property
@@ -202,10 +202,10 @@ class StreamRecovery:
             self._name_lost(max(before + 1, first), following - 1 if following else note.last)
         for begin, end in removed:
             removed_before(store, begin, end)
-        if note.last > store.settled_last:
+        if note.last > store.durable_last:
             store.note_position(note.last, 0)
-            store.settle_position()
-        store.settle_recovered(0, note.last, 0)
+            store.advance_durable()
+        store.advance_recovered(0, note.last, 0)
         return first
 
     def _name_lost(self, first: int, last: int) -> None:
@@ -278,7 +278,7 @@ class StreamRecovery:
             cut_durably(path, start)
 
     def _take_back(self) -> None:
-        """Cut off what a retirement wrote that a crash ended: the log still has it, and the next
+        """Cut off what a checkpoint wrote that a crash ended: the log still has it, and the next
         attempt needs the room. Raises OSError."""
         names = [path.name for path in self.store.directory.glob("*.seg")]
         for number in sorted(numbers_of(names, ".seg"), reverse=True):
@@ -439,7 +439,7 @@ class LogRecovery:
         self.touched: set[tuple[bytes, bytes]] | None = None
         self.skip = 0
         self.exact = False
-        """Whether tidemarks tell exactly what was acknowledged."""
+        """Whether watermarks tell exactly what was acknowledged."""
         self.place = (0, 0, 0)
         """Segment, end and number of the last batch that is known to have been acknowledged."""
         self.erases: list[tuple[int, int, bytes]] = []
@@ -452,7 +452,7 @@ class LogRecovery:
         """Look at all slots; leaves the position the log goes on from (see `batch`, `chain`,
         `number`, `end`) and notes about streams. `expected`: a log must have been there."""
         self.exact = clean is not None or self.directory.same_boot
-        self.place = self.log.tidemarks.place(self.exact)
+        self.place = self.log.watermarks.place(self.exact)
         wrong = self.log.files.load_list(expected)
         if wrong and not self.log.files.listed:
             self._miss(LOG_SEGMENTS_MAX * self.log.segment_bytes)
@@ -784,7 +784,7 @@ def unreadable_texts(parts: list[tuple[int, int]]) -> list[str]:
     return [f"bytes {start} to {end} cannot be read" for start, end in parts]
 
 
-def remove_gone(store: FileStore, note: SegmentNote) -> None:
+def remove_gone(store: FileStore, note: Manifest) -> None:
     """Remove segments of which others have the messages: a crash came before that was done."""
     store.gone_numbers = {n for first, last in note.gone for n in range(first, last + 1)}
     if not store.gone_numbers:

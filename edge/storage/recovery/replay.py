@@ -17,6 +17,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     FLAG_ERASED,
     FLAG_PART,
     HEADER_BYTES,
+    KIND_CHECKPOINT,
     KIND_DELETE,
     KIND_ERASE,
     KIND_ERASE_DONE,
@@ -24,7 +25,6 @@ from cython.cimports.headwater.edge.storage.format.record import (
     KIND_HEAD,
     KIND_LOST,
     KIND_MESSAGE,
-    KIND_RETIRED,
     KIND_SKIP,
     KIND_STATE_DELETE,
     KIND_STATE_DELTA,
@@ -51,7 +51,7 @@ from headwater.edge.storage.segments.loss import (
     set_size,
     share_of,
 )
-from headwater.edge.storage.segments.notes import NOTES_OWNER
+from headwater.edge.storage.segments.manifest import MANIFESTS_OWNER
 from headwater.edge.storage.segments.segment_files import FOOTER as SEGMENT_FOOTER
 from headwater.edge.storage.segments.segment_files import IndexFile
 
@@ -62,7 +62,7 @@ HEAD = struct.Struct("<Qq")
 # Lost sequences that are named one by one; more than this are only counted.
 LOST_MAX = 100_000
 # The longest owner of states that a survey looks at.
-OWN_MAX = cython.declare(cython.Py_ssize_t, max(len(NOTES_OWNER), len(METAS_OWNER)))
+OWN_MAX = cython.declare(cython.Py_ssize_t, max(len(MANIFESTS_OWNER), len(METAS_OWNER)))
 
 
 @cython.cfunc
@@ -89,7 +89,7 @@ def note_own(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey)
     b: cython.Py_ssize_t = a + header.header_len
     if body_ok(record):
         body: bytes = body_of(record)
-        if body[:a] in (NOTES_OWNER, METAS_OWNER):
+        if body[:a] in (MANIFESTS_OWNER, METAS_OWNER):
             found.own.append((at, body[:a], body[a:b], header.kind, body[b:]))
     return 0
 
@@ -146,7 +146,7 @@ def survey(
                 found.part_start = LOG_FOOTER.unpack_from(body_of(record))[1]
             if broken:
                 found.damaged = True
-        elif header.kind == KIND_RETIRED and header.sequence > found.oldest:
+        elif header.kind == KIND_CHECKPOINT and header.sequence > found.oldest:
             found.oldest = cython.cast(cython.uint, header.sequence)
         elif header.kind == KIND_ERASE and body_ok(record):
             found.erases.append((at, header.sequence, header.stream, body_of(record)))
@@ -288,7 +288,7 @@ class LogReplay:
             store = self.store_of(stream)
             if store is None:
                 continue
-            first = max(first, store.retired_last + 1, self.firsts.get(stream, 0))
+            first = max(first, store.copied_last + 1, self.firsts.get(stream, 0))
             if self.gap_is_lost and first > store.last_seq + 1:
                 before = min(first, store.last_seq + LOST_MAX)
                 for number in range(store.last_seq + 1, before):
@@ -330,7 +330,7 @@ class LogReplay:
             return 0
         if kind == KIND_STATE_PUT or kind == KIND_STATE_DELTA or kind == KIND_STATE_DELETE:
             return self.apply_state(record, segment)
-        if kind in (KIND_RETIRED, KIND_STREAM_DELETE, KIND_ERASE, KIND_ERASE_DONE):
+        if kind in (KIND_CHECKPOINT, KIND_STREAM_DELETE, KIND_ERASE, KIND_ERASE_DONE):
             return 0
         store = self.store_of(header.stream)
         if store is None or header.segment < store.born:

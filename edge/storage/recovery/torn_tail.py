@@ -5,7 +5,7 @@ acknowledged, so it is damaged. The last ones may never have been: they are torn
 still shows what the slot held before, nothing (zeros) or records of another segment. Anything else,
 such as a few wrong bytes, is damage, so that no acknowledged message goes without a word. But when
 the system went down, whatever is wrong with the last batches of `interval` streams is torn: they
-were acknowledged before their sync, so that their loss is told otherwise (see `ceilings`).
+were acknowledged before their sync, so that their loss is told otherwise (see `reservations`).
 """
 
 import cython
@@ -248,7 +248,7 @@ def torn_at(
 ) -> int:
     """Where the first torn batch of the newest log segment begins; 0 when none is. `end`: of the
     last footer that verifies. `same_boot`: the system has run ever since. `known`: the newest batch
-    that was acknowledged, as far as tidemarks tell. A second footer that alone was torn is made
+    that was acknowledged, as far as watermarks tell. A second footer that alone was torn is made
     again in the segment's image."""
     durable: cython.ulonglong = max(known, newest_durable(segment, seed, end))
     at: cython.Py_ssize_t = FILE_HEADER_BYTES

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from headwater.edge.storage.segments.notes import runs_text
+from headwater.edge.storage.segments.manifest import runs_text
 
 Listener = Callable[[Any, dict[int, str]], None]
 """Called with a store and {sequence: what is wrong}, outside of any read of that store."""

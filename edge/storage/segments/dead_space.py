@@ -51,7 +51,7 @@ def press(stores: dict, most: int) -> int:
             break
         store = item
         segment = part
-        if not segment.avoided and not store.staging:
+        if not segment.avoided and not store.copying:
             segment.sealed = segment.pressed = True
             store.ask_compact(segment)
             total -= dead

@@ -4,10 +4,10 @@ from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.index.index cimport Entry
 from headwater.edge.storage.log.logged_store cimport LoggedStore
 from headwater.edge.storage.format.record cimport RecordHeader
-from headwater.edge.storage.segments.stage cimport Stage
+from headwater.edge.storage.segments.segment_builder cimport SegmentBuilder
 from headwater.edge.storage.segments.stream_segment cimport StreamSegment
 
-cdef struct Staged:                     # a message that is being copied from the log to a segment
+cdef struct Copied:                     # a message that is being copied from the log to a segment
     unsigned long long sequence
     unsigned long long old
     unsigned long long new
@@ -32,10 +32,10 @@ cdef class FileStore(LoggedStore):
     cdef public set gone_numbers              # numbers of such segments between those that are there
     cdef dict by_number
     cdef StreamSegment recent           # the last one that was looked up
-    cdef public unsigned long long retired_last     # last_seq and last_ts as far as was staged
-    cdef public long long retired_ts
-    cdef public unsigned long long settled_last     # the same as far as is durable in segments
-    cdef public long long settled_ts
+    cdef public unsigned long long copied_last     # last_seq and last_ts as far as was copied
+    cdef public long long copied_ts
+    cdef public unsigned long long durable_last     # the same as far as is durable in segments
+    cdef public long long durable_ts
     cdef Removed* gone                  # removals of this turn
     cdef unsigned int gone_count
     cdef unsigned int gone_capacity
@@ -49,24 +49,24 @@ cdef class FileStore(LoggedStore):
     cdef unsigned int window_segment
     cdef Py_ssize_t window_start
     cdef bint window_used
-    cdef Stage stage                    # what is being staged to now; None
-    cdef list stages                    # those before it
-    cdef Staged* staged
-    cdef Py_ssize_t staged_count
-    cdef Py_ssize_t staged_capacity
+    cdef SegmentBuilder builder                    # what is being built now; None
+    cdef list builders                    # those before it
+    cdef Copied* copied
+    cdef Py_ssize_t copied_count
+    cdef Py_ssize_t copied_capacity
     cdef Py_ssize_t published
-    cdef public bint staging
-    cdef unsigned long long retiring    # the retirer's attempt that met it last
+    cdef public bint copying
+    cdef unsigned long long checkpoint    # the checkpointer's attempt that met it last
     cdef StreamSegment segment_of(self, unsigned int number)
     cdef int note_gone(self, unsigned long long sequence) except -1
     cdef const unsigned char* read_record(self, unsigned long long sequence, Entry* entry)
     cdef int fill_window(self, unsigned int number, Py_ssize_t offset, Py_ssize_t need) except -1
     cdef int damage(self, unsigned long long sequence, str reason) except -1
-    cdef int stage_message(self, const unsigned char* record, unsigned int log_segment) except -1
-    cdef int stage_deletes(self, int kind, const unsigned char* record) except -1
-    cdef int stage_begin(self) except -1
-    cdef int stage_footer(self, unsigned int log_segment) except -1
-    cdef int stage_close(self, unsigned int log_segment) except -1
+    cdef int copy_message(self, const unsigned char* record, unsigned int log_segment) except -1
+    cdef int copy_deletes(self, int kind, const unsigned char* record) except -1
+    cdef int begin_builder(self) except -1
+    cdef int add_footer(self, unsigned int log_segment) except -1
+    cdef int close_builder(self, unsigned int log_segment) except -1
     cpdef int note_position(self, unsigned long long last, long long last_ts) except -1
     cdef Py_ssize_t publish(self, Py_ssize_t limit) except -1
     cdef int restore(self, const unsigned char* subject, Py_ssize_t n, unsigned long long sequence, long long timestamp, unsigned int size, unsigned int header_len, unsigned long long place, unsigned int flags) except -1

@@ -1,9 +1,8 @@
 """A stream's messages: recent ones in the commit log's images, older ones in segments.
 
-A message is written once to the log. When its log segment is retired and the message still lives,
-its record is copied to the stream's newest segment. Every read from a segment verifies header and
-body; a record that does not verify is taken out, named in `lost`, and reported.
-"""
+A message is written once to the log. When its log segment is checkpointed and the message still
+lives, its record is copied to the stream's newest segment. Every read from a segment verifies
+header and body; a record that does not verify is taken out, named in `lost`, and reported. """
 
 import struct
 from contextlib import suppress
@@ -32,7 +31,7 @@ from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.packing.packing import Packer
-from cython.cimports.headwater.edge.storage.segments.stage import Stage
+from cython.cimports.headwater.edge.storage.segments.segment_builder import SegmentBuilder
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcmp, memset
@@ -89,12 +88,12 @@ class FileStore(LoggedStore):
         self.gone_numbers = set()
         self.by_number = {}
         self.lost_now = []
-        self.stages = []
+        self.builders = []
 
     def __dealloc__(self):
         free(self.gone)
         free(self.window)
-        free(self.staged)
+        free(self.copied)
 
     # Writing.
 
@@ -145,14 +144,14 @@ class FileStore(LoggedStore):
         return 0
 
     def ask_compact(self, segment: StreamSegment) -> None:
-        """Have a segment rewritten that is mostly dead: not while a stage may still change it, and
-        not the one at the head, which goes away as a whole, unless room is short."""
+        """Have a segment rewritten that is mostly dead: not while a builder may still change it,
+        and not the one at the head, which goes away as a whole, unless room is short."""
         if (
             segment.sealed
             and (segment.pressed or segment is not self.segments[0])
             and not segment.busy
             and not segment.avoided
-            and not self.staging
+            and not self.copying
             and self.on_compact is not None
         ):
             segment.busy = True
@@ -273,7 +272,7 @@ class FileStore(LoggedStore):
         paths = []
         while len(self.segments) > 1:
             segment = self.segments[0]
-            if segment.last >= first or segment.busy or self.staging:
+            if segment.last >= first or segment.busy or self.copying:
                 break
             self.segments.pop(0)
             del self.by_number[segment.number]
@@ -430,15 +429,15 @@ class FileStore(LoggedStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def stage_message(
+    def copy_message(
         self, record: cython.p_const_uchar, log_segment: cython.uint
     ) -> cython.int:
-        """Copy a message's record to the stage when it still lives in the log at this place."""
+        """Copy a message's record to the builder when it still lives in the log at this place."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         entry: cython.pointer(Entry) = self.at(header.sequence)
         size: cython.Py_ssize_t = record_size(header.length)
         segment: StreamSegment
-        row: cython.pointer(Staged)
+        row: cython.pointer(Copied)
         grown: cython.p_void
         if (
             entry == cython.NULL
@@ -446,29 +445,30 @@ class FileStore(LoggedStore):
             or entry.place != cython.cast(cython.ulonglong, record)
         ):
             return self.note_position(header.sequence, header.timestamp)
-        if self.stage is not None and (
-            self.stage.end() + size > self.segment_limit and self.stage.end() > FILE_HEADER_BYTES
+        if self.builder is not None and (
+            self.builder.end() + size > self.segment_limit and self.builder.end() >
+            FILE_HEADER_BYTES
         ):
-            segment = self.stage.segment
-            self.stage_close(log_segment)
+            segment = self.builder.segment
+            self.close_builder(log_segment)
             segment.sealed = True
         self.note_position(header.sequence, header.timestamp)
-        self.stage_begin()
-        segment = self.stage.segment
-        if self.staged_count == self.staged_capacity:
-            self.staged_capacity = self.staged_capacity * 2 or 256
-            grown = realloc(self.staged, self.staged_capacity * cython.sizeof(Staged))
+        self.begin_builder()
+        segment = self.builder.segment
+        if self.copied_count == self.copied_capacity:
+            self.copied_capacity = self.copied_capacity * 2 or 256
+            grown = realloc(self.copied, self.copied_capacity * cython.sizeof(Copied))
             if grown == cython.NULL:
                 raise MemoryError
-            self.staged = cython.cast(cython.pointer(Staged), grown)
-        row = cython.address(self.staged[self.staged_count])
+            self.copied = cython.cast(cython.pointer(Copied), grown)
+        row = cython.address(self.copied[self.copied_count])
         row.sequence = header.sequence
         row.old = cython.cast(cython.ulonglong, record)
-        row.new = (cython.cast(cython.ulonglong, segment.number) << 32) | self.stage.end()
+        row.new = (cython.cast(cython.ulonglong, segment.number) << 32) | self.builder.end()
         row.size = size
-        self.stage.add(record)
-        self.staged_count += 1
-        self.stage.runs.join(self.stream_id, header.sequence)
+        self.builder.add(record)
+        self.copied_count += 1
+        self.builder.runs.join(self.stream_id, header.sequence)
         if segment.first == 0:
             segment.first = header.sequence
         segment.last = header.sequence
@@ -476,40 +476,40 @@ class FileStore(LoggedStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def stage_deletes(self, kind: cython.int, record: cython.p_const_uchar) -> cython.int:
-        """Stage a record of removals, for what earlier stages wrote of them."""
+    def copy_deletes(self, kind: cython.int, record: cython.p_const_uchar) -> cython.int:
+        """Copy a record of removals, for what earlier builders wrote of them."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         body: bytes = cython.cast(cython.p_char, record)[
             HEADER_BYTES : HEADER_BYTES + header.length
         ]
         runs = []
         for first, last in RUNS.iter_unpack(body):
-            if kind == KIND_DELETE and last > self.settled_last:
-                last = self.settled_last
+            if kind == KIND_DELETE and last > self.durable_last:
+                last = self.durable_last
             if last >= first and last >= self.first_seq:
                 runs.append((first, last))
         if not runs:
             return 0
         body = b"".join([RUNS.pack(*run) for run in runs])
-        self.stage_begin()
-        self.stage.add_own(header, body)
+        self.begin_builder()
+        self.builder.add_own(header, body)
         if len(body) <= BOTH_MAX:
-            self.stage.add_own(header, body)
+            self.builder.add_own(header, body)
         if kind == KIND_DELETE:
-            self.stage.segment.deletes.extend(body)
+            self.builder.segment.deletes.extend(body)
         else:
-            self.stage.segment.lost.extend(runs)
+            self.builder.segment.lost.extend(runs)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def stage_begin(self) -> cython.int:
-        """Choose the segment that is staged to."""
+    def begin_builder(self) -> cython.int:
+        """Choose the segment that is copied to."""
         segment: StreamSegment
         number: cython.uint
         head: bytes = b""
-        self.staging = True
-        if self.stage is not None:
+        self.copying = True
+        if self.builder is not None:
             return 0
         segment = self.segments[len(self.segments) - 1] if self.segments else None
         if segment is not None and self.log.failure is not None:
@@ -531,82 +531,82 @@ class FileStore(LoggedStore):
             head = SegmentHeader(
                 segment.number, segment.generation, self.stream_id, segment.created
             ).encode(self.log.seed, self.log.node_id)
-        self.stage = Stage(segment, self.log.seed, head)
+        self.builder = SegmentBuilder(segment, self.log.seed, head)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def stage_footer(self, log_segment: cython.uint) -> cython.int:
-        """End what is staged for one segment with its account, twice."""
+    def add_footer(self, log_segment: cython.uint) -> cython.int:
+        """End what is copied for one segment with its account, twice."""
         header: RecordHeader
-        begin: cython.Py_ssize_t = self.stage.offset + len(self.stage.head)
+        begin: cython.Py_ssize_t = self.builder.offset + len(self.builder.head)
         body: bytes = FOOTER.pack(
-            self.retired_last, self.retired_ts, log_segment, begin, self.stage.count, 0
+            self.copied_last, self.copied_ts, log_segment, begin, self.builder.count, 0
         )
-        body += self.stage.runs.packed()
+        body += self.builder.runs.packed()
         memset(cython.address(header), 0, HEADER_BYTES)
         header.kind = KIND_HEAD
         header.sequence = self.first_seq
         header.timestamp = self.kernel.now_ns
         header.stream = self.stream_id
-        self.stage.add_own(cython.address(header), body)
+        self.builder.add_own(cython.address(header), body)
         header.flags = FLAG_COPY
-        return self.stage.add_own(cython.address(header), body)
+        return self.builder.add_own(cython.address(header), body)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def stage_close(self, log_segment: cython.uint) -> cython.int:
-        """Nothing more goes to this segment with this stage."""
+    def close_builder(self, log_segment: cython.uint) -> cython.int:
+        """Nothing more goes to this segment with this builder."""
         segment: StreamSegment
-        self.stage_begin()
-        segment = self.stage.segment
-        self.stage_footer(log_segment)
-        self.stages.append(self.stage)
-        segment.end += self.stage.length
+        self.begin_builder()
+        segment = self.builder.segment
+        self.add_footer(log_segment)
+        self.builders.append(self.builder)
+        segment.end += self.builder.length
         if segment.end >= self.segment_limit:
             segment.sealed = True
-        self.stage = None
+        self.builder = None
         return 0
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def note_position(self, last: cython.ulonglong, last_ts: cython.longlong) -> cython.int:
-        """A record of the log segment being retired moved `last_seq`. A footer must not be ahead
-        of what precedes it: a start ignores what the log has up to there."""
-        self.staging = True
-        if last > self.retired_last:
-            self.retired_last = last
-            self.retired_ts = max(self.retired_ts, last_ts)
+        """A record of the log segment being checkpointed moved `last_seq`. A footer must not be
+        ahead of what precedes it: a start ignores what the log has up to there."""
+        self.copying = True
+        if last > self.copied_last:
+            self.copied_last = last
+            self.copied_ts = max(self.copied_ts, last_ts)
         return 0
 
-    def settle_position(self) -> None:
-        """What was staged is durable."""
+    def advance_durable(self) -> None:
+        """What was copied is durable."""
         segment: StreamSegment
         for item in self.segments:
             segment = item
-            segment.settled_end = segment.end
-        self.settled_last = self.retired_last
-        self.settled_ts = self.retired_ts
-        self.staging = False
+            segment.durable_end = segment.end
+        self.durable_last = self.copied_last
+        self.durable_ts = self.copied_ts
+        self.copying = False
 
-    def take_stages(self, log_segment: int) -> list[Stage]:
-        """End the stage; returns all, in the order in which they are to be written."""
-        self.stage_close(log_segment)
-        stages = self.stages
-        self.stages = []
-        return stages
+    def take_builders(self, log_segment: int) -> list[SegmentBuilder]:
+        """End the builder; returns all, in the order in which they are to be written."""
+        self.close_builder(log_segment)
+        builders = self.builders
+        self.builders = []
+        return builders
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def publish(self, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Point up to `limit` messages at their segments, which are durable; how many are left."""
-        row: cython.pointer(Staged)
+        row: cython.pointer(Copied)
         entry: cython.pointer(Entry)
         segment: StreamSegment
         self.window_segment = 0  # what a crash left behind the end may have been read along
-        while self.published < self.staged_count and limit:
+        while self.published < self.copied_count and limit:
             limit -= 1
-            row = cython.address(self.staged[self.published])
+            row = cython.address(self.copied[self.published])
             self.published += 1
             entry = self.at(row.sequence)
             if entry == cython.NULL or entry.place != row.old or not entry.flags & IN_LOG:
@@ -616,13 +616,13 @@ class FileStore(LoggedStore):
             segment = self.segment_of(cython.cast(cython.uint, row.new >> 32))
             segment.live += 1
             segment.live_bytes += row.size
-        if self.published == self.staged_count:
-            free(self.staged)
-            self.staged = cython.NULL
-            self.staged_capacity = 0
-            self.staged_count = 0
+        if self.published == self.copied_count:
+            free(self.copied)
+            self.copied = cython.NULL
+            self.copied_capacity = 0
+            self.copied_count = 0
             self.published = 0
-            self.settle_position()
+            self.advance_durable()
             for item in self.segments:
                 segment = item
                 if segment.mostly_dead():
@@ -630,31 +630,31 @@ class FileStore(LoggedStore):
             if self.segments and self.segments[0].last < self.first_seq:
                 when_removals_last(self.log, partial(self.trim, self.first_seq))
             return 0
-        return self.staged_count - self.published
+        return self.copied_count - self.published
 
-    def abandon_stages(self, stages: list[Stage], suspect: bool) -> None:
-        """A write failed: forget it, and stage again later, to a fresh segment when the file is
+    def abandon_builders(self, builders: list[SegmentBuilder], suspect: bool) -> None:
+        """A write failed: forget it, and copy again later, to a fresh segment when the file is
         suspect."""
         segment: StreamSegment
-        stage: Stage
-        for item in stages:
-            stage = item
-            segment = stage.segment
+        builder: SegmentBuilder
+        for item in builders:
+            builder = item
+            segment = builder.segment
             segment.sealed = suspect
-            segment.end = stage.offset
+            segment.end = builder.offset
             segment.chain, segment.first, segment.last, deletes, segment.lost = segment.before
             del segment.deletes[deletes:]
-            if stage.offset == 0 and segment in self.segments:
+            if builder.offset == 0 and segment in self.segments:
                 self.segments.remove(segment)
                 self.by_number.pop(segment.number, None)
         self.recent = None
-        self.stage = None
-        self.stages = []
-        self.staged_count = 0
+        self.builder = None
+        self.builders = []
+        self.copied_count = 0
         self.published = 0
-        self.retired_last = self.settled_last
-        self.retired_ts = self.settled_ts
-        self.staging = False
+        self.copied_last = self.durable_last
+        self.copied_ts = self.durable_ts
+        self.copying = False
         when_removals_last(self.log, partial(self.trim, self.first_seq))
 
     @cython.cfunc
@@ -728,7 +728,7 @@ class FileStore(LoggedStore):
             self.drop(at)
             at = self.next_alive(at + 1)
 
-    def settle_recovered(self, first: int, last: int, last_ts: int) -> None:
+    def advance_recovered(self, first: int, last: int, last_ts: int) -> None:
         """Recovery's end: nothing is stored before `first`, and `last` was the last sequence."""
         if first > self.first_seq:
             self.drop_recovered(0, first - 1)

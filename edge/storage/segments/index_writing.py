@@ -13,7 +13,7 @@ def write_indexes(stores: Iterable[MessageStore], number: int) -> None:
     """Index every segment of `stores` that has none; the log ended in segment `number`. Raises
     OSError."""
     for store in stores:
-        if not isinstance(store, FileStore) or store.closed or store.staging:
+        if not isinstance(store, FileStore) or store.closed or store.copying:
             continue
         for segment in store.segments:
             if not segment.indexed:

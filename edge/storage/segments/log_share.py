@@ -13,7 +13,7 @@ def log_share(store: FileStore) -> int:
     """Bytes that these messages will take in segments and indexes. Looks at each of them."""
     entry: cython.pointer(Entry)
     sequence: cython.ulonglong = store.last_seq
-    oldest: cython.ulonglong = max(store.settled_last + 1, store.first_seq)
+    oldest: cython.ulonglong = max(store.durable_last + 1, store.first_seq)
     total: cython.Py_ssize_t = 0
     while sequence >= oldest:
         entry = store.at(sequence)

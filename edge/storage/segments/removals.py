@@ -1,9 +1,8 @@
 """What waits until removals are durable: whoever writes messages elsewhere, or removes files.
 
-A message that was taken out is left out when its segment is retired or rewritten. A crash must not
-make that last while the removal itself, and what was written with it (the message that took its
-place), are gone.
-"""
+A message that was taken out is left out when its segment is checkpointed or rewritten. A crash must
+not make that last while the removal itself, and what was written with it (the message that took its
+place), are gone. """
 
 from collections.abc import Callable
 from typing import Any

@@ -5,7 +5,7 @@ cdef class StreamSegment:
     cdef public object path
     cdef public long long created       # ns; tells files apart that had one number
     cdef public Py_ssize_t end          # valid bytes, file header included; 0: not yet created
-    cdef public Py_ssize_t settled_end  # of these durable and known to be
+    cdef public Py_ssize_t durable_end  # of these durable and known to be
     cdef public unsigned int chain
     cdef public unsigned long long first
     cdef public unsigned long long last
@@ -21,7 +21,7 @@ cdef class StreamSegment:
     cdef public bint dirty              # its file may hold records of messages that are gone
     cdef public bint erased             # messages were erased while it was being rewritten
     cdef public bint stale              # to be rewritten with the newest key and dictionary
-    cdef public object before           # what `abandon_stages` goes back to
+    cdef public object before           # what `abandon_builders` goes back to
     cdef public bytearray deletes       # packed runs, as in DELETE records
     cdef public list lost
     cpdef bint mostly_dead(self)

@@ -1,1 +1,1 @@
-"""What keeps a running store small and sound: retirement, compaction, repacking, scrubbing."""
+"""What keeps a running store small and sound: checkpointing, compaction, repacking, scrubbing."""

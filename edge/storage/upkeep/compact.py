@@ -221,7 +221,7 @@ class Job:
         self.dirty = dirty_spans(store, parts)
         self.lost = [run for part in parts for run in part.lost if run[1] >= first]
         self.first_seq = first
-        self.footer = (store.settled_last, store.settled_ts, 0)
+        self.footer = (store.durable_last, store.durable_ts, 0)
 
 
 def release(segment: StreamSegment, before: StreamSegment | None) -> None:
@@ -391,7 +391,7 @@ class Compactor:
                 lambda: sync_directory(directory),
                 lambda _, error: self.leave(store, before, error),
             )
-        if not store.staging:
+        if not store.copying:
             index = index_of(store, segment, self.log.active.number)
             data = index_bytes(store, index)
             write_index_later(self.log, self.background, store, segment, data)
@@ -458,7 +458,7 @@ class Compactor:
 
     def fit(self, store: FileStore, before: StreamSegment, segment: StreamSegment) -> bool:
         """Whether two segments are small enough to be one."""
-        if store.staging or not (before.sealed and segment.sealed):
+        if store.copying or not (before.sealed and segment.sealed):
             return False
         if before.busy or segment.busy or before.avoided or segment.avoided:
             return False
@@ -483,7 +483,7 @@ class Compactor:
         store.open_files.forget(segment.path)
         store.window_segment = 0
         segment.generation += 1
-        segment.end = segment.settled_end = end
+        segment.end = segment.durable_end = end
         segment.rest = segment.written_rest = end - size
         segment.chain = chain
         segment.indexed = segment.pressed = False

@@ -99,7 +99,7 @@ class Repacker:
 
     def _next(self) -> None:
         """Go on with the next stream."""
-        self._retire_as_usual()
+        self._checkpoint_as_usual()
         self._queue.pop(0)
         if self._queue:
             self._later(LOOK_SECONDS, self._begin)
@@ -130,29 +130,29 @@ class Repacker:
 
     def _await_log(self, first: bool = False) -> None:
         store, node = self._queue[0], self._node
-        if node.log.live[0].number < self._boundary or store.staging:
-            node.retirer.before = self._boundary
-            node.retirer.wake()
+        if node.log.live[0].number < self._boundary or store.copying:
+            node.checkpointer.before = self._boundary
+            node.checkpointer.wake()
             self._later(LOOK_SECONDS, self._await_log)
             return
-        self._retire_as_usual()
+        self._checkpoint_as_usual()
         for segment in store.segments:
             segment.stale = segment.sealed = True
         self._rewrite()
 
-    def _retire_as_usual(self) -> None:
+    def _checkpoint_as_usual(self) -> None:
         """What was written meanwhile may have to go, too."""
-        self._node.retirer.before = 0
-        self._node.retirer.wake()
+        self._node.checkpointer.before = 0
+        self._node.checkpointer.wake()
 
     def _rewrite(self) -> None:
         """Have the compactor rewrite the next segment, until all are."""
         store = self._queue[0]
         stale = [segment for segment in store.segments if segment.stale]
-        if not stale and not store.leaving and not store.staging:
+        if not stale and not store.leaving and not store.copying:
             self._write_indexes(store)
             return
-        if stale and not store.staging and not stale[0].busy and not stale[0].avoided:
+        if stale and not store.copying and not stale[0].busy and not stale[0].avoided:
             stale[0].busy = True
             self._node.compactor.add(store, stale[0])
         self._later(LOOK_SECONDS, self._rewrite)

@@ -145,7 +145,7 @@ class Scrubber:
                 partial(self._index_found, store, segment),
                 lambda data: read_index(store, data) is not None,
             )
-            if segment.end and (segment.sealed or not store.staging):
+            if segment.end and (segment.sealed or not store.copying):
                 yield RecordsTask(
                     segment.path,
                     partial(self._segment_found, store, segment, segment.generation),
@@ -231,7 +231,7 @@ class Scrubber:
             log.warning("%s is damaged and cannot be written: %s", task.path, error)
 
     def _index_found(self, store: FileStore, segment: Any, task: Task) -> None:
-        if store.closed or store.staging or segment not in store.segments:
+        if store.closed or store.copying or segment not in store.segments:
             return
         path = segment.path
         if not segment.indexed:
@@ -300,7 +300,7 @@ class Scrubber:
         self.findings += lost
         if self.thorough:
             others, lost = task.findings, 0
-        if others and not lost and not store.staging and not segment.busy:
+        if others and not lost and not store.copying and not segment.busy:
             self._told(
                 len(others),
                 "%s: %d places do not verify; the segment is written again without them",

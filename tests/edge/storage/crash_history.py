@@ -262,7 +262,7 @@ class History:
 
     def stop(self) -> None:
         self.rewritten += self.harness.node.compactor.rewritten
-        self.retired += self.harness.node.retirer.retired
+        self.retired += self.harness.node.checkpointer.done
         self.harness.close()
 
     def restart_after_power_cut(self) -> None:

@@ -210,7 +210,7 @@ class NodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.healthy)
     @rule(rest=st.booleans())
     def commit(self, rest: bool) -> None:
-        """Everything is durable; with `rest`, retirement and compaction have come to an end."""
+        """Everything is durable; with `rest`, checkpointing and compaction have come to an end."""
         for _ in range(PATIENCE_S):
             if not self.recovering:
                 break

@@ -46,7 +46,7 @@ class Harness:
         assert self.node is not None
         store = self.node.create_stream("A", name, b'{"name":"S"}', first_seq=first_seq)
         self.node.set_compression(store, self.compressed)
-        self.node.metas.settle()
+        self.node.metas.flush()
         self.until(lambda: self.node.metas.idle)
         return store
 
@@ -77,9 +77,9 @@ class Harness:
         self.until(lambda: self.node.log.durable_lsn >= lsn)
 
     def settle(self) -> None:
-        """Let retirement and compaction come to rest."""
+        """Let checkpointing and compaction come to rest."""
         self.until(
-            lambda: self.node.retirer.step == "idle"
+            lambda: self.node.checkpointer.step == "idle"
             and self.node.compactor.idle
             and len(self.node.log.live) <= self.node.log.keep + 1
         )

@@ -1,4 +1,5 @@
-"""A crash between any two file operations of new streams, retirement, compaction and trimming."""
+"""A crash between any two file operations of new streams, checkpointing, compaction and
+trimming."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ from test_recovery import fast_directory, message
 from headwater.edge.storage.directory.directory import metas
 from headwater.edge.storage.node import node_store
 from headwater.edge.storage.segments import removals, segment_jobs
-from headwater.edge.storage.upkeep import compact, retire
+from headwater.edge.storage.upkeep import checkpoint as retire
+from headwater.edge.storage.upkeep import compact
 
 
 class StepPool(Executor):
@@ -50,7 +52,7 @@ class Crashes:
         self.harness.node.background._pool = self.pool
         self.stores = [self.harness.node.create_stream("A", name, b"") for name in ("S0", "S1")]
         self.harness.commit()
-        self.harness.node.metas.settle()
+        self.harness.node.metas.flush()
         self.seen: list[dict[str, tuple[int, dict[int, Any]]]] = []
 
     def snapshot(self) -> None:
@@ -71,7 +73,7 @@ class Crashes:
             self.harness.commit()
             self.harness.turn()
             idle = (
-                self.harness.node.retirer.step == "idle"
+                self.harness.node.checkpointer.step == "idle"
                 and self.harness.node.compactor.idle
                 and len(self.harness.node.log.live) <= self.harness.node.log.keep + 1
             )

@@ -13,7 +13,7 @@ def test_a_damaged_record_of_removals_never_leaves_the_log() -> None:
     # Messages in segments and their removal in the log: it is to go there, too, and into an index.
     harness.close()
     store = harness.open()[incarnation]
-    assert store.settled_last == 40
+    assert store.durable_last == 40
     store.delete(33)
     harness.commit()
     want = contents(store)

@@ -297,7 +297,7 @@ def test_more_sequences_are_reserved_in_time() -> None:
         node.append(store, 100)
         node.turns(3)
         assert store.committed == 100 * n, n
-        assert store.ceiling >= store.committed
+        assert store.reserved_to >= store.committed
     assert node.syncs <= before + 5, "steps grow"
     node.append(store, 10_000)
     node.turns(3)

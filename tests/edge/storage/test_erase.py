@@ -122,7 +122,7 @@ def test_used_slots_hold_nothing_old(harness: Harness) -> None:
 
 
 def test_while_messages_move_and_segments_are_rewritten(harness: Harness) -> None:
-    """Erasing meets retirement and compaction at every step that the loop can be in."""
+    """Erasing meets checkpointing and compaction at every step that the loop can be in."""
     harness.open()
     store = harness.create()
     secrets = []
@@ -173,14 +173,14 @@ class Delayed:
 
 def use_slots_again(harness: Harness, store: object) -> None:
     """Go on until every slot that there is now was used for something else."""
-    retired = harness.node.retirer.retired
-    while harness.node.retirer.retired < retired + 8:
+    retired = harness.node.checkpointer.done
+    while harness.node.checkpointer.done < retired + 8:
         fill(harness, store, 100)
     harness.settle()
 
 
 def test_a_slot_is_not_used_again_before_it_was_overwritten(harness: Harness) -> None:
-    """The segment with the message is retired while the overwriting waits for its turn."""
+    """The segment with the message is checkpointed while the overwriting waits for its turn."""
     harness.open()
     store = harness.create()
     sequence = add_secret(store)

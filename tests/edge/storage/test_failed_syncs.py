@@ -73,8 +73,8 @@ def test_a_segment_whose_sync_failed_is_written_again_at_the_next_start(restarts
         assert harness.node.problems == []
         assert payloads(store) == rows
     harness.node.log.begin_next()
-    harness.node.retirer.before = harness.node.log.live[-1].number
-    harness.node.retirer.wake()
+    harness.node.checkpointer.before = harness.node.log.live[-1].number
+    harness.node.checkpointer.wake()
     harness.loop.run_until(lambda: len(harness.node.log.live) == 1)
     harness.commit()
     harness.power_cut(1, "everything")

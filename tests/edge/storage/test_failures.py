@@ -29,7 +29,7 @@ def test_full_device_refuses_publishes_and_heals(device: Path) -> None:
     harness = Harness(device / "data")
     harness.open()
     harness.node.restart.retry_delay = 0.02
-    harness.node.retirer.retry_delay = 0.02
+    harness.node.checkpointer.retry_delay = 0.02
     store = harness.create()
     n = 0
     with pytest.raises(StoreFull):

@@ -1,4 +1,4 @@
-"""What only a file store does: restarts, retirement, compaction, damage."""
+"""What only a file store does: restarts, checkpointing, compaction, damage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_old_messages_are_read_from_segments(harness: Harness) -> None:
 
 
 def test_work_queue_leaves_little_behind(harness: Harness) -> None:
-    """Messages that are gone before their log segment is retired are never written twice."""
+    """Messages that are gone before their log segment is checkpointed are never written twice."""
     harness.open()
     store = harness.create()
     for n in range(1, 20001):

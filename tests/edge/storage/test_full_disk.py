@@ -140,7 +140,7 @@ def test_segments_outlive_the_failure_of_the_file_that_makes_their_directory() -
     for n in range(60):
         rows[store.add_message(b"a", b"%03d" % n * 100)] = b"%03d" % n * 100
         harness.commit()
-    harness.loop.run_until(lambda: harness.node.retirer.retired > 0)
+    harness.loop.run_until(lambda: harness.node.checkpointer.done > 0)
     assert store.directory.exists() and not meta.exists()
     harness.commit()
     harness.disk.watch = None

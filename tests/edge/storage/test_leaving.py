@@ -26,7 +26,7 @@ def test_a_deleted_stream_whose_files_stay() -> None:
         for n in range(60):
             kept.add_message(b"a", b"%d" % n * 40)
         harness.settle()
-    assert harness.node.retirer.retired > 4
+    assert harness.node.checkpointer.done > 4
     harness.disk.watch = None
     for _ in range(2):
         harness.power_cut(0, "everything")
@@ -45,7 +45,7 @@ def test_a_stream_that_is_deleted_while_its_files_are_made(monkeypatch: pytest.M
     node = harness.node
     monkeypatch.setattr(metas, "start_writing", lambda fd: node.delete_stream(store))
     monkeypatch.setattr(node.leaving, "remove", lambda *stream: None)
-    node.metas.settle()
+    node.metas.flush()
     harness.loop.run_until(lambda: store.closed)
     harness.commit()
     assert store.directory.exists()

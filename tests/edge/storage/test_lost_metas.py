@@ -55,7 +55,7 @@ def made(tmp_path: Path, clean: bool, sealed: bool = False) -> tuple[Harness, Pa
     harness.commit()
     harness.settle()
     harness.node.update_meta(store, b'{"name":"S","changed":true}')
-    harness.node.metas.settle()
+    harness.node.metas.flush()
     harness.until(lambda: harness.node.metas.idle)
     harness.commit()
     want = contents(store)

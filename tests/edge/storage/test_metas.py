@@ -17,7 +17,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 def write_files(harness: Harness) -> None:
     """Have the background do what it is asked to do."""
     done: list[bool] = []
-    harness.node.metas.settle()
+    harness.node.metas.flush()
     harness.node.background.submit(lambda: None, lambda result, error: done.append(True))
     harness.until(lambda: bool(done))
 

@@ -215,7 +215,7 @@ def test_missing_log_segment_is_told(fast: Path) -> None:
     harness = Harness(fast / "a")
     harness.open()
     store = harness.create()
-    harness.node.retirer.stopped = True
+    harness.node.checkpointer.stopped = True
     for n in range(1, 1500):
         append(store, n)
     harness.commit()

@@ -1,4 +1,4 @@
-"""A removal that is not durable has no lasting effect: not through retirement, compaction or
+"""A removal that is not durable has no lasting effect: not through checkpointing, compaction or
 segments that are removed."""
 
 import errno
@@ -53,7 +53,7 @@ def test_what_was_removed_without_being_durable_is_there_again(erase_head: bool)
     else:
         for sequence in range(2, 120, 2):
             store.delete(sequence)
-    harness.node.retirer.wake()
+    harness.node.checkpointer.wake()
     go_on(harness)
     assert harness.node.log.sync_failures
     failing.failing = False

@@ -13,11 +13,11 @@ def test_retirement_goes_on_where_every_other_record_is_refused() -> None:
     harness.open()
     store = harness.create()
     log = harness.node.log
-    # In the oldest segment, and put again when that is retired.
+    # In the oldest segment, and put again when that is checkpointed.
     log.put_state(b"o", b"kept", VALUE)
     harness.commit()
     with pytest.raises(StoreFull):
-        # Nothing is retired meanwhile, as the loop does not run.
+        # Nothing is checkpointed meanwhile, as the loop does not run.
         for _ in range(1000):
             log.put_state(b"o", b"changed", VALUE)
             log.hand_over()

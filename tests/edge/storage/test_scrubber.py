@@ -209,7 +209,7 @@ def test_log_segments_are_written_again_from_memory(harness: Harness) -> None:
 
 
 def test_it_goes_on_while_messages_come_and_go(harness: Harness) -> None:
-    """Rewriting, retirement and trimming under a running pass cost no message."""
+    """Rewriting, checkpointing and trimming under a running pass cost no message."""
     harness.open()
     store = harness.create()
     fill(harness, store, 2000)

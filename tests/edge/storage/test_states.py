@@ -27,7 +27,7 @@ def rest(harness: Harness) -> None:
         before = log.numbers()["bytes_written"]
         for _ in range(20):
             harness.commit()
-        harness.until(lambda: harness.node.retirer.step == "idle")
+        harness.until(lambda: harness.node.checkpointer.step == "idle")
 
 
 def test_a_state_that_changes_for_ever_keeps_the_log_short(harness: Harness) -> None:
@@ -70,7 +70,7 @@ def test_more_states_than_segments_hold_are_at_rest(harness: Harness, clean: boo
     rest(harness)
     assert log.numbers()["bytes_written"] - before < 3 * 4000 * 1200
     assert len(log.live) * SMALL < 3 * log.table.bytes + 4 * SMALL
-    assert harness.node.retirer.retired > 10
+    assert harness.node.checkpointer.done > 10
     (harness.close if clean else harness.crash)()
     (store,) = harness.open()
     assert store.messages == 4000

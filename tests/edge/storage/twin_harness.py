@@ -82,7 +82,7 @@ class TwinHarness:
         # States are put again and again, so the log keeps more segments when they take much.
         more = 2 * node.log.table.bytes // node.log.segment_bytes
         return (
-            node.retirer.step == "idle"
+            node.checkpointer.step == "idle"
             and node.compactor.idle
             and len(node.log.live) <= node.log.keep + 1 + more
             and (node.metas.idle or node.metas.stopped)
@@ -90,11 +90,11 @@ class TwinHarness:
         )
 
     def settle(self) -> None:
-        """Let retirement, compaction and what is written of new streams come to rest."""
+        """Let checkpointing, compaction and what is written of new streams come to rest."""
         self.commit()
-        self.node.metas.settle()
+        self.node.metas.flush()
         # The log keeps less when there are fewer states; it sees to that with its next segment.
-        self.node.retirer.wake()
+        self.node.checkpointer.wake()
         self.loop.run_until(self.resting)
         self.commit()
 

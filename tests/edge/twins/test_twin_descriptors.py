@@ -13,7 +13,7 @@ from headwater.edge.twins.files import TwinFiles
 def test_a_disk_that_nobody_has_is_gone_with_its_open_files() -> None:
     disk = TwinFiles()
     book = Allocation(disk.root)
-    files.keep_book(book)
+    files.keep_ledger(book)
     fd = files.open_file(disk.root / "file", files.REPLACE)
     files.write_all(fd, b"content", 0)
     assert files.read_at(fd, 7, 0) == b"content"
@@ -29,7 +29,7 @@ def test_an_open_file_is_known_by_its_new_name() -> None:
     folder = TwinFiles().root / "data"
     files.new_directory(folder)
     book = Allocation(folder)
-    files.keep_book(book)
+    files.keep_ledger(book)
     old, new = folder / "old", folder / "new"
     fd = files.open_file(old, files.REPLACE)
     files.rename(old, new)

@@ -67,8 +67,8 @@ def test_the_log_is_compacted_and_retired() -> None:
     for _ in range(60):
         node.propose(25)
         node.store.compact(raft)
-    node.loop.run_until(lambda: node.node.retirer.step == "idle")
-    assert node.node.retirer.retired > 3
+    node.loop.run_until(lambda: node.node.checkpointer.step == "idle")
+    assert node.node.checkpointer.done > 3
     assert not raft.log.entries
     node.settle()
     rows, last = node.rows(), raft.log.last

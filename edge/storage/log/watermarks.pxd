@@ -1,4 +1,4 @@
-# How far streams and the log had come. See tidemarks.py.
+# How far streams and the log had come. See watermarks.py.
 from headwater.edge.storage.log.logged_store cimport LoggedStore
 
 cdef struct Mark:
@@ -9,7 +9,7 @@ cdef struct Mark:
     unsigned int flags
     unsigned int crc
 
-cdef class Tidemarks:
+cdef class Watermarks:
     cdef Mark* marks
     cdef public unsigned int capacity
     cdef unsigned int used

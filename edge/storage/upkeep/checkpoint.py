@@ -1,6 +1,7 @@
-"""Retires log segments: what still lives in the oldest one moves to the segments of its streams.
+"""Checkpoints log segments: what still lives in the oldest one moves to the segments of its
+streams.
 
-In steps, so that the event loop is never held for long: copy live records to per-stream stages (a
+In steps, so that the event loop is never held for long: copy live records to per-stream builders (a
 slice per turn), write and sync them in the background, point the index at them (a slice per
 turn), put states of that segment again at the log's tail, and when that is durable, give the file
 back. A failure leaves the log segment as it is and tries again later.
@@ -14,11 +15,11 @@ from cython.cimports.headwater.edge.broker.core import Task
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     HEADER_BYTES,
+    KIND_CHECKPOINT,
     KIND_DELETE,
     KIND_HEAD,
     KIND_LOST,
     KIND_MESSAGE,
-    KIND_RETIRED,
     KIND_SKIP,
     RecordHeader,
     body_ok,
@@ -29,7 +30,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
-from cython.cimports.headwater.edge.storage.segments.stage import Stage
+from cython.cimports.headwater.edge.storage.segments.segment_builder import SegmentBuilder
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 
 from headwater.edge.storage.device.background import Background
@@ -52,16 +53,16 @@ log = logging.getLogger("headwater.storage")
 
 
 def write_jobs(jobs: list, source: LogSegment) -> None:
-    """Write and sync every stage (in the background): a stream's in order, as a segment may
+    """Write and sync every builder (in the background): a stream's in order, as a segment may
     only be there when the one before it is whole, and different streams' together. `source` is in
     whose memory their records are; it must live as long."""
-    for turn in range(max((len(stages) for _, stages in jobs), default=0)):
-        together = [stages[turn] for _, stages in jobs if turn < len(stages)]
+    for turn in range(max((len(builders) for _, builders in jobs), default=0)):
+        together = [builders[turn] for _, builders in jobs if turn < len(builders)]
         write_segments([(one.segment.path, one.offset, one.save) for one in together])
 
 
 @cython.cclass
-class Retirer(Task):
+class Checkpointer(Task):
     """One segment at a time; `wake` when there may be one."""
 
     def __init__(self, commit_log: CommitLog, background: Background):
@@ -95,7 +96,7 @@ class Retirer(Task):
         if self.step == "copy":
             self.copy_slice(COPY_SLICE)
             if self.at >= self.segment.end:
-                self.write_stages()
+                self.write_builders()
             else:
                 self.log.kernel.schedule_later(self)
         elif self.step == "publish":
@@ -105,15 +106,15 @@ class Retirer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def note_store(self, store: FileStore) -> cython.int:
-        if store.retiring != self.attempt:
-            store.retiring = self.attempt
+        if store.checkpoint != self.attempt:
+            store.checkpoint = self.attempt
             self.stores.append(store)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def copy_slice(self, limit: cython.Py_ssize_t) -> cython.int:
-        """Stage what lives in the next part of the segment."""
+        """Copy what lives in the next part of the segment."""
         header: cython.pointer(RecordHeader)
         record: cython.p_const_uchar
         store: FileStore = None
@@ -152,7 +153,7 @@ class Retirer(Task):
                 noted = store
                 self.note_store(store)
             if kind == KIND_MESSAGE:
-                store.stage_message(record, self.segment.number)
+                store.copy_message(record, self.segment.number)
             elif not body_ok(record) or self.is_again(record):
                 continue
             elif kind == KIND_SKIP:
@@ -164,13 +165,13 @@ class Retirer(Task):
                 last, last_ts = HEAD.unpack_from(body)
                 store.note_position(last, last_ts)
             else:
-                store.stage_deletes(kind, record)
+                store.copy_deletes(kind, record)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def is_again(self, record: cython.p_const_uchar) -> cython.bint:
-        """Whether a record is the second copy of the one before it that was staged."""
+        """Whether a record is the second copy of the one before it that was copied."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         end: cython.Py_ssize_t = header.offset + record_size(header.length)
         again: cython.bint = (
@@ -185,14 +186,14 @@ class Retirer(Task):
         self.copied_crc = header.body_crc
         return again
 
-    def write_stages(self) -> None:
-        """Everything is staged: write it."""
+    def write_builders(self) -> None:
+        """Everything is copied: write it."""
         store: FileStore
         self.jobs = []
         for item in self.stores:
             store = item
             if not store.closed:
-                self.jobs.append((store, store.take_stages(self.segment.number)))
+                self.jobs.append((store, store.take_builders(self.segment.number)))
         self.step = "write"
         when_removals_last(self.log, self.submit)
 
@@ -202,19 +203,19 @@ class Retirer(Task):
         if not self.stopped:
             if self.on_write is not None:
                 self.on_write()
-            # What the stages copy from stays in memory until they did, whatever happens here.
+            # What the builders copy from stays in memory until they did, whatever happens here.
             source = self.segment
             self.background.submit(lambda: write_jobs(jobs, source), self.written)
 
     def written(self, result: object, error: BaseException | None) -> None:
-        """The background wrote the stages, or could not."""
+        """The background wrote the builders, or could not."""
         if self.stopped:
             return
         if error is None:
             self.log.unblock()
-            for _, stages in self.jobs:
-                for stage in stages:
-                    stage.segment.chain = stage.chain
+            for _, builders in self.jobs:
+                for builder in builders:
+                    builder.segment.chain = builder.chain
             self.step = "publish"
             self.log.kernel.schedule_later(self)
             return
@@ -225,10 +226,10 @@ class Retirer(Task):
             self.log.block(error)
         elif not full:
             log.error("messages cannot be moved to their segments: %s", error)
-        for store, stages in self.jobs:
-            self.undo += [(stage.segment.path, stage.offset) for stage in stages]
+        for store, builders in self.jobs:
+            self.undo += [(builder.segment.path, builder.offset) for builder in builders]
             if not store.closed:
-                store.abandon_stages(stages, not full)
+                store.abandon_builders(builders, not full)
         self.jobs = []
         self.at_once = released
         self.cut_back()
@@ -252,53 +253,53 @@ class Retirer(Task):
     def publish_slice(self) -> None:
         """Point a slice of messages at their segments; go on when all are done."""
         store: FileStore
-        for item, stages in self.jobs:
+        for item, builders in self.jobs:
             store = item
             if store.closed:
                 continue
-            if store.staging and store.publish(PUBLISH_SLICE):
+            if store.copying and store.publish(PUBLISH_SLICE):
                 self.log.kernel.schedule_later(self)
                 return
-            self.write_indexes(store, stages)
+            self.write_indexes(store, builders)
         self.jobs = []
-        self.settle()
+        self.commit()
 
-    def write_indexes(self, store: FileStore, stages: list) -> None:
-        """Index segments that were sealed by these stages."""
+    def write_indexes(self, store: FileStore, builders: list) -> None:
+        """Index segments that were sealed by these builders."""
         segment: StreamSegment
-        for stage in stages:
-            segment = cython.cast(Stage, stage).segment
+        for builder in builders:
+            segment = cython.cast(SegmentBuilder, builder).segment
             if segment.sealed and not segment.indexed and segment.number in store.by_number:
                 index = index_of(store, segment, self.segment.number)
                 data = index_bytes(store, index)
                 write_index_later(self.log, self.background, store, segment, data)
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """Put states again and note the new oldest segment; then wait until that is durable."""
         following: LogSegment = self.log.live[1]
-        self.step = "settle"
-        self.log.retiring = True
+        self.step = "commit"
+        self.log.checkpointing = True
         try:
-            if self.on_settle is not None:
-                self.on_settle(self.stores)
+            if self.on_copied is not None:
+                self.on_copied(self.stores)
             put_again(self.log, self.segment.number)
-            lsn = self.log.write_record(KIND_RETIRED, 0, following.number, b"", b"", b"")
+            lsn = self.log.write_record(KIND_CHECKPOINT, 0, following.number, b"", b"", b"")
         except Exception as error:
-            log.error("a log segment cannot be retired yet: %s", error)
-            self.log.kernel.loop.call_later(self.retry_delay, self.settle_again)
+            log.error("a log segment cannot be checkpointed yet: %s", error)
+            self.log.kernel.loop.call_later(self.retry_delay, self.commit_again)
             return
         finally:
-            self.log.retiring = False
+            self.log.checkpointing = False
         self.log.when_durable(lsn, self.finish)
 
-    def settle_again(self) -> None:
+    def commit_again(self) -> None:
         if not self.stopped and not self.log.closed:
-            self.settle()
+            self.commit()
 
     def finish(self) -> None:
         """Nothing needs the segment any more: its file can be used again."""
         segment = self.log.drop_oldest()
-        self.retired += 1
+        self.done += 1
         if segment.suspect:
             self.log.files.discard(segment.slot)
         else:

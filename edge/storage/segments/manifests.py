@@ -1,44 +1,49 @@
-"""Keeps the log's notes of streams true: which segments each stream has, and how far they go."""
+"""Keeps streams' manifests true: which segments each stream has, and how far they go."""
 
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.storage.segments.notes import NOTES_OWNER, SegmentNote, decode_note, number_runs
+from headwater.edge.storage.segments.manifest import (
+    MANIFESTS_OWNER,
+    Manifest,
+    decode_manifest,
+    number_runs,
+)
 
 
-class SegmentNotes:
+class Manifests:
     """One note per stream. `identities` are the node's: incarnation -> account, name and more."""
 
     def __init__(self, log: CommitLog, identities: dict[str, dict[str, Any]]) -> None:
         self._log = log
         self._identities = identities
 
-    def begin(self, incarnation: str, note: SegmentNote) -> None:
+    def begin(self, incarnation: str, note: Manifest) -> None:
         """There is a new stream. Raises StoreError."""
-        self._log.put_state(NOTES_OWNER, incarnation.encode(), note.encode())
+        self._log.put_state(MANIFESTS_OWNER, incarnation.encode(), note.encode())
 
     def drop(self, incarnation: str) -> None:
         """The stream is removed. Raises StoreError."""
-        self._log.delete_state(NOTES_OWNER, incarnation.encode())
+        self._log.delete_state(MANIFESTS_OWNER, incarnation.encode())
 
     def put(self, stores: Iterable[FileStore]) -> None:
         """Write down what segments these streams have now. Raises StoreError."""
         for store in stores:
             identity = self._identities.get(store.incarnation)
-            settled = [segment for segment in store.segments if segment.settled_end]
+            settled = [segment for segment in store.segments if segment.durable_end]
             if store.closed or identity is None or not settled:
                 continue
             oldest, newest = settled[0], settled[-1]
             store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
-            note = SegmentNote(
+            note = Manifest(
                 str(identity["account"]),
                 str(identity["name"]),
                 newest.number,
                 newest.generation,
-                newest.settled_end,
-                store.settled_last,
+                newest.durable_end,
+                store.durable_last,
                 oldest.number,
                 oldest.last,
                 store.born,
@@ -46,9 +51,9 @@ class SegmentNotes:
             )
             self.begin(store.incarnation, note)
 
-    def others(self, known: Container[str]) -> Iterator[tuple[str, SegmentNote]]:
+    def others(self, known: Container[str]) -> Iterator[tuple[str, Manifest]]:
         """(incarnation, note) of streams that are not among the known ones."""
-        for key in self._log.table.keys(NOTES_OWNER):
+        for key in self._log.table.keys(MANIFESTS_OWNER):
             if key.decode() not in known:
-                value = self._log.states(NOTES_OWNER)[key][0]
-                yield key.decode(), decode_note(value or SegmentNote("", "").encode())
+                value = self._log.states(MANIFESTS_OWNER)[key][0]
+                yield key.decode(), decode_manifest(value or Manifest("", "").encode())

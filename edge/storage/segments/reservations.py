@@ -1,4 +1,5 @@
-"""Sequence ceilings: what keeps a stream with `interval` durability from giving a sequence twice.
+"""Sequence reservations: what keeps a stream with `interval` durability from giving a sequence
+twice.
 
 Such a stream acknowledges before it syncs, so a power cut may take a tail of it, although clients,
 consumers and mirrors know the sequences. A state of the stream in the log, synced before any
@@ -15,19 +16,19 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore
 
-CEILING_KEY = b"stream/ceiling"
-NO_CEILING = (1 << 64) - 1
+RESERVATION_KEY = b"stream/ceiling"
+NO_RESERVATION = (1 << 64) - 1
 # Sequences reserved at once; more when they last for less than QUICK_NS, so that reserving them
 # costs a sync every few seconds at most.
 STEP_MIN = 1024
 STEP_MAX = 1 << 24
 QUICK_NS = 10_000_000_000
-_CEILING = struct.Struct("<Q")
+_RESERVED = struct.Struct("<Q")
 
 log = logging.getLogger("headwater.storage")
 
 
-class Ceilings:
+class SequenceReservations:
     """Reserves sequences for the interval streams of one log."""
 
     def __init__(self, commit_log: CommitLog) -> None:
@@ -39,21 +40,21 @@ class Ceilings:
     def lost_tail(self, store: FileStore) -> int:
         """After a start without a clean mark: the sequence above which the stream must go on since
         the system, not only the process, had ended; 0 when nothing can be missing."""
-        ceiling, boot = self._found(store)
-        if ceiling <= store.last_seq or (boot and boot == self.boot):
+        reserved_to, boot = self._found(store)
+        if reserved_to <= store.last_seq or (boot and boot == self.boot):
             return 0
-        return ceiling
+        return reserved_to
 
     def need(self, store: FileStore, wanted: bool) -> None:
         """Whether `store` gives out sequences from now on that it acknowledges before the sync."""
-        has = store.ceiling != NO_CEILING
+        has = store.reserved_to != NO_RESERVATION
         if wanted and not has:
-            store.ceiling = store.last_seq
+            store.reserved_to = store.last_seq
             self.reserve(store)
         elif has and not wanted:
-            store.ceiling = store.low_mark = NO_CEILING
+            store.reserved_to = store.low_mark = NO_RESERVATION
             self._steps.pop(store.stream_id, None)
-            self.log.delete_state(store.incarnation.encode(), CEILING_KEY)
+            self.log.delete_state(store.incarnation.encode(), RESERVATION_KEY)
 
     def reserve(self, store: FileStore) -> None:
         """Have more sequences to give out; they count when that is durable."""
@@ -63,26 +64,26 @@ class Ceilings:
             step = min(step * 2, STEP_MAX)
         else:
             step = max(step // 2, STEP_MIN)
-        ceiling = store.last_seq + step
-        value = _CEILING.pack(ceiling) + self.boot
+        reserved_to = store.last_seq + step
+        value = _RESERVED.pack(reserved_to) + self.boot
         store.low_mark = 0
         try:
-            lsn = self.log.put_state(store.incarnation.encode(), CEILING_KEY, value)
+            lsn = self.log.put_state(store.incarnation.encode(), RESERVATION_KEY, value)
         except StoreError as error:
             log.warning("acks of stream %x wait for their sync: %s", store.stream_id, error)
             return
         self._steps[store.stream_id] = (step, now)
-        store.low_mark = ceiling - step // 2
-        self.log.when_durable(lsn, lambda: store.lift(ceiling))
+        store.low_mark = reserved_to - step // 2
+        self.log.when_durable(lsn, lambda: store.lift(reserved_to))
 
     def forget(self, store: FileStore) -> None:
         """The stream is gone."""
         self._steps.pop(store.stream_id, None)
 
     def _found(self, store: FileStore) -> tuple[int, bytes]:
-        """Ceiling (0: none) in the log, and the boot in which it was written."""
+        """The reservation (0: none) in the log, and the boot in which it was written."""
         states = self.log.states(store.incarnation.encode())
-        value = states.get(CEILING_KEY, (None, []))[0]
-        if value is None or len(value) < _CEILING.size:
+        value = states.get(RESERVATION_KEY, (None, []))[0]
+        if value is None or len(value) < _RESERVED.size:
             return 0, b""
-        return _CEILING.unpack_from(value)[0], value[_CEILING.size :]
+        return _RESERVED.unpack_from(value)[0], value[_RESERVED.size :]

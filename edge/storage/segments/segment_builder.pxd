@@ -1,9 +1,9 @@
-# What is on its way from the log to one segment. See stage.py.
+# What is on its way from the log to one segment. See segment_builder.py.
 from headwater.edge.storage.log.batch_runs cimport BatchRuns
 from headwater.edge.storage.format.record cimport RecordHeader
 from headwater.edge.storage.segments.stream_segment cimport StreamSegment
 
-cdef class Stage:
+cdef class SegmentBuilder:
     cdef public StreamSegment segment
     cdef public Py_ssize_t offset       # where it goes in the segment's file
     cdef public Py_ssize_t length       # bytes so far, of the file's header too where it begins one

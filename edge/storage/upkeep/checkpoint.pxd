@@ -3,24 +3,24 @@ from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.segments.file_store cimport FileStore
 from headwater.edge.storage.log.log_segment cimport LogSegment
 
-cdef class Retirer(Task):
+cdef class Checkpointer(Task):
     cdef CommitLog log
     cdef object background
-    cdef LogSegment segment             # being retired; None
-    cdef public str step                # "idle", "copy", "write", "publish", "settle"
+    cdef LogSegment segment             # being checkpointed; None
+    cdef public str step                # "idle", "copy", "write", "publish", "commit"
     cdef Py_ssize_t at
-    cdef public object on_settle        # called with the stores that wrote to segments; None
+    cdef public object on_copied        # called with the stores that wrote to segments; None
     cdef public object on_write         # called before the background is asked to write; None
     cdef list stores                    # touched by this segment
     cdef unsigned long long attempt     # counts the times that a segment was begun with
     cdef bint at_once                   # room was given back for what failed
     cdef list undo                      # (path, offset) of what a failed attempt left in files
-    cdef list jobs                      # (store, its stages)
+    cdef list jobs                      # (store, its builders)
     cdef public bint stopped
-    cdef public unsigned int before       # retire all segments below this number, and no others; 0: as usual
+    cdef public unsigned int before       # checkpoint all segments below this number, and no others; 0: as usual
     cdef public double retry_delay
-    cdef public unsigned long long retired
-    cdef Py_ssize_t copied_end          # where the record ended that was staged last, and what it was
+    cdef public unsigned long long done
+    cdef Py_ssize_t copied_end          # where the record ended that was copied last, and what it was
     cdef int copied_kind
     cdef unsigned long long copied_stream
     cdef unsigned int copied_crc

@@ -1,20 +1,19 @@
 """What the log knows of a stream's segments, so that a missing or shortened file shows.
 
 A note is a state of the commit log, one per stream: written when the stream is made and with every
-retirement that wrote to it, after its segments were synced. So a note is never ahead of the files,
-and files that are behind their note were damaged from outside.
-"""
+checkpointing that wrote to it, after its segments were synced. So a note is never ahead of the
+files, and files that are behind their note were damaged from outside. """
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 # Owner of the states; their keys are incarnations.
-NOTES_OWNER = b"\0segments"
+MANIFESTS_OWNER = b"\0segments"
 
 
 @dataclass
-class SegmentNote:
+class Manifest:
     """How far the segments of a stream had come."""
 
     account: str
@@ -44,8 +43,8 @@ class SegmentNote:
         return json.dumps(asdict(self)).encode()
 
 
-def decode_note(value: bytes) -> SegmentNote:
-    return SegmentNote(**json.loads(value))
+def decode_manifest(value: bytes) -> Manifest:
+    return Manifest(**json.loads(value))
 
 
 def number_runs(numbers: Iterable[int]) -> list[list[int]]:

@@ -33,7 +33,7 @@ log = logging.getLogger("headwater.storage")
 
 
 @cython.cclass
-class Tidemarks:
+class Watermarks:
     """One mark per stream. Without the file it does nothing."""
 
     def __init__(self) -> None:
@@ -102,32 +102,32 @@ class Tidemarks:
 
     def add(self, store: LoggedStore) -> None:
         """Give a stream a mark, the one that it has in the file or a free one."""
-        if self.fd < 0 or store.tidemark:
+        if self.fd < 0 or store.watermark:
             return
         if store.stream_id in self.rows:
-            store.tidemark = self.rows[store.stream_id]
+            store.watermark = self.rows[store.stream_id]
             return
         if self.free:
-            store.tidemark = self.free.pop()
+            store.watermark = self.free.pop()
             return
         if self.used == self.capacity:
             try:
                 self.grow(self.capacity + GROWTH, self.bytes())
             except OSError as error:
-                log.debug("no tidemark for stream %x: %s", store.stream_id, error)
+                log.debug("no watermark for stream %x: %s", store.stream_id, error)
                 return
             if self.used == self.capacity:
                 return
-        store.tidemark = self.used
+        store.watermark = self.used
         self.used += 1
 
     def drop(self, store: LoggedStore) -> None:
         """A stream is gone."""
-        if store.tidemark and self.fd >= 0:
-            self.set(store.tidemark, 0, 0, 0, 0, 0)
-            self.free.append(store.tidemark)
+        if store.watermark and self.fd >= 0:
+            self.set(store.watermark, 0, 0, 0, 0, 0)
+            self.free.append(store.watermark)
             self.rows.pop(store.stream_id, None)
-        store.tidemark = 0
+        store.watermark = 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -170,12 +170,12 @@ class Tidemarks:
     ) -> cython.int:
         """Messages up to `last` are synced or written, and may be acknowledged."""
         mark: cython.pointer(Mark)
-        if store.tidemark == 0 or self.fd < 0:
+        if store.watermark == 0 or self.fd < 0:
             return 0
-        mark = cython.address(self.marks[store.tidemark])
+        mark = cython.address(self.marks[store.watermark])
         if mark.stream == store.stream_id and last < mark.value:
             return 0
-        return self.set(store.tidemark, store.stream_id, last, 0, 0, SYNCED if synced else 0)
+        return self.set(store.watermark, store.stream_id, last, 0, 0, SYNCED if synced else 0)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

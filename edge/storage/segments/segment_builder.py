@@ -1,8 +1,8 @@
-"""What is on its way from a retired log segment to one segment of a stream.
+"""What is on its way from a log segment to one segment of a stream.
 
 The event loop only notes which records go there, and where each will stand. The background thread
 copies them, without the GIL: the log segment stays as it is until all of it is durable elsewhere.
-Nobody may overwrite a noted record before that (see `is_staged` of the eraser).
+Nobody may overwrite a noted record before that (see `is_being_copied` of the eraser).
 """
 
 import os
@@ -32,7 +32,7 @@ CHANGED = cython.declare(cython.int, -1)
 
 
 @cython.cclass
-class Stage:
+class SegmentBuilder:
     """Records for the end of one segment, in order."""
 
     def __init__(self, segment: StreamSegment, seed: int, head: bytes):
