@@ -72,6 +72,8 @@ COMPILED = (
     "edge/jetstream/fast_batch.py",
     "edge/jetstream/ingest.py",
     "edge/jetstream/api_sinks.py",
+    "edge/jetstream/last_sink.py",
+    "edge/jetstream/stream_observer.py",
     "edge/jetstream/pending.py",
     "edge/jetstream/pull.py",
     "edge/jetstream/flow.py",

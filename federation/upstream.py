@@ -8,10 +8,10 @@ import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.jetstream import stream_life
-from headwater.edge.jetstream.consumer_state import log_of
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream import Stream
+from headwater.edge.jetstream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError
 from headwater.federation.feed import Feed
 from headwater.federation.inflow import SOURCE_HEADER, Afterwards, Cursors, Inflow

@@ -3,12 +3,12 @@
 import logging
 import secrets
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import AccountJetStreamOptions
 from headwater.edge.jetstream import errors, stream_config, stream_life
-from headwater.edge.jetstream.api_sinks import ApiSink, DomainSink
+from headwater.edge.jetstream.host import Host
 from headwater.edge.jetstream.models import (
     AccountInfo,
     AccountLimits,
@@ -20,9 +20,6 @@ from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.subject_index import SubjectIndex
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.version import API_LEVEL
-
-if TYPE_CHECKING:
-    from headwater.edge.jetstream.node import NodeJetStream
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -44,10 +41,10 @@ NO_LIMITS_SHOWN = AccountLimits(
 
 
 class AccountJetStream:
-    """What JetStream is to one account. Made by the node; `listen` starts the API."""
+    """What JetStream is to one account. Made by the node."""
 
     def __init__(
-        self, node: "NodeJetStream", account: Account, options: AccountJetStreamOptions
+        self, node: Host, account: Account, options: AccountJetStreamOptions
     ) -> None:
         self.node = node
         self.account = account
@@ -61,8 +58,8 @@ class AccountJetStream:
             "file": Usage("file", -1, node.usage["file"]),
         }
         self.set_limits(options)
-        self.sinks: list[Any] = []
         self.router: Any = None
+        """Serves the API while it is not None; the node sets it."""
 
     def set_limits(self, options: AccountJetStreamOptions) -> None:
         """Go by these limits from now on; what is above them already stays.
@@ -76,24 +73,11 @@ class AccountJetStream:
         self.usage["memory"].limit = options.max_memory
         self.usage["file"].limit = options.max_store
 
-    def listen(self) -> None:
-        """Serve the API in the account."""
-        from headwater.edge.jetstream.api import Router
-
-        self.router = Router(self, self.node.routes())
-        self.sinks = [ApiSink(b"$JS.API.>", self.router.serve)]
-        if self.node.domain:
-            self.sinks.append(DomainSink(self.account, self.node.domain))
-        for sink in self.sinks:
-            self.account.insert(sink)
-
     def silence(self) -> None:
         """Stop serving the API."""
-        for sink in self.sinks:
-            self.account.remove(sink)
-        self.sinks = []
         if self.router is not None:
             self.router.stop()
+            self.router = None
 
     def close(self) -> None:
         """Stop serving; streams are stopped and keep their data."""

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.consumer_events import unique_id
 from headwater.edge.jetstream.times import format_time
+from headwater.edge.jetstream.unique_ids import unique_id
 
 PREFIX = "$JS.EVENT.ADVISORY."
 # Sequences that one advisory lists; `count` tells how many there are.

@@ -7,7 +7,6 @@ import msgspec
 
 from headwater.edge.jetstream import consumer_config, consumers, errors
 from headwater.edge.jetstream.consumer_events import paused as paused_event
-from headwater.edge.jetstream.consumer_events import unique_id
 from headwater.edge.jetstream.consumer_info import consumer_info
 from headwater.edge.jetstream.consumer_setup import unpin_client
 from headwater.edge.jetstream.delivery import Delivery
@@ -32,7 +31,9 @@ from headwater.edge.jetstream.models import (
 from headwater.edge.jetstream.name_hash import name_hash
 from headwater.edge.jetstream.names import has_path_separator
 from headwater.edge.jetstream.pull_rules import header
+from headwater.edge.jetstream.requests import is_json, require_empty
 from headwater.edge.jetstream.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
+from headwater.edge.jetstream.unique_ids import unique_id
 
 IDENTITY = b"Nats-Stream-Identity"
 
@@ -60,18 +61,6 @@ def find(js: Any, tokens: list[str]) -> Delivery:
     if found is None:
         raise errors.CONSUMER_NOT_FOUND.error()
     return found
-
-
-def require_empty(payload: bytes) -> None:
-    """Refuse a body where none belongs."""
-    from headwater.edge.jetstream import api
-
-    api.require_empty(payload)
-
-
-def is_json(payload: bytes) -> bool:
-    """Whether a body is meant as a JSON object or array."""
-    return payload.lstrip()[:1] in (b"{", b"[")
 
 
 # --- create ----------------------------------------------------------------------------------

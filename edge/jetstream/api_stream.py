@@ -7,7 +7,6 @@ import msgspec
 
 from headwater.edge.jetstream import backup, errors, stream_config
 from headwater.edge.jetstream.account_js import AccountJetStream
-from headwater.edge.jetstream.api import Context, is_json, require_empty
 from headwater.edge.jetstream.models import (
     LIST_LIMIT,
     NAMES_LIMIT,
@@ -37,6 +36,7 @@ from headwater.edge.jetstream.models import (
     decode,
 )
 from headwater.edge.jetstream.names import has_path_separator
+from headwater.edge.jetstream.requests import Context, is_json, require_empty
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info
 from headwater.edge.jetstream.times import format_time, parse_time

@@ -16,7 +16,6 @@ import msgspec
 from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream import archive, errors, s2, stream_life
 from headwater.edge.jetstream.archived_consumer import ArchivedConsumer, consumer_entry
-from headwater.edge.jetstream.consumer_events import unique_id
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import (
     SnapshotRequest,
@@ -27,6 +26,7 @@ from headwater.edge.jetstream.models import (
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info, stream_state
 from headwater.edge.jetstream.times import format_time
+from headwater.edge.jetstream.unique_ids import unique_id
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 

@@ -1,9 +1,10 @@
 # How far a consumer is, and what it waits for. See consumer.py; it runs as a Delivery (delivery.pxd).
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Kernel, Task
+from headwater.edge.broker.core cimport Kernel
 from headwater.edge.jetstream.delta cimport Delta, Position
 from headwater.edge.jetstream.pending cimport Entry, PendingTable
 from headwater.edge.jetstream.stream cimport Stream
+from headwater.edge.jetstream.stream_observer cimport StreamObserver
 from headwater.edge.storage.index.filter cimport Filter
 from headwater.edge.storage.index.store cimport MessageStore
 
@@ -13,7 +14,7 @@ cdef enum:
     ACK_EXPLICIT = 2
     ACK_FLOW = 3
 
-cdef class Consumer(Task):
+cdef class Consumer(StreamObserver):
     cdef public str name
     cdef public bytes name_bytes
     cdef public Stream stream
@@ -52,8 +53,6 @@ cdef class Consumer(Task):
     cdef public bint stale              # the log lacks a delta: write the whole state next
     cdef public bytes owner             # of the state in the log
     cdef public bytes key
-    cdef bint needs(self, unsigned long long sequence) except -1    # interest/work-queue: not yet acked and wanted here
-    cdef int removed(self, unsigned long long sequence) except -1   # the stream dropped this message (limits, delete)
     cpdef bytes save_whole(self)        # configuration and progress, as one value for the log
     cpdef bytes snapshot(self)          # progress, as one delta
     cpdef purged(self)                  # the stream dropped many messages: purge, rollback

@@ -49,7 +49,7 @@ def wall_ns() -> cython.longlong:
 
 
 @cython.cclass
-class Consumer(Task):
+class Consumer(StreamObserver):
     """State of one consumer. `arm(when)` of a subclass has `run` called at a monotonic time."""
 
     def __cinit__(self, *args, **kwargs):

@@ -3,22 +3,15 @@
 Each is a JSON message on its own subject below `$JS.EVENT`, sent only when somebody listens.
 """
 
-import secrets
 from typing import Any
 
 import msgspec
 
 from headwater.edge.jetstream.times import ZERO_TIME, format_time, parse_time
+from headwater.edge.jetstream.unique_ids import unique_id
 
 _ADVISORY = "$JS.EVENT.ADVISORY.CONSUMER."
 _METRIC = "$JS.EVENT.METRIC.CONSUMER."
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ID_LENGTH = 22
-
-
-def unique_id(length: int = _ID_LENGTH) -> str:
-    """A random text of letters and digits, as NATS uses for ids."""
-    return "".join(secrets.choice(_DIGITS) for _ in range(length))
 
 
 def subjects(consumer: Any) -> tuple[bytes, bytes, bytes, bytes]:

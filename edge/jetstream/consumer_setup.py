@@ -6,6 +6,7 @@ from typing import Any
 from headwater.edge.jetstream import consumer_events as events
 from headwater.edge.jetstream.name_hash import name_hash
 from headwater.edge.jetstream.times import SECOND, parse_time
+from headwater.edge.jetstream.unique_ids import unique_id
 
 ACK_POLICIES = {"none": 0, "all": 1, "explicit": 2, "flow_control": 3}
 POLICIES = {"": 0, "none": 0, "overflow": 1, "pinned_client": 2, "prioritized": 3}
@@ -86,7 +87,7 @@ def sinks(consumer: Any) -> list[Any]:
 
 def pin_client(consumer: Any, request: Any) -> None:
     """Pin the client behind a pull request (ADR-42)."""
-    request.pin = events.unique_id()
+    request.pin = unique_id()
     consumer.set_pin(request.pin, consumer.stream.kernel.clock())
     events.pinned(consumer, request.group, request.pin)
 

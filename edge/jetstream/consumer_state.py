@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.models import ConsumerConfig
+from headwater.edge.jetstream.stream_states import CONSUMER_PREFIX, log_of
 from headwater.edge.storage.format.errors import StoreError
 
 log = logging.getLogger("headwater.jetstream")
 
-PREFIX = b"consumer/"
 # Length of the JSON part that comes first in a whole value.
 HEAD = struct.Struct("<I")
 
@@ -47,13 +47,6 @@ def decode(value: bytes) -> tuple[Meta, bytes]:
     return _META.decode(value[HEAD.size : end]), value[end:]
 
 
-def log_of(stream: Any) -> Any:
-    """The commit log that a stream's consumers are saved in; None for a memory stream."""
-    if stream.config.storage != "file":
-        return None
-    return stream.node.storage.log
-
-
 def _saver(node: Any) -> Any:
     """The node's saver, made with its first consumer; it runs before the log's own end of turn."""
     if node.saver is None:
@@ -70,7 +63,7 @@ def attach(consumer: Any) -> bool:
     if commit_log is None or consumer.config.mem_storage or consumer.config.direct:
         return False
     consumer.owner = consumer.stream.store.incarnation.encode()
-    consumer.key = PREFIX + consumer.name_bytes
+    consumer.key = CONSUMER_PREFIX + consumer.name_bytes
     consumer.use_saver(_saver(consumer.stream.node).use())
     return True
 
@@ -108,7 +101,7 @@ def recover(stream: Any) -> None:
         return
     owner = stream.store.incarnation.encode()
     for key, (value, deltas) in sorted(commit_log.states(owner).items()):
-        if not key.startswith(PREFIX):
+        if not key.startswith(CONSUMER_PREFIX):
             continue
         if value is None:
             log.error("state %r of stream %s has no beginning; it is kept", key, stream.name)

@@ -16,6 +16,8 @@ from headwater.edge.jetstream.consumer_setup import EPHEMERAL_NS
 from headwater.edge.jetstream.delivery import Delivery
 from headwater.edge.jetstream.models import ConsumerConfig
 from headwater.edge.jetstream.names import NAME_MAX, valid_name
+from headwater.edge.jetstream.stream_states import log_of
+from headwater.edge.jetstream.unique_ids import unique_id
 
 GENERATED_LENGTH = 8
 
@@ -29,7 +31,7 @@ def durable(stream: Any, lsn: int) -> Awaitable[None] | None:
     """Done when a log sequence number is on disk; None when there is nothing to wait for."""
     if not lsn:
         return None
-    waiting: Awaitable[None] = consumer_state.log_of(stream).wait_durable(lsn)
+    waiting: Awaitable[None] = log_of(stream).wait_durable(lsn)
     return waiting
 
 
@@ -123,7 +125,7 @@ def _name(stream: Any, config: ConsumerConfig, name: str) -> str:
     if config.durable_name and len(config.durable_name.encode()) > NAME_MAX:
         raise errors.CONSUMER_NAME_TOO_LONG.error(max=NAME_MAX)
     while not name or (not config.name and not config.durable_name and name in stream.consumers):
-        name = consumer_events.unique_id(GENERATED_LENGTH)
+        name = unique_id(GENERATED_LENGTH)
     if config.durable_name or config.name:
         config.name = name
     if not valid_name(name):

@@ -6,9 +6,9 @@ the request. A batch ends with an empty message of status 204.
 
 from typing import Any
 
-from headwater.edge.jetstream.api import check_level
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import MsgGetRequest, decode
+from headwater.edge.jetstream.requests import check_level
 from headwater.edge.jetstream.times import format_time, parse_time
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.wire.header_block import opened

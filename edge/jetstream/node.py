@@ -27,6 +27,8 @@ from headwater.edge.jetstream import (
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
 from headwater.edge.jetstream.age_watch import AgeWatch
+from headwater.edge.jetstream.api import Router
+from headwater.edge.jetstream.api_routes import routes
 from headwater.edge.jetstream.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.sealing_keys import key_ring
 from headwater.edge.jetstream.stream import Stream
@@ -205,8 +207,9 @@ class NodeJetStream:
         found = self.account_js(account.name)
         if limits is not None:
             found.set_limits(limits)
-        if not found.sinks:
-            found.listen()
+        if found.router is None:
+            found.router = Router(found, self.routes(), self.domain)
+            found.router.listen()
         return found
 
     def deny(self, account: Account, *, system: bool = False) -> None:
@@ -257,8 +260,6 @@ class NodeJetStream:
     def routes(self) -> dict[str, Any]:
         """The API's routes, made when the first account listens."""
         if self._routes is None:
-            from headwater.edge.jetstream.api import routes
-
             self._routes = routes()
         return self._routes
 

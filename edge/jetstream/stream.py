@@ -14,10 +14,10 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Task
-from cython.cimports.headwater.edge.jetstream.consumer import Consumer
 from cython.cimports.headwater.edge.jetstream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.puback import EMPTY, STORED, AckQueue
 from cython.cimports.headwater.edge.jetstream.republish import Republisher
+from cython.cimports.headwater.edge.jetstream.stream_observer import StreamObserver
 from cython.cimports.headwater.edge.jetstream.usage import Usage
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
@@ -306,7 +306,7 @@ class Stream(Task):
     def wake_consumers(self):
         """Have every consumer look for something to deliver."""
         for item in self.running():
-            self.kernel.schedule(cython.cast(Consumer, item))
+            self.kernel.schedule(cython.cast(StreamObserver, item))
 
     # --- consumers and retention -----------------------------------------------------------
 
@@ -365,7 +365,7 @@ class Stream(Task):
     def needed(self, sequence: cython.ulonglong) -> cython.bint:
         """Whether some consumer has still to acknowledge `sequence`."""
         for item in self.running():  # noqa: SIM110 - a generator would cost an object per call
-            if cython.cast(Consumer, item).needs(sequence):
+            if cython.cast(StreamObserver, item).needs(sequence):
                 return True
         return False
 
@@ -397,7 +397,7 @@ class Stream(Task):
         if not self.store.remove(sequence, False):
             return 0
         for item in self.running():
-            cython.cast(Consumer, item).removed(sequence)
+            cython.cast(StreamObserver, item).removed(sequence)
         return 1
 
     @cython.cfunc
@@ -474,7 +474,7 @@ class Stream(Task):
         if not self.store.delete(sequence, erase):
             return False
         for item in self.running():
-            cython.cast(Consumer, item).removed(sequence)
+            cython.cast(StreamObserver, item).removed(sequence)
         self.count_usage()
         return True
 

@@ -1,28 +1,42 @@
 """Making, changing, recovering and deleting streams: where a stream meets its node and account."""
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream import stream_states
-from headwater.edge.jetstream.api_sinks import LastSink
 from headwater.edge.jetstream.batch import Batches
 from headwater.edge.jetstream.direct import QUEUE, DirectGet
 from headwater.edge.jetstream.expiry import Expiry
+from headwater.edge.jetstream.host import Host
 from headwater.edge.jetstream.ingest import IngestSink
+from headwater.edge.jetstream.last_sink import LastSink
 from headwater.edge.jetstream.models import StreamConfig
 from headwater.edge.jetstream.schedules import Schedules
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 
-if TYPE_CHECKING:
-    from headwater.edge.jetstream.account_js import AccountJetStream
-
 INTERNAL = 2
 """The last of the broker's own kinds of connections (`KIND_*`); those of routes come behind it."""
+
+
+
+class StreamOwner(Protocol):
+    """What a stream needs of its account's JetStream."""
+
+    name: str
+    account: Any
+    streams: dict[str, Stream]
+    subjects: Any
+    usage: dict[str, Any]
+
+    @property
+    def node(self) -> Host:
+        """Where the stream is."""
+
 
 _CONFIG = msgspec.json.Decoder(StreamConfig)
 
@@ -49,7 +63,7 @@ def is_mirror(meta: bytes) -> bool:
         return False
 
 
-def create(js: "AccountJetStream", config: StreamConfig, incarnation: str) -> Stream:
+def create(js: StreamOwner, config: StreamConfig, incarnation: str) -> Stream:
     """Make a stream from a checked configuration. Raises JetStreamError."""
     now = js.account.kernel.clock()
     meta = pack(config, now, incarnation)
@@ -59,7 +73,7 @@ def create(js: "AccountJetStream", config: StreamConfig, incarnation: str) -> St
     return stream
 
 
-def recover(js: "AccountJetStream", meta: bytes, store: Any) -> Stream:
+def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
     """Bring a stored stream back, with its consumers. Raises msgspec.DecodeError."""
     from headwater.edge.jetstream import consumer_state
 
@@ -81,7 +95,7 @@ def recover(js: "AccountJetStream", meta: bytes, store: Any) -> Stream:
     return stream
 
 
-def start(js: "AccountJetStream", stream: Stream) -> None:
+def start(js: StreamOwner, stream: Stream) -> None:
     """Let a stream listen."""
     js.streams[stream.name] = stream
     js.subjects.enter(stream)
@@ -94,7 +108,7 @@ def start(js: "AccountJetStream", stream: Stream) -> None:
     stream.listen(sinks(js, stream))
 
 
-def revive(js: "AccountJetStream", stream: Stream) -> None:
+def revive(js: StreamOwner, stream: Stream) -> None:
     """Let a stream live whose messages were put into its store directly."""
     stream.timers.stop()
     stream.timers = Expiry(stream)
@@ -106,7 +120,7 @@ def revive(js: "AccountJetStream", stream: Stream) -> None:
     stream.trim_all()
 
 
-def set_parts(js: "AccountJetStream", stream: Stream) -> None:
+def set_parts(js: StreamOwner, stream: Stream) -> None:
     """Make what a stream's features need, and let federation drive mirrors and sources."""
     config = stream.config
     js.node.set_compression(stream)
@@ -123,7 +137,7 @@ def set_parts(js: "AccountJetStream", stream: Stream) -> None:
         stream.upstream = factory(stream)
 
 
-def sinks(js: "AccountJetStream", stream: Stream) -> list[Any]:
+def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
     """Everything a stream listens on: its subjects and its direct gets."""
     config = stream.config
     found: list[Any] = [IngestSink(stream, subject.encode()) for subject in config.subjects]
@@ -141,7 +155,7 @@ def name_subject(name: str) -> bytes:
     return f"$HW.STREAM.{name}".encode()
 
 
-def elsewhere(js: "AccountJetStream", name: str) -> bool:
+def elsewhere(js: StreamOwner, name: str) -> bool:
     """Whether another node of the cluster has a stream of this name: both would store and
     acknowledge what is published to their subjects."""
     if not js.node.clustered:
@@ -150,7 +164,7 @@ def elsewhere(js: "AccountJetStream", name: str) -> bool:
     return any(owner is not None and owner.kind > INTERNAL for owner in owners)
 
 
-def direct_sinks(js: "AccountJetStream", stream: Stream, name: str) -> list[Any]:
+def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:
     """Sinks that serve the direct gets of the stream `name` from `stream`."""
     gets = DirectGet(stream, js.node.direct_bytes_max)
     prefix = f"$JS.API.DIRECT.GET.{name}".encode()
@@ -160,7 +174,7 @@ def direct_sinks(js: "AccountJetStream", stream: Stream, name: str) -> list[Any]
     ]
 
 
-def update(js: "AccountJetStream", stream: Stream, config: StreamConfig) -> None:
+def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
     """Act on a checked new configuration. Raises JetStreamError, and then nothing changed."""
     old = stream.config
     js.node.update_meta(stream, pack(config, stream.created_ns, stream.incarnation))
@@ -200,7 +214,7 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
     stream.stop(deleted)
 
 
-async def renew(js: "AccountJetStream", stream: Stream) -> None:
+async def renew(js: StreamOwner, stream: Stream) -> None:
     """Put an empty stream of the same configuration and with the same consumers in the place of
     one, in one step that a crash does not tear: sequences begin again. Raises JetStreamError,
     StoreError or OSError, and then nothing has changed."""
@@ -231,7 +245,7 @@ async def renew(js: "AccountJetStream", stream: Stream) -> None:
             await durable
 
 
-def _replace(js: "AccountJetStream", stream: Stream, store: Any) -> list[tuple[str, Any]]:
+def _replace(js: StreamOwner, stream: Stream, store: Any) -> list[tuple[str, Any]]:
     """End a stream in favour of `store`; returns its consumers. Raises OSError, and then it lives
     on as it was."""
     from headwater.edge.jetstream.consumers import limitable
@@ -253,7 +267,7 @@ def _replace(js: "AccountJetStream", stream: Stream, store: Any) -> list[tuple[s
     return consumers
 
 
-def delete(js: "AccountJetStream", stream: Stream) -> Awaitable[None] | None:
+def delete(js: StreamOwner, stream: Stream) -> Awaitable[None] | None:
     """End a stream and remove it for good; the awaitable is done when that is durable."""
     del js.streams[stream.name]
     js.subjects.leave(stream)

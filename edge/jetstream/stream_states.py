@@ -4,13 +4,20 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.consumer_state import PREFIX, log_of
-
+# Keys of consumers' states: this and the name.
+CONSUMER_PREFIX = b"consumer/"
 EPOCHS_KEY = b"stream/epochs"
 # Older epochs become one, of which the messages count as younger than they are.
 EPOCHS_MAX = 64
 
 Epoch = tuple[int, int]
+
+
+def log_of(stream: Any) -> Any:
+    """The commit log that keeps a stream's states; None for a memory stream."""
+    if stream.config.storage != "file":
+        return None
+    return stream.node.storage.log
 
 
 def load_epochs(kept: Any, incarnation: str) -> list[Epoch]:
@@ -52,4 +59,4 @@ def consumer_states(stream: Any) -> int:
     if kept is None:
         return 0
     states = kept.states(stream.store.incarnation.encode())
-    return sum(1 for key in states if key.startswith(PREFIX))
+    return sum(1 for key in states if key.startswith(CONSUMER_PREFIX))

@@ -15,6 +15,8 @@ from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream import stream_life
 from headwater.edge.jetstream.account_js import AccountJetStream
 from headwater.edge.jetstream.advisories import Advisories
+from headwater.edge.jetstream.api import Router
+from headwater.edge.jetstream.api_routes import routes
 from headwater.edge.jetstream.usage import Usage
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.index.memory import MemoryStore
@@ -78,11 +80,9 @@ class World:
             set_compression=lambda stream: None,
             sweep=lambda stream: stream.sweep_some(1, 1 << 30),
         )
-        from headwater.edge.jetstream.api import routes
-
-        node.routes = routes
         self.js = AccountJetStream(node, self.account, AccountJetStreamOptions())
-        self.js.listen()
+        self.js.router = Router(self.js, routes(), "")
+        self.js.router.listen()
         self.sinks: list[CallbackSink] = []
         if directory is not None:
             node.storage = NodeStore(
