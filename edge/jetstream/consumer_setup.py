@@ -1,10 +1,9 @@
-"""Parts that a consumer is put together from, and what it does seldom enough to be interpreted."""
+"""What a consumer's configuration means to it, and what it does seldom enough to be interpreted."""
 
 import random
 from typing import Any
 
 from headwater.edge.jetstream import consumer_events as events
-from headwater.edge.jetstream.name_hash import name_hash
 from headwater.edge.jetstream.times import SECOND, parse_time
 from headwater.edge.jetstream.unique_ids import unique_id
 
@@ -50,41 +49,6 @@ def pause_end(config: Any) -> int:
     return max(parse_time(config.pause_until), 0) if config.pause_until else 0
 
 
-def new_delta() -> Any:
-    """An empty record of progress."""
-    from headwater.edge.jetstream.delta import Delta
-
-    return Delta()
-
-
-def watch(consumer: Any) -> Any:
-    """Have the consumer told of interest in its deliver subject."""
-    from headwater.edge.jetstream import interest
-
-    return interest.watch(consumer.stream.account, consumer)
-
-
-def sinks(consumer: Any) -> list[Any]:
-    """Everything that the consumer listens on."""
-    from headwater.edge.jetstream.acks import AckSink, FlowSink, PullSink
-
-    stream = consumer.stream
-    domain = getattr(stream.node, "domain", "")
-    tail = f"{stream.name}.{consumer.name}."
-    long_tail = f"{domain or '_'}.{name_hash(stream.account.name)}.{tail}"
-    request = f"CONSUMER.MSG.NEXT.{tail[:-1]}"
-    found: list[Any] = [PullSink(consumer, f"$JS.API.{request}".encode())]
-    if domain:
-        found.append(PullSink(consumer, f"$JS.{domain}.API.{request}".encode()))
-    if consumer.config.ack_policy in ("all", "explicit"):
-        found.append(AckSink(consumer, f"$JS.ACK.{tail}".encode(), False))
-        found.append(AckSink(consumer, f"$JS.ACK.{long_tail}".encode(), True))
-    if consumer.config.flow_control:
-        found.append(FlowSink(consumer, f"$JS.FC.{tail}".encode()))
-        found.append(FlowSink(consumer, f"$JS.FC.{long_tail}".encode()))
-    return found
-
-
 def pin_client(consumer: Any, request: Any) -> None:
     """Pin the client behind a pull request (ADR-42)."""
     request.pin = unique_id()
@@ -96,10 +60,3 @@ def unpin_client(consumer: Any, reason: str) -> None:
     """Let another client be pinned; `reason` is admin or timeout."""
     consumer.set_pin("", 0)
     events.unpinned(consumer, consumer.config.priority_groups[0], reason)
-
-
-def expire_consumer(consumer: Any) -> None:
-    """Delete a consumer that nobody uses any more."""
-    from headwater.edge.jetstream.consumers import delete_consumer
-
-    delete_consumer(consumer)

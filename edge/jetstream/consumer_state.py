@@ -1,4 +1,4 @@
-"""Where consumers live between starts: their states in the commit log, and recovery from there.
+"""Where consumers live between starts: their states in the commit log.
 
 A state is the consumer's configuration and progress; its key is `consumer/<name>`, its owner the
 store's incarnation. Consumers of memory streams, `mem_storage` and `direct` ones have none.
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.models import ConsumerConfig
-from headwater.edge.jetstream.stream_states import CONSUMER_PREFIX, log_of
+from headwater.edge.jetstream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError
 
 log = logging.getLogger("headwater.jetstream")
@@ -47,27 +47,6 @@ def decode(value: bytes) -> tuple[Meta, bytes]:
     return _META.decode(value[HEAD.size : end]), value[end:]
 
 
-def _saver(node: Any) -> Any:
-    """The node's saver, made with its first consumer; it runs before the log's own end of turn."""
-    if node.saver is None:
-        from headwater.edge.jetstream.saver import Saver
-
-        node.saver = Saver(node.storage.log)
-        node.kernel.turn_hooks.insert(0, node.saver)
-    return node.saver
-
-
-def attach(consumer: Any) -> bool:
-    """Have a consumer's progress saved from now on; False when it lives in memory only."""
-    commit_log = log_of(consumer.stream)
-    if commit_log is None or consumer.config.mem_storage or consumer.config.direct:
-        return False
-    consumer.owner = consumer.stream.store.incarnation.encode()
-    consumer.key = CONSUMER_PREFIX + consumer.name_bytes
-    consumer.use_saver(_saver(consumer.stream.node).use())
-    return True
-
-
 def save(consumer: Any) -> int:
     """Write a consumer's whole state; returns the log sequence number, 0 when it has none."""
     if not consumer.key:
@@ -92,48 +71,3 @@ def flush(consumer: Any) -> None:
         save(consumer)
     except StoreError as error:
         log.warning("the last progress of consumer %s is not saved: %s", consumer.name, error)
-
-
-def recover(stream: Any) -> None:
-    """Bring the consumers of a stream back, when the stream itself is recovered."""
-    commit_log = log_of(stream)
-    if commit_log is None:
-        return
-    owner = stream.store.incarnation.encode()
-    for key, (value, deltas) in sorted(commit_log.states(owner).items()):
-        if not key.startswith(CONSUMER_PREFIX):
-            continue
-        if value is None:
-            log.error("state %r of stream %s has no beginning; it is kept", key, stream.name)
-            continue
-        try:
-            meta, snapshot = decode(value)
-        except ValueError as error:
-            log.error("state %r of stream %s is unreadable: %s", key, stream.name, error)
-            continue
-        _revive(stream, meta, [snapshot, *deltas])
-
-
-def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
-    """Make one consumer from its state and let it run."""
-    from headwater.edge.jetstream.consumers import add
-    from headwater.edge.jetstream.delivery import Delivery
-
-    consumer = Delivery(stream, meta.config, meta.name, meta.created_ns)
-    try:
-        consumer.restore(parts)
-    except ValueError as error:
-        log.error(
-            "consumer %s of stream %s goes on where its progress is readable: %s",
-            meta.name,
-            stream.name,
-            error,
-        )
-    if consumer.skip_resume:
-        from headwater.edge.jetstream.consumer_start import resume_last_per_subject
-
-        resume_last_per_subject(consumer)
-    attach(consumer)
-    commit_log = log_of(stream)
-    commit_log.snapshotter(consumer.owner, consumer.key, consumer.save_whole)
-    add(consumer)

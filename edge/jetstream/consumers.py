@@ -12,7 +12,9 @@ from headwater.edge.jetstream import (
     consumer_state,
     errors,
 )
+from headwater.edge.jetstream.consumer_saving import attach
 from headwater.edge.jetstream.consumer_setup import EPHEMERAL_NS
+from headwater.edge.jetstream.consumer_wiring import Wiring
 from headwater.edge.jetstream.delivery import Delivery
 from headwater.edge.jetstream.models import ConsumerConfig
 from headwater.edge.jetstream.names import NAME_MAX, valid_name
@@ -75,11 +77,11 @@ def create_consumer(
     """
     if not config.durable_name and config.inactive_threshold <= 0:
         config.inactive_threshold = EPHEMERAL_NS
-    consumer = Delivery(stream, config, name, stream.kernel.clock())
+    consumer = Delivery(stream, config, name, stream.kernel.clock(), WIRING)
     consumer_start.place(consumer)
     if resume is not None:
         resume(consumer)
-    lsn = consumer_state.save(consumer) if consumer_state.attach(consumer) else 0
+    lsn = consumer_state.save(consumer) if attach(consumer) else 0
     add(consumer)
     consumer_events.created(consumer)
     return consumer, durable(stream, lsn)
@@ -204,3 +206,7 @@ def reset(consumer: Delivery, sequence: int) -> tuple[int, Awaitable[None] | Non
     lsn = consumer_state.save(consumer)
     consumer.stream.consumers_changed()
     return first, durable(consumer.stream, lsn)
+
+
+WIRING = Wiring(delete_consumer)
+"""Of every consumer."""

@@ -20,6 +20,7 @@ from cython.cimports.headwater.edge.jetstream.consumer import (
     monotonic_ns,
     wall_ns,
 )
+from cython.cimports.headwater.edge.jetstream.delta import Delta
 from cython.cimports.headwater.edge.jetstream.demand import (
     POLICY_NONE,
     POLICY_PINNED,
@@ -53,13 +54,16 @@ TICK_NS = cython.declare(cython.longlong, 1000000)
 
 @cython.cclass
 class Delivery(Demand):
-    """One consumer of one stream. `create_consumer` and `consumer_state.recover` make them."""
+    """One consumer of one stream. `consumers` and `consumer_recovery` make them."""
 
     def __cinit__(self, *args, **kwargs):
         self.scratch = self.copy = cython.NULL
         self.sinks = []
 
-    def __init__(self, stream: Stream, config: object, name: str, created_ns: int):
+    def __init__(
+        self, stream: Stream, config: object, name: str, created_ns: int, wiring: object
+    ):
+        self.wiring = wiring
         self.stream = stream
         self.account = stream.account
         self.kernel = stream.kernel
@@ -134,15 +138,15 @@ class Delivery(Demand):
     def use_saver(self, unsaved: list) -> None:
         """Have progress saved: `unsaved` collects the consumers that changed in a turn."""
         self.unsaved = unsaved
-        self.delta = setup.new_delta()
+        self.delta = Delta()
 
     def start(self) -> None:
         """Listen for acks, requests and interest, and deliver."""
-        self.sinks = setup.sinks(self)
+        self.sinks = self.wiring.sinks(self)
         for sink in self.sinks:
             self.account.insert(cython.cast(Sink, sink))
         if self.deliver_subject is not None:
-            self.watch = setup.watch(self)
+            self.watch = self.wiring.watch(self)
             self.interested()
         self.replay = self.config.replay_policy == "original"
         self.replay_end = self.store.last_seq
@@ -155,7 +159,7 @@ class Delivery(Demand):
         self.requeue_all(monotonic_ns())
         if self.watch is not None:
             self.watch.drop(self)
-            self.watch = setup.watch(self)
+            self.watch = self.wiring.watch(self)
         self.flow = FlowWindow() if self.flow is not None else None
         self.match = None
         self.interested()

@@ -449,5 +449,5 @@ class Demand(Consumer):
                     end = max(end, deadline)
         if end > now:
             return end
-        setup.expire_consumer(self)
+        self.wiring.expire(self)
         return 0

@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from headwater.edge.broker.core import CallbackSink
-from headwater.edge.jetstream import stream_states
+from headwater.edge.jetstream import consumer_recovery, stream_states
 from headwater.edge.jetstream.batch import Batches
 from headwater.edge.jetstream.direct import QUEUE, DirectGet
 from headwater.edge.jetstream.expiry import Expiry
@@ -75,8 +75,6 @@ def create(js: StreamOwner, config: StreamConfig, incarnation: str) -> Stream:
 
 def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
     """Bring a stored stream back, with its consumers. Raises msgspec.DecodeError."""
-    from headwater.edge.jetstream import consumer_state
-
     found = msgspec.json.decode(meta, type=Meta)
     config = _CONFIG.decode(found.config)
     stream = Stream(
@@ -89,7 +87,7 @@ def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
         js.usage[config.storage],
     )
     start(js, stream)
-    consumer_state.recover(stream)
+    consumer_recovery.recover(stream)
     stream.doubtful = stream_states.consumer_states(stream) > len(stream.consumers)
     stream.consumers_changed()
     return stream
