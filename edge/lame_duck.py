@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
+from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.node")
 
@@ -14,7 +12,7 @@ INTERVAL_S_MAX = 1.0
 """Longest pause between two clients: few clients need not take the whole duration."""
 
 
-async def lame_duck(node: "Node") -> None:
+async def lame_duck(node: NodeView) -> None:
     """Take no more clients, tell those that are there, close them one by one, and stop.
 
     Ends early when the node is stopped meanwhile.
@@ -34,7 +32,7 @@ async def lame_duck(node: "Node") -> None:
     await node.stop()
 
 
-async def _close_clients(node: "Node", duration: float) -> None:
+async def _close_clients(node: NodeView, duration: float) -> None:
     conns = list(node.sessions.conns.values())
     interval = min(INTERVAL_S_MAX, max(duration, INTERVAL_S_MAX) / max(1, len(conns)))
     for conn in conns:
@@ -43,7 +41,7 @@ async def _close_clients(node: "Node", duration: float) -> None:
             return
 
 
-async def _pause(node: "Node", seconds: float) -> bool:
+async def _pause(node: NodeView, seconds: float) -> bool:
     """Wait; True when the node was stopped meanwhile."""
     try:
         await asyncio.wait_for(node.stopped(), seconds)

@@ -21,7 +21,9 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.imports_shares import Shares
 from headwater.edge.broker.listener import Listener, ListenError, shown_hosts
 from headwater.edge.broker.sessions import Sessions
-from headwater.edge.conf.options import AccountJetStreamOptions, Options, TLSOptions
+from headwater.edge.broker.tls_context import tls_context
+from headwater.edge.conf.auth_config import auth_config
+from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.info import NodeFacts
 from headwater.edge.lame_duck import lame_duck
 from headwater.edge.monitor.observations import Observations
@@ -33,7 +35,6 @@ from headwater.edge.version import NATS_LEVEL, VERSION
 from headwater.security import nkeys
 from headwater.security.auth_options import SYSTEM_ACCOUNT
 from headwater.security.authenticator import Authenticator
-from headwater.security.identity import AuthConfig
 
 log = logging.getLogger("headwater.node")
 
@@ -376,35 +377,3 @@ def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
     callouts = Callouts(node, key)
     node.sessions.checks.ask_service = callouts.ask
     return callouts
-
-
-def auth_config(options: Options) -> AuthConfig:
-    """What `security` needs to decide on logins, out of a node's options."""
-    return AuthConfig(
-        auth=options.auth,
-        account_users=[u for account in options.accounts.values() for u in account.users],
-        no_auth_user=options.no_auth_user,
-        operator=options.operator,
-        system_account=options.system_account,
-        default_sentinel=options.default_sentinel,
-        proxies=options.proxies is not None,
-    )
-
-
-def tls_context(options: TLSOptions) -> Any:
-    """Server-side context of a `tls` block. Raises TLSConfigError."""
-    from headwater.security.tls import server_context
-
-    pairs = [(c.cert_file, c.key_file) for c in options.certificates]
-    if options.cert_file:
-        pairs.insert(0, (options.cert_file, options.key_file))
-    return server_context(
-        pairs,
-        ca_file=options.ca_file,
-        verify=options.verify or options.verify_and_map,
-        min_version=options.min_version,
-        cipher_suites=options.cipher_suites,
-        curve=options.curve_preferences[0] if options.curve_preferences else "",
-        pins=options.pinned_certs,
-        rate_limit=options.connection_rate_limit,
-    )

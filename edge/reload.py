@@ -19,7 +19,7 @@ from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.node")
 
@@ -90,9 +90,10 @@ _NOTED: dict[str, Callable[[Options], Any]] = {
 """Changes that are reported in the log."""
 
 
-def reload_node(node: "Node", options: Options) -> None:
+def reload_node(node: "NodeView", options: Options) -> None:
     """Make `options` those of a running node. Raises ConfigError; then nothing has changed."""
-    from headwater.edge.node import auth_config, tls_context
+    from headwater.edge.broker.tls_context import tls_context
+    from headwater.edge.conf.auth_config import auth_config
     from headwater.security.authenticator import Authenticator
     from headwater.security.errors import SecurityError
 
@@ -130,7 +131,7 @@ def reload_node(node: "Node", options: Options) -> None:
     node.kernel.kick()
 
 
-def _apply_disk_budget(node: "Node", options: Options) -> None:
+def _apply_disk_budget(node: "NodeView", options: Options) -> None:
     """Raises ConfigError when it is too small; then nothing has changed."""
     from headwater.edge.storage.format.errors import StoreError
 
@@ -148,7 +149,7 @@ def _apply_log_settings(old: Options, new: Options) -> None:
         logs.configure(logs.settings_of(new))
 
 
-def _apply_facts(node: "Node") -> None:
+def _apply_facts(node: "NodeView") -> None:
     """Bring what INFO tells up to date; clients see it when they connect next."""
     options, facts = node.options, node.facts
     facts.max_payload = options.max_payload
@@ -160,7 +161,7 @@ def _apply_facts(node: "Node") -> None:
     )
 
 
-def _apply_limits(node: "Node") -> None:
+def _apply_limits(node: "NodeView") -> None:
     """Bounds of connections that are open; too many of them are closed, the newest first.
 
     Accounts have seen to their own, see `Node.apply_account_limits`.
@@ -176,7 +177,7 @@ def _apply_limits(node: "Node") -> None:
             conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
 
 
-def _judge_sessions(node: "Node", old: Options) -> None:
+def _judge_sessions(node: "NodeView", old: Options) -> None:
     """Decide again on the sessions whose grounds for being here have changed."""
     new = node.options
     before, after = _users(old), _users(new)

@@ -1,9 +1,8 @@
 """The interfaces through which upper floors plug into a node. `edge` owns them."""
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
+from headwater.edge.node_view import NodeView
 
 
 class Service(Protocol):
@@ -11,7 +10,7 @@ class Service(Protocol):
 
     name: str
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: NodeView) -> None:
         """Begin. Called before the node says that it is ready; must not block."""
 
     async def stop(self) -> None:
@@ -28,5 +27,5 @@ class Service(Protocol):
 class EarlyService(Protocol):
     """A service that does something before the node recovers what is stored, which takes long."""
 
-    def before_recovery(self, node: "Node") -> None:
+    def before_recovery(self, node: NodeView) -> None:
         """Called before `start`; `stop` is called even when `start` never is."""

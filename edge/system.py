@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from headwater.edge.jetstream import errors
 from headwater.edge.monitor.accstatz import account_stat
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.statsz import statsz
+from headwater.edge.node_view import NodeView
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system_info import ServerInfo, client_info, event_id, user_info
 from headwater.edge.system_requests import (
@@ -29,9 +30,6 @@ from headwater.edge.system_requests import (
     account_answer,
     every_account_answer,
 )
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
 
 log = logging.getLogger("headwater.system")
 
@@ -64,7 +62,7 @@ class SystemService:
 
     # --- life ---
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: NodeView) -> None:
         """Listen for requests, and watch sessions."""
         self._node = node
         self._info = ServerInfo(node)

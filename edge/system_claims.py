@@ -20,7 +20,7 @@ from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.node")
 
@@ -46,7 +46,7 @@ class ClaimsService:
         self._sinks: list[CallbackSink] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: "NodeView") -> None:
         """Listen in the system account."""
         self._node = node
         self._system: Account = node.account(node.system_account)

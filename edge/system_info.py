@@ -3,14 +3,12 @@
 import secrets
 import string
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.edge.monitor.moments import nanoseconds, rfc3339
+from headwater.edge.node_view import NodeView
 from headwater.edge.version import NATS_LEVEL
 from headwater.security.auth_options import PermissionOptions, SubjectRules
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
 
 JETSTREAM_FLAG = 1
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -25,7 +23,7 @@ def event_id() -> str:
 class ServerInfo:
     """Describes one node; every description carries the next number."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: NodeView) -> None:
         self._node = node
         self._sequence = 0
 
@@ -58,7 +56,7 @@ class ServerInfo:
         return fields
 
 
-def client_info(node: "Node", conn: Any, *, stop_ns: int = 0) -> dict[str, Any]:
+def client_info(node: NodeView, conn: Any, *, stop_ns: int = 0) -> dict[str, Any]:
     """One client, as it is or as it was when it ended at `stop_ns`."""
     detail = node.sessions.detail(conn)
     identity = conn.identity

@@ -3,7 +3,7 @@
 import gzip
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,10 +21,8 @@ from headwater.edge.monitor import (
 )
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.statsz import statsz
+from headwater.edge.node_view import NodeView
 from headwater.edge.system_info import ServerInfo
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
 
 log = logging.getLogger("headwater.system")
 
@@ -46,7 +44,7 @@ class Filter(msgspec.Struct, kw_only=True):
     tags: list[str] = []
     domain: str = ""
 
-    def selects(self, node: "Node") -> bool:
+    def selects(self, node: NodeView) -> bool:
         """Whether `node` is meant."""
         own = (node.server_name, node.facts.cluster, node.facts.host)
         for wanted, have in zip((self.server_name, self.cluster, self.host), own, strict=True):
@@ -67,7 +65,7 @@ class SkipError(Exception):
     """This node has nothing to say."""
 
 
-Answer = Callable[["Node", bytes], Any]
+Answer = Callable[[NodeView, bytes], Any]
 
 
 def _decode(payload: bytes, kind: type[Options]) -> Options:
@@ -79,7 +77,7 @@ def _decode(payload: bytes, kind: type[Options]) -> Options:
     return kind() if fields is None else msgspec.convert(without_nulls(fields, kind), kind)
 
 
-def _kick(node: "Node", payload: bytes) -> None:
+def _kick(node: NodeView, payload: bytes) -> None:
     cid = _decode(payload, Target).cid
     session = node.sessions.registry.find(cid)
     conn = node.sessions.conns.get(cid) if session is None else session.conn
@@ -88,7 +86,7 @@ def _kick(node: "Node", payload: bytes) -> None:
     conn.close("Kicked")
 
 
-def _send_away(node: "Node", payload: bytes) -> None:
+def _send_away(node: NodeView, payload: bytes) -> None:
     conn = node.sessions.conns.get(_decode(payload, Target).cid)
     if conn is None:
         raise MonitorError("no such client id")
@@ -96,7 +94,7 @@ def _send_away(node: "Node", payload: bytes) -> None:
         conn.queue(node.sessions.info_for(conn, ldm=True))
 
 
-def _reload(node: "Node", payload: bytes) -> None:
+def _reload(node: NodeView, payload: bytes) -> None:
     if node.reloader is None:
         raise MonitorError("this node's configuration cannot be reloaded")
     node.reloader()
@@ -125,13 +123,13 @@ COMMANDS: dict[str, Answer] = {"KICK": _kick, "LDM": _send_away, "RELOAD": _relo
 """Requests to one node that change something."""
 
 
-def _jsz(node: "Node", options: jsz.JszOptions) -> dict[str, Any]:
+def _jsz(node: NodeView, options: jsz.JszOptions) -> dict[str, Any]:
     if options.leader_only and node.jetstream is None:
         raise SkipError
     return jsz.jsz(node, options)
 
 
-def every_account_answer(node: "Node", name: str, payload: bytes) -> Any:
+def every_account_answer(node: NodeView, name: str, payload: bytes) -> Any:
     """`$SYS.REQ.ACCOUNT.PING.<name>` in the system account, about all accounts of this node.
 
     Raises MonitorError or SkipError.
@@ -147,14 +145,14 @@ ACCOUNT = ("CONNS", "CONNZ", "INFO", "JSZ", "LEAFZ", "STATZ", "SUBSZ")
 """What is served on `$SYS.REQ.ACCOUNT.<account>.*`."""
 
 
-def _statz(node: "Node", wanted: accstatz.AccstatzOptions) -> dict[str, Any]:
+def _statz(node: NodeView, wanted: accstatz.AccstatzOptions) -> dict[str, Any]:
     answer = accstatz.accstatz(node, wanted)
     if not answer["account_statz"] and not wanted.include_unused:
         raise SkipError
     return answer
 
 
-def account_answer(node: "Node", account: str, name: str, payload: bytes) -> Any:
+def account_answer(node: NodeView, account: str, name: str, payload: bytes) -> Any:
     """`$SYS.REQ.ACCOUNT.<account>.<name>`: about that account and no other, whatever its name.
 
     Raises MonitorError or SkipError.
@@ -185,7 +183,7 @@ def account_answer(node: "Node", account: str, name: str, payload: bytes) -> Any
 class Responder:
     """Wraps answers for the wire, and sends them."""
 
-    def __init__(self, node: "Node", info: ServerInfo) -> None:
+    def __init__(self, node: NodeView, info: ServerInfo) -> None:
         self._node = node
         self._info = info
 

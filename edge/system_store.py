@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.monitor.errors import MonitorError
+from headwater.edge.node_view import NodeView
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system_requests import SkipError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headwater.edge.node import Node
 
 PREFIX = "$HW.API.STORE"
 
@@ -27,13 +27,13 @@ class Named(msgspec.Struct, kw_only=True):
     server_name: str = ""
 
 
-def _storage(node: "Node") -> Any:
+def _storage(node: NodeView) -> Any:
     if node.jetstream is None or node.jetstream.storage is None:
         raise MonitorError("JetStream not enabled")
     return node.jetstream.storage
 
 
-def _wanted(node: "Node", payload: bytes) -> str:
+def _wanted(node: NodeView, payload: bytes) -> str:
     """The name that is asked for. Raises MonitorError, SkipError."""
     request = msgspec.json.decode(payload or b"{}", type=Named)
     if not request.name:
@@ -45,13 +45,13 @@ def _wanted(node: "Node", payload: bytes) -> str:
     return request.name
 
 
-def quarantine_list(node: "Node", payload: bytes) -> dict[str, Any]:
+def quarantine_list(node: NodeView, payload: bytes) -> dict[str, Any]:
     """QUARANTINE.LIST"""
     items = _storage(node).quarantine.items()
     return {"total": _storage(node).quarantined, "items": [msgspec.to_builtins(i) for i in items]}
 
 
-def quarantine_restore(node: "Node", payload: bytes) -> dict[str, Any]:
+def quarantine_restore(node: NodeView, payload: bytes) -> dict[str, Any]:
     """QUARANTINE.RESTORE: the stream is served again when this is answered."""
     name = _wanted(node, payload)
     try:
@@ -66,7 +66,7 @@ def quarantine_restore(node: "Node", payload: bytes) -> dict[str, Any]:
     }
 
 
-def quarantine_purge(node: "Node", payload: bytes) -> dict[str, Any]:
+def quarantine_purge(node: NodeView, payload: bytes) -> dict[str, Any]:
     """QUARANTINE.PURGE"""
     name = _wanted(node, payload)
     try:
@@ -76,7 +76,7 @@ def quarantine_purge(node: "Node", payload: bytes) -> dict[str, Any]:
     return {"purged": name, "bytes": size}
 
 
-REQUESTS: "dict[str, Callable[[Node, bytes], dict[str, Any]]]" = {
+REQUESTS: "dict[str, Callable[[NodeView, bytes], dict[str, Any]]]" = {
     "QUARANTINE.LIST": quarantine_list,
     "QUARANTINE.RESTORE": quarantine_restore,
     "QUARANTINE.PURGE": quarantine_purge,

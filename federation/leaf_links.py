@@ -22,7 +22,7 @@ from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.leaf")
 
@@ -46,7 +46,7 @@ KEEPALIVE_IDLE_S = 30
 class LeafLinks:
     """The registry of links, and the `Links` of every session."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "NodeView") -> None:
         self.node = node
         self.server_id = node.server_id
         self.server_name = node.server_name

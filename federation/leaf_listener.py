@@ -11,7 +11,7 @@ from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import HubSession
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
     from headwater.federation.leaf_conn import LeafConn
 
 log = logging.getLogger("headwater.leaf")
@@ -35,12 +35,12 @@ class LeafListener:
         """Port listened on; 0 before `start`."""
         return self._listener.port if self._listener is not None else 0
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: "NodeView") -> None:
         """Listen. Raises ListenError or TLSConfigError."""
         options = node.options.leaf
         host = options.host or DEFAULT_LEAF_HOST
         if options.tls is not None:
-            from headwater.edge.node import tls_context
+            from headwater.edge.broker.tls_context import tls_context
 
             self._tls_context = tls_context(options.tls)
         self._listener = Listener(node.loop, host, options.port, self._on_socket)

@@ -12,7 +12,7 @@ from headwater.federation.leaf_listener import LeafListener
 from headwater.federation.leaf_remote import LeafRemote, needs_discovery
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
     from headwater.federation.upstream import Upstreams
 
 log = logging.getLogger("headwater.leaf")
@@ -29,7 +29,7 @@ class LeafService:
         self.remotes: list[LeafRemote] = []
         self.discovery: Discovery | None = None
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: "NodeView") -> None:
         """Listen and begin to dial. Raises ListenError or TLSConfigError."""
         options = node.options.leaf
         self.links = LeafLinks(node)
@@ -45,7 +45,7 @@ class LeafService:
         for dialled in self.remotes:
             dialled.start()
 
-    def _discover(self, node: "Node", browse: bool) -> None:
+    def _discover(self, node: "NodeView", browse: bool) -> None:
         """Announce the leaf listener, and look for hubs when a remote has no fixed address."""
         options = node.options
         announcement = None
@@ -101,7 +101,7 @@ class UpstreamService:
         self.upstreams: Upstreams | None = None
         self._leafs = leafs
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: "NodeView") -> None:
         """Drive every mirror and source that JetStream has or will have."""
         from headwater.federation.upstream import Upstreams
 

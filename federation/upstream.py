@@ -18,7 +18,7 @@ from headwater.federation.inflow import SOURCE_HEADER, Afterwards, Cursors, Infl
 from headwater.federation.origin_request import parse_source_header
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
     from headwater.federation.leaf_links import LeafLinks
 
 log = logging.getLogger("headwater.upstream")
@@ -44,7 +44,7 @@ class Cursor(msgspec.Struct):
 class Upstreams:
     """Makes the drivers of a node's streams; `make` is JetStream's upstream factory."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "NodeView") -> None:
         self.node = node
         self.domain: str = node.options.jetstream.domain
         self.setups = asyncio.Semaphore(SETUPS_MAX)

@@ -13,7 +13,7 @@ from headwater.security.errors import SecurityError
 
 if TYPE_CHECKING:
     from headwater.edge.conf.options import ClusterOptions
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.route")
 
@@ -29,7 +29,7 @@ DEFAULT_PORT = 6222
 class DialerRegistry(Registry, Protocol):
     """Where a dialer turns to: the sessions' registry, and what opens a connection."""
 
-    node: "Node"
+    node: "NodeView"
     options: "ClusterOptions"
 
     def open(self, session: RouteSession, sock: socket.socket) -> RouteConn:

@@ -12,7 +12,7 @@ from headwater.hub.route_session import RouteSession
 from headwater.hub.routes import Routes
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.route")
 
@@ -30,9 +30,9 @@ class RouteService:
         self._listener: Listener | None = None
         self._context: Any = None
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: "NodeView") -> None:
         """Bind now; accept and dial as soon as clients are served. Raises ListenError."""
-        from headwater.edge.node import tls_context
+        from headwater.edge.broker.tls_context import tls_context
 
         if self.options.tls is not None:
             self._context = tls_context(msgspec.structs.replace(self.options.tls, verify=True))

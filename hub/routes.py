@@ -27,7 +27,7 @@ from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.route")
 
@@ -43,7 +43,7 @@ HANDSHAKE_S = 2.0
 class Routes:
     """The registry of routes, and the `Registry` of their sessions."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "NodeView") -> None:
         self.node = node
         self.options = node.options.cluster
         self.server_id = node.server_id
@@ -412,7 +412,7 @@ def _rules(rules: SubjectRules | None) -> Rules:
     return Rules(None if rules.allow is None else encoded(rules.allow), encoded(rules.deny))
 
 
-def _jetstream_api(node: "Node") -> frozenset[bytes]:
+def _jetstream_api(node: "NodeView") -> frozenset[bytes]:
     """Services that a node with JetStream answers itself, whoever else offers them."""
     if node.jetstream is None:
         return frozenset()

@@ -35,24 +35,6 @@ TOO_FULL = {"edge/broker", "edge/jetstream", "edge/monitor", "hub/raft"}
 """Folders that still want rooms; none may join them."""
 
 CIRCLES = {
-    "the node and what looks at it": """
-        edge.broker.imports_info edge.broker.imports_setup edge.broker.imports_shares
-        edge.lame_duck edge.monitor.accountz edge.monitor.accstatz edge.monitor.connz
-        edge.monitor.healthz edge.monitor.jsz edge.monitor.links edge.monitor.statsz
-        edge.monitor.subsz edge.monitor.varz edge.node edge.service edge.system
-        edge.system_info edge.system_requests edge.system_store
-    """,
-    "the API and its handlers": """
-        edge.jetstream.account_js edge.jetstream.api edge.jetstream.api_consumer
-        edge.jetstream.api_stream edge.jetstream.backup edge.jetstream.denial
-        edge.jetstream.direct edge.jetstream.node edge.jetstream.stream_life
-    """,
-    "a consumer and its state": """
-        edge.jetstream.acks edge.jetstream.consumer edge.jetstream.consumer_setup
-        edge.jetstream.consumer_start edge.jetstream.consumer_state edge.jetstream.consumers
-        edge.jetstream.delivery edge.jetstream.demand edge.jetstream.interest
-        edge.jetstream.saver edge.jetstream.stream
-    """,
     "feed and upstream": """
         federation.feed federation.upstream
     """,

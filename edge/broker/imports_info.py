@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from headwater.edge.broker.core import Endpoint
+from headwater.edge.node_view import NodeView
 from headwater.edge.system_info import client_info, user_token
 from headwater.edge.wire.json_objects import object_in
 
 if TYPE_CHECKING:
     from headwater.edge.broker.account import Account
     from headwater.edge.broker.client import ClientConn
-    from headwater.edge.node import Node
 
 _CLIENT = 0
 _LEAF = 1
@@ -25,7 +25,7 @@ _ORDER = (
 class RequestInfo:
     """Describes the origin of requests; the `describe` of a node's `Crossing`."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: NodeView) -> None:
         self.node = node
 
     def __call__(

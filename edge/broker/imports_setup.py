@@ -1,6 +1,5 @@
 """A plan of what accounts share, compiled: mappings, service imports and stream imports."""
 
-from typing import TYPE_CHECKING
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.imports import (
@@ -14,9 +13,7 @@ from headwater.edge.broker.imports_plan import Plan
 from headwater.edge.broker.imports_subjects import service_subjects, stream_subjects
 from headwater.edge.broker.mappings import Mappings
 from headwater.edge.conf.options import ExportOptions, ImportOptions
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
+from headwater.edge.node_view import NodeView
 
 THRESHOLD_S = 120.0
 """How long a service's answers may take where its export does not say."""
@@ -25,7 +22,7 @@ THRESHOLD_S = 120.0
 class Setup:
     """One plan, to be in force. Making it changes nothing yet; `start` does."""
 
-    def __init__(self, node: "Node", crossing: Crossing, plan: Plan) -> None:
+    def __init__(self, node: NodeView, crossing: Crossing, plan: Plan) -> None:
         """Compile `plan`. Raises TransformError for subjects that do not fit together."""
         self._crossing = crossing
         self._node = node

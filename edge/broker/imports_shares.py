@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 
 from headwater.edge.broker.imports_plan import Plan, plan_of_claims, plan_of_options
 from headwater.edge.broker.imports_subjects import local_subject, pattern_of
+from headwater.edge.node_view import NodeView
 from headwater.security.subjects import matches
 
 if TYPE_CHECKING:
     from headwater.edge.broker.imports import Crossing
     from headwater.edge.broker.imports_setup import Setup
-    from headwater.edge.node import Node
 
 
 class Shares:
     """Mappings, imports and exports of all accounts of a node."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: NodeView) -> None:
         self._node = node
         self._plan: Plan = {}
         self._crossing: Crossing | None = None

@@ -25,7 +25,7 @@ from headwater.edge.broker.websocket_request import (
 from headwater.edge.conf.options import DEFAULT_HOST, Options
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.broker")
 
@@ -148,9 +148,9 @@ class WebSocketService:
         """Who takes an upgrade of a path, by its end; without an entry it is refused."""
         self._listener: Listener | None = None
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: "NodeView") -> None:
         """Bind and listen. Raises ListenError and TLSConfigError."""
-        from headwater.edge.node import tls_context
+        from headwater.edge.broker.tls_context import tls_context
 
         settings = self.options.websocket
         self.node = node

@@ -33,6 +33,9 @@ class StreamOwner(Protocol):
     subjects: Any
     usage: dict[str, Any]
 
+    def incarnation(self) -> str:
+        """A new one."""
+
     @property
     def node(self) -> Host:
         """Where the stream is."""

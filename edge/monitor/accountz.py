@@ -1,7 +1,7 @@
 """/accountz: accounts and one account's details (NATS monitoring, `Accountz`)."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -11,10 +11,8 @@ from headwater.edge.monitor.links import links
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.query import Query
 from headwater.edge.monitor.subsz import interest_stats
+from headwater.edge.node_view import NodeView
 from headwater.security import jwt
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
 
 
 class AccountzOptions(msgspec.Struct, kw_only=True):
@@ -28,7 +26,7 @@ class AccountzOptions(msgspec.Struct, kw_only=True):
         return cls(account=query.text("acc"))
 
 
-def accountz(node: "Node", options: AccountzOptions | None = None) -> dict[str, Any]:
+def accountz(node: NodeView, options: AccountzOptions | None = None) -> dict[str, Any]:
     """The names of all accounts, or one account. Raises MonitorError."""
     answer: dict[str, Any] = {
         "server_id": node.server_id,
@@ -42,7 +40,7 @@ def accountz(node: "Node", options: AccountzOptions | None = None) -> dict[str, 
     return answer
 
 
-def account_info(node: "Node", name: str) -> dict[str, Any]:
+def account_info(node: NodeView, name: str) -> dict[str, Any]:
     """One account. Raises MonitorError when it does not exist."""
     account = node.accounts.get(name)
     if account is None:

@@ -1,16 +1,14 @@
 """/accstatz: what accounts have sent and received here (NATS monitoring, `AccountStatz`)."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from headwater.edge.monitor.links import links
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.query import Query
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
+from headwater.edge.node_view import NodeView
 
 
 class AccstatzOptions(msgspec.Struct, kw_only=True):
@@ -25,7 +23,7 @@ class AccstatzOptions(msgspec.Struct, kw_only=True):
         return cls(include_unused=query.flag("unused"))
 
 
-def accstatz(node: "Node", options: AccstatzOptions | None = None) -> dict[str, Any]:
+def accstatz(node: NodeView, options: AccstatzOptions | None = None) -> dict[str, Any]:
     """The answer; accounts without connections are left out unless asked for."""
     wanted = options or AccstatzOptions()
     names = [name for name in wanted.accounts or node.accounts if name in node.accounts]
@@ -37,7 +35,7 @@ def accstatz(node: "Node", options: AccstatzOptions | None = None) -> dict[str, 
     }
 
 
-def account_stat(node: "Node", name: str) -> dict[str, Any]:
+def account_stat(node: NodeView, name: str) -> dict[str, Any]:
     """One account that exists."""
     account = node.accounts[name]
     leafs = [leaf for leaf in links(node, "leafs") if leaf.get("account") == name]

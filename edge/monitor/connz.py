@@ -2,19 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.monitor.query import Query
+from headwater.edge.node_view import NodeView
 from headwater.edge.system_info import user_token
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.subjects import overlaps
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
 
 LIMIT_DEFAULT = 1024
 """Connections in one answer when the request names no limit."""
@@ -69,7 +67,7 @@ class _Row:
 
     __slots__ = ("conn", "detail", "last_ns", "now_ns", "reason", "start_ns", "stop_ns")
 
-    def __init__(self, node: "Node", conn: Any, now_ns: int, closed: Any = None) -> None:
+    def __init__(self, node: NodeView, conn: Any, now_ns: int, closed: Any = None) -> None:
         self.conn = conn
         self.detail: dict[str, Any] = node.sessions.detail(conn)
         self.now_ns: int = now_ns
@@ -114,7 +112,7 @@ _SORTS: dict[str, tuple[_Key, bool]] = {
 """Sort option: key, and whether the largest come first."""
 
 
-def connz(node: "Node", options: ConnzOptions | None = None) -> dict[str, Any]:
+def connz(node: NodeView, options: ConnzOptions | None = None) -> dict[str, Any]:
     """The answer. Raises MonitorError."""
     wanted = options or ConnzOptions()
     key, reverse = _ordering(wanted)
@@ -148,7 +146,7 @@ def _ordering(options: ConnzOptions) -> tuple[_Key, bool]:
     return _SORTS[name]
 
 
-def _rows(node: "Node", options: ConnzOptions, now_ns: int) -> Iterable[_Row]:
+def _rows(node: NodeView, options: ConnzOptions, now_ns: int) -> Iterable[_Row]:
     sessions = node.sessions
     if options.state in (OPEN, ALL):
         for conn in list(sessions.conns.values()):

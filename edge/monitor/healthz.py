@@ -1,16 +1,14 @@
 """/healthz: whether this node does its work (NATS monitoring, `HealthStatus`)."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from headwater.edge.monitor.jsz import enabled_accounts
 from headwater.edge.monitor.links import links
 from headwater.edge.monitor.query import Query
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
+from headwater.edge.node_view import NodeView
 
 PROBLEMS_MAX = 100
 """Problems of storage that one answer lists."""
@@ -59,7 +57,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     error: str = ""
 
 
-def healthz(node: "Node", options: HealthzOptions | None = None) -> dict[str, Any]:
+def healthz(node: NodeView, options: HealthzOptions | None = None) -> dict[str, Any]:
     """The answer; `status_code` is the HTTP status."""
     wanted = options or HealthzOptions()
     code, problems = _examine(node, wanted)
@@ -77,7 +75,7 @@ def healthz(node: "Node", options: HealthzOptions | None = None) -> dict[str, An
     return answer
 
 
-def _links(node: "Node") -> dict[str, Any]:
+def _links(node: NodeView) -> dict[str, Any]:
     """Mirrors and sources in trouble; empty when there are none."""
     bad = [each for each in links(node, "upstreams") if not each["well"]]
     shown = ("account", "stream", "kind", "origin", "state", "cause")
@@ -85,7 +83,7 @@ def _links(node: "Node") -> dict[str, Any]:
     return {"links": listed} if listed else {}
 
 
-def _damage(node: "Node") -> dict[str, Any]:
+def _damage(node: NodeView) -> dict[str, Any]:
     """What storage has lost or put aside, empty when all is well. A node with such damage goes on
     serving everything else, so it stays healthy for whoever looks at the status only."""
     storage = None if node.jetstream is None else node.jetstream.storage
@@ -100,7 +98,7 @@ def _damage(node: "Node") -> dict[str, Any]:
     return shown
 
 
-def _examine(node: "Node", options: HealthzOptions) -> tuple[int, list[Problem]]:
+def _examine(node: NodeView, options: HealthzOptions) -> tuple[int, list[Problem]]:
     for given, needed, what in (
         (options.stream, options.account, ("account", "stream")),
         (options.consumer, options.stream, ("stream", "consumer")),
@@ -124,7 +122,7 @@ def _examine(node: "Node", options: HealthzOptions) -> tuple[int, list[Problem]]
     return (UNAVAILABLE if problems else OK), problems
 
 
-def _link_problems(node: "Node") -> Iterator[Problem]:
+def _link_problems(node: NodeView) -> Iterator[Problem]:
     """Mirrors and sources in trouble."""
     for each in _links(node).get("links", []):
         text = (
@@ -134,7 +132,7 @@ def _link_problems(node: "Node") -> Iterator[Problem]:
         yield Problem("STREAM", each["account"], each["stream"], error=text)
 
 
-def _missing(node: "Node", options: HealthzOptions) -> Problem | None:
+def _missing(node: NodeView, options: HealthzOptions) -> Problem | None:
     """What the request names and this node does not have."""
     account, stream, consumer = options.account, options.stream, options.consumer
     if not account:
@@ -157,7 +155,7 @@ def _missing(node: "Node", options: HealthzOptions) -> Problem | None:
     return None
 
 
-def _store_problems(node: "Node") -> Iterator[Problem]:
+def _store_problems(node: NodeView) -> Iterator[Problem]:
     """What keeps storage from taking writes."""
     log = getattr(node.jetstream.storage, "log", None)
     failure = None if log is None else log.failure

@@ -2,17 +2,15 @@
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.moments import nanoseconds, rfc3339
 from headwater.edge.monitor.query import Query
+from headwater.edge.node_view import NodeView
 from headwater.edge.version import API_LEVEL
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
 
 LIMIT_DEFAULT = 1024
 """Accounts in one answer when the request names no limit."""
@@ -51,7 +49,7 @@ class JszOptions(msgspec.Struct, kw_only=True):
         )
 
 
-def jsz(node: "Node", options: JszOptions | None = None) -> dict[str, Any]:
+def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
     """The answer; accounts, streams and consumers as far as they are asked for."""
     wanted = options or JszOptions()
     identity = {"server_id": node.server_id, "now": rfc3339(time.time_ns())}
@@ -80,20 +78,20 @@ def jsz(node: "Node", options: JszOptions | None = None) -> dict[str, Any]:
     return answer
 
 
-def enabled_accounts(node: "Node") -> dict[str, Any]:
+def enabled_accounts(node: NodeView) -> dict[str, Any]:
     """The JetStream of every account that has it, by account name."""
     if node.jetstream is None:
         return {}
     return {name: js for name, js in node.jetstream.accounts.items() if js.sinks}
 
 
-def allocated_bytes(node: "Node", account: str, stream: str) -> int:
+def allocated_bytes(node: NodeView, account: str, stream: str) -> int:
     """What a stream's files take on the device; 0 for one in memory."""
     store = node.jetstream.accounts[account].streams[stream].store
     return int(node.jetstream.storage.disk.taken_by(store))
 
 
-def node_stats(node: "Node") -> dict[str, Any]:
+def node_stats(node: NodeView) -> dict[str, Any]:
     """Use of memory and storage, and API requests, of all accounts together."""
     usage = node.jetstream.usage
     return _stats(enabled_accounts(node).values(), usage["memory"], usage["file"])
@@ -116,7 +114,7 @@ def _stats(accounts: Iterable[Any], memory: Any, file: Any) -> dict[str, Any]:
     }
 
 
-def node_config(node: "Node") -> dict[str, Any]:
+def node_config(node: NodeView) -> dict[str, Any]:
     """The node's JetStream configuration; limits are what was found to be available."""
     options = node.options.jetstream
     usage = node.jetstream.usage
@@ -139,7 +137,7 @@ def node_config(node: "Node") -> dict[str, Any]:
     return config
 
 
-def node_limits(node: "Node") -> dict[str, Any]:
+def node_limits(node: NodeView) -> dict[str, Any]:
     """Configured limits of JetStream; those that were not configured are left out."""
     limits = node.options.jetstream.limits
     fields = {
@@ -176,7 +174,7 @@ def _chosen(enabled: dict[str, Any], options: JszOptions) -> list[str]:
     return names[:limit] if limit > 0 else names
 
 
-def account_detail(node: "Node", name: str, options: JszOptions) -> dict[str, Any]:
+def account_detail(node: NodeView, name: str, options: JszOptions) -> dict[str, Any]:
     """One account that has JetStream. Raises MonitorError when it has not."""
     js = enabled_accounts(node).get(name)
     if js is None:
@@ -192,7 +190,7 @@ def account_detail(node: "Node", name: str, options: JszOptions) -> dict[str, An
     return detail
 
 
-def _stream_detail(node: "Node", stream: Any, options: JszOptions) -> dict[str, Any]:
+def _stream_detail(node: NodeView, stream: Any, options: JszOptions) -> dict[str, Any]:
     from headwater.edge.jetstream.stream_info import stream_info
 
     info = msgspec.to_builtins(stream_info(stream, domain=node.options.jetstream.domain))

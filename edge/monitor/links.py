@@ -5,15 +5,13 @@ metrics it may hold `remotes` (links that are dialled) and `upstreams` (mirrors 
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.query import Query
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
+from headwater.edge.node_view import NodeView
 
 _SUBSCRIPTIONS = ("subscriptions_list", "subscriptions_list_detail")
 
@@ -60,7 +58,7 @@ class GatewayzOptions(msgspec.Struct, kw_only=True):
         )
 
 
-def links(node: "Node", kind: str) -> list[dict[str, Any]]:
+def links(node: NodeView, kind: str) -> list[dict[str, Any]]:
     """All entries of one kind that services of this node report."""
     found: list[dict[str, Any]] = []
     for service in node.services:
@@ -68,7 +66,7 @@ def links(node: "Node", kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def leafz(node: "Node", options: LeafzOptions | None = None) -> dict[str, Any]:
+def leafz(node: NodeView, options: LeafzOptions | None = None) -> dict[str, Any]:
     """Leaf connections."""
     wanted = options or LeafzOptions()
     leafs = [
@@ -84,7 +82,7 @@ def leafz(node: "Node", options: LeafzOptions | None = None) -> dict[str, Any]:
     }
 
 
-def routez(node: "Node", options: RoutezOptions | None = None) -> dict[str, Any]:
+def routez(node: NodeView, options: RoutezOptions | None = None) -> dict[str, Any]:
     """Routes to the other nodes of the cluster."""
     wanted = options or RoutezOptions()
     routes = [
@@ -99,7 +97,7 @@ def routez(node: "Node", options: RoutezOptions | None = None) -> dict[str, Any]
     }
 
 
-def gatewayz(node: "Node", options: GatewayzOptions | None = None) -> dict[str, Any]:
+def gatewayz(node: NodeView, options: GatewayzOptions | None = None) -> dict[str, Any]:
     """Gateways: none, the clusters of a fleet are joined by leaf connections."""
     return {
         "server_id": node.server_id,

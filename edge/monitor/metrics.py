@@ -14,7 +14,7 @@ from headwater.edge.monitor.varz import varz
 from headwater.edge.version import NATS_LEVEL, VERSION
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -62,7 +62,7 @@ class Page:
         return "\n".join(line for lines in self._lines.values() for line in lines) + "\n"
 
 
-def metrics(node: "Node") -> str:
+def metrics(node: "NodeView") -> str:
     """Everything there is to measure on a node."""
     page = Page()
     build = {
@@ -80,7 +80,7 @@ def metrics(node: "Node") -> str:
     return page.text()
 
 
-def _add_links(page: Page, node: "Node") -> None:
+def _add_links(page: Page, node: "NodeView") -> None:
     """Leaf links, the remotes that are dialled, and how far mirrors and sources have come."""
     server = {"server_id": node.server_name}
     leafs = links(node, "leafs")
@@ -105,7 +105,7 @@ def _add_links(page: Page, node: "Node") -> None:
         page.add("headwater_link_stalled", int(upstream["stalled"]), labels)
 
 
-def _add_varz(page: Page, node: "Node") -> None:
+def _add_varz(page: Page, node: "NodeView") -> None:
     labels = {"server_id": node.server_name}
     fields = varz(node)
     jetstream = fields["jetstream"]
@@ -123,7 +123,7 @@ def _add_varz(page: Page, node: "Node") -> None:
     page.add("jetstream_server_jetstream_disabled", int(not jetstream), disabled)
 
 
-def _add_jetstream(page: Page, node: "Node") -> None:
+def _add_jetstream(page: Page, node: "NodeView") -> None:
     options = jsz.JszOptions(
         accounts=True, streams=True, consumer=True, config=True, limit=-1
     )
@@ -156,7 +156,7 @@ def _add_all(page: Page, prefix: str, samples: dict[str, float], labels: Labels)
         page.add(f"{prefix}_{name}", value, labels)
 
 
-def _add_account(page: Page, node: "Node", account: dict[str, Any], server: Labels) -> None:
+def _add_account(page: Page, node: "NodeView", account: dict[str, Any], server: Labels) -> None:
     labels = {**server, "account": account["name"], "account_id": account["id"]}
     limits = jsz.enabled_accounts(node)[account["id"]].limits
     samples = {
@@ -170,7 +170,7 @@ def _add_account(page: Page, node: "Node", account: dict[str, Any], server: Labe
         _add_stream(page, node, stream, labels)
 
 
-def _add_stream(page: Page, node: "Node", stream: dict[str, Any], account: Labels) -> None:
+def _add_stream(page: Page, node: "NodeView", stream: dict[str, Any], account: Labels) -> None:
     labels = {
         **account,
         "stream_name": stream["name"],

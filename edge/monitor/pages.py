@@ -13,7 +13,7 @@ from headwater.edge.monitor.query import Query
 from headwater.edge.monitor.stacksz import stacksz
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -29,14 +29,14 @@ class Reply(NamedTuple):
     content_type: str
 
 
-Page = Callable[["Node", Query], Reply]
+Page = Callable[["NodeView", Query], Reply]
 
 
 def _indented(value: dict[str, Any]) -> Reply:
     return Reply(200, msgspec.json.format(msgspec.json.encode(value), indent=2), JSON)
 
 
-def _health(node: "Node", query: Query) -> Reply:
+def _health(node: "NodeView", query: Query) -> Reply:
     answer = healthz.healthz(node, healthz.HealthzOptions.from_query(query))
     status = answer.pop("status_code")
     return Reply(status, msgspec.json.encode(answer), JSON)
@@ -75,7 +75,7 @@ PAGES: dict[str, Page] = {
 PAGES["/subscriptionsz"] = PAGES["/subsz"]
 
 
-def render(node: "Node", path: str, query: Query) -> Reply:
+def render(node: "NodeView", path: str, query: Query) -> Reply:
     """The answer to a request for `path`, which is below the base path."""
     page = PAGES.get(path)
     if page is None:

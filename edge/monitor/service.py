@@ -16,7 +16,7 @@ from headwater.edge.monitor.pages import JSON, render
 from headwater.edge.monitor.query import Query
 
 if TYPE_CHECKING:
-    from headwater.edge.node import Node
+    from headwater.edge.node_view import NodeView
 
 log = logging.getLogger("headwater.monitor")
 
@@ -42,7 +42,7 @@ class MonitorService:
         self._serving: asyncio.Task[None] | None = None
         self._early: Any = None
 
-    def before_recovery(self, node: "Node") -> None:
+    def before_recovery(self, node: "NodeView") -> None:
         """Bind, and answer from a thread. Raises ListenError and TLSConfigError."""
         from headwater.edge.monitor.early import EarlyAnswers
 
@@ -50,7 +50,7 @@ class MonitorService:
         doors = [(listener.sock, context) for listener, context in self._doors]
         self._early = EarlyAnswers(doors, self._base, node.progress, node.server_name)
 
-    def start(self, node: "Node") -> None:
+    def start(self, node: "NodeView") -> None:
         """Serve, and bind unless that was done. Raises ListenError and TLSConfigError."""
         self._stop_early()
         if not self._doors:
@@ -62,8 +62,8 @@ class MonitorService:
             self._early.stop()
             self._early = None
 
-    def _bind(self, node: "Node") -> None:
-        from headwater.edge.node import tls_context
+    def _bind(self, node: "NodeView") -> None:
+        from headwater.edge.broker.tls_context import tls_context
 
         self._node = node
         options = self.options

@@ -1,17 +1,15 @@
 """The numbers that a node sends out by itself (NATS system events, `ServerStats`)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.edge.monitor.links import links
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.process import cores, usable_cores
 from headwater.edge.monitor.varz import counters, jetstream_varz
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
+from headwater.edge.node_view import NodeView
 
 
-def statsz(node: "Node") -> dict[str, Any]:
+def statsz(node: NodeView) -> dict[str, Any]:
     """The body of `$SYS.SERVER.<id>.STATSZ`, without the server's description."""
     numbers = counters(node)
     active = sum(1 for account in node.accounts.values() if account.connections)

@@ -10,11 +10,11 @@ from headwater.edge.monitor.connz import sub_detail
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.query import Query
+from headwater.edge.node_view import NodeView
 from headwater.security.subjects import is_valid_publish_subject, matches
 
 if TYPE_CHECKING:
     from headwater.edge.broker.account import Account
-    from headwater.edge.node import Node
 
 LIMIT_DEFAULT = 1024
 """Subscriptions in one answer when the request names no limit."""
@@ -41,7 +41,7 @@ class SubszOptions(msgspec.Struct, kw_only=True):
         )
 
 
-def subsz(node: "Node", options: SubszOptions | None = None) -> dict[str, Any]:
+def subsz(node: NodeView, options: SubszOptions | None = None) -> dict[str, Any]:
     """The answer. Raises MonitorError."""
     wanted = options or SubszOptions()
     if wanted.test and not is_valid_publish_subject(wanted.test):
@@ -84,7 +84,7 @@ def interest_stats(accounts: Iterable["Account"]) -> dict[str, Any]:
     }
 
 
-def _details(node: "Node", options: SubszOptions) -> Iterable[dict[str, Any]]:
+def _details(node: NodeView, options: SubszOptions) -> Iterable[dict[str, Any]]:
     for conn in list(node.sessions.conns.values()):
         if conn.account is None or options.account not in ("", conn.account.name):
             continue

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.edge.conf.options import (
     ClusterOptions,
@@ -14,16 +14,14 @@ from headwater.edge.monitor import jsz
 from headwater.edge.monitor.links import links
 from headwater.edge.monitor.moments import nanoseconds, rfc3339, uptime
 from headwater.edge.monitor.process import cores, usable_cores
+from headwater.edge.node_view import NodeView
 from headwater.edge.version import NATS_LEVEL, VERSION
-
-if TYPE_CHECKING:
-    from headwater.edge.node import Node
 
 AUTH_TIMEOUT_S = 2.0
 """Time that a link has to authenticate when its block names none."""
 
 
-def varz(node: "Node") -> dict[str, Any]:
+def varz(node: NodeView) -> dict[str, Any]:
     """The answer."""
     now_ns = time.time_ns()
     options = node.options
@@ -61,7 +59,7 @@ def varz(node: "Node") -> dict[str, Any]:
     return fields
 
 
-def counters(node: "Node") -> dict[str, int]:
+def counters(node: NodeView) -> dict[str, int]:
     """Numbers that change while the node works."""
     kernel, sessions = node.kernel, node.sessions
     leafs, routes = links(node, "leafs"), links(node, "routes")
@@ -92,12 +90,12 @@ def counters(node: "Node") -> dict[str, int]:
     }
 
 
-def subscriptions(node: "Node") -> int:
+def subscriptions(node: NodeView) -> int:
     """Subscriptions of all accounts, the node's own included."""
     return sum(account.trie.size for account in node.accounts.values())
 
 
-def jetstream_varz(node: "Node") -> dict[str, Any]:
+def jetstream_varz(node: NodeView) -> dict[str, Any]:
     """The `jetstream` part; empty without JetStream."""
     if node.jetstream is None:
         return {}
@@ -108,7 +106,7 @@ def jetstream_varz(node: "Node") -> dict[str, Any]:
     }
 
 
-def _identity(node: "Node") -> dict[str, Any]:
+def _identity(node: NodeView) -> dict[str, Any]:
     facts = node.facts
     fields: dict[str, Any] = {
         "server_id": node.server_id,
@@ -130,7 +128,7 @@ def _identity(node: "Node") -> dict[str, Any]:
     return fields
 
 
-def _limits(node: "Node") -> dict[str, Any]:
+def _limits(node: NodeView) -> dict[str, Any]:
     options = node.options
     fields: dict[str, Any] = {"max_connections": options.max_connections}
     if options.max_subscriptions:
@@ -161,7 +159,7 @@ def _set(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _cluster(node: "Node") -> dict[str, Any]:
+def _cluster(node: NodeView) -> dict[str, Any]:
     cluster: ClusterOptions = node.options.cluster
     if not cluster.port:
         return {}
@@ -179,7 +177,7 @@ def _cluster(node: "Node") -> dict[str, Any]:
     )
 
 
-def _leaf(node: "Node", leaf: LeafOptions) -> dict[str, Any]:
+def _leaf(node: NodeView, leaf: LeafOptions) -> dict[str, Any]:
     remotes = [
         _set(
             {
@@ -210,7 +208,7 @@ def _without_secrets(url: str) -> str:
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
-def _websocket(node: "Node", websocket: WebSocketOptions) -> dict[str, Any]:
+def _websocket(node: NodeView, websocket: WebSocketOptions) -> dict[str, Any]:
     if not websocket.port:
         return {}
     return _set(
@@ -229,7 +227,7 @@ def _websocket(node: "Node", websocket: WebSocketOptions) -> dict[str, Any]:
     )
 
 
-def _labels(node: "Node") -> dict[str, Any]:
+def _labels(node: NodeView) -> dict[str, Any]:
     options = node.options
     return _set(
         {
