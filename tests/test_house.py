@@ -56,8 +56,8 @@ MACHINE = {"edge.ports", "edge.twins.chance", "edge.wire.client"}
 STILL_DIRECT = """
     edge.broker.closed_conn edge.broker.core edge.broker.grants edge.broker.imports_plan
     edge.broker.match_cache edge.broker.registry edge.broker.sessions edge.jetstream.account_js
-    edge.jetstream.age_watch edge.jetstream.consumer edge.jetstream.consumer_events
-    edge.jetstream.consumer_setup edge.jetstream.cron edge.jetstream.fast_batch edge.lame_duck
+    edge.jetstream.age_watch edge.jetstream.consumer edge.jetstream.consumer_setup
+    edge.jetstream.cron edge.jetstream.fast_batch edge.jetstream.unique_ids edge.lame_duck
     edge.log_limit edge.logs edge.monitor.accountz edge.monitor.accstatz edge.monitor.connz
     edge.monitor.early edge.monitor.jsz edge.monitor.links edge.monitor.observations
     edge.monitor.process edge.monitor.subsz edge.monitor.varz edge.node edge.progress
