@@ -11,11 +11,10 @@ import pytest
 from store_harness import Harness, contents
 from test_recovery import fast_directory, message
 
-from headwater.edge.storage.directory.directory import metas
+from headwater.edge.storage.directory import metas
 from headwater.edge.storage.node import node_store
 from headwater.edge.storage.segments import removals, segment_jobs
-from headwater.edge.storage.upkeep import checkpoint as retire
-from headwater.edge.storage.upkeep import compact
+from headwater.edge.storage.upkeep import checkpoint, compact
 
 
 class StepPool(Executor):
@@ -113,7 +112,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
     watched(metas, "start_writing")
     watched(metas, "sync_directory")
     watched(segment_jobs, "start_writing")
-    watched(retire, "write_segments")
+    watched(checkpoint, "write_segments")
     watched(removals, "write_index")
     watched(node_store, "remove_segments")
     watched(compact, "write_file")

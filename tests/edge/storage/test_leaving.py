@@ -6,7 +6,7 @@ import os
 import pytest
 from twin_harness import TwinHarness
 
-from headwater.edge.storage.directory.directory import metas
+from headwater.edge.storage.directory import metas
 
 
 def test_a_deleted_stream_whose_files_stay() -> None:
