@@ -16,6 +16,7 @@ COMPILED = (
     "edge/wire/s2_blocks.py",
     "edge/wire/header_block.py",
     "edge/broker/core.py",
+    "edge/broker/authorize.py",
     "edge/broker/match_cache.py",
     "edge/broker/account.py",
     "edge/broker/conn.py",

@@ -150,7 +150,9 @@ class SystemService:
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
     ) -> None:
         own = f"$SYS.SERVER.{self._node.server_id}.STATSZ".encode()
-        self._responder.respond_statsz(self._system, reply or own, headers, payload)
+        self._responder.respond_statsz(
+            self._system, reply or own, headers, payload, own=not reply
+        )
 
     def _on_account_request(
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
@@ -158,7 +160,7 @@ class SystemService:
         account, name = subject.decode("utf-8", "replace").split(".")[3:5]
         if name == "CONNS":
             if reply and account in self._node.accounts:
-                self._tell_count(reply.decode("utf-8", "replace"), account)
+                self._tell_count(reply, account, own=False)
             return
         self._responder.respond(
             self._system,
@@ -288,12 +290,13 @@ class SystemService:
             f"$SYS.SERVER.ACCOUNT.{account}.CONNS",
             f"$SYS.ACCOUNT.{account}.SERVER.CONNS",
         ):
-            self._tell_count(subject, account)
+            self._tell_count(subject.encode(), account)
 
-    def _tell_count(self, subject: str, account: str) -> None:
+    def _tell_count(self, subject: bytes, account: str, own: bool = True) -> None:
         self._tell(
             subject,
             lambda: {**_event("account_connections"), **account_stat(self._node, account)},
+            own,
         )
 
     def _send_statsz(self) -> None:
@@ -301,9 +304,15 @@ class SystemService:
         self._tell(subject, lambda: {"statsz": statsz(self._node)})
         self._timer = self._node.loop.call_later(STATSZ_S, self._send_statsz)
 
-    def _tell(self, subject: str, make: Callable[[], dict[str, Any]] | None = None) -> None:
-        """Send an event, if anybody wants it; `make` gives what it says beside the server."""
-        name = subject.encode()
+    def _tell(
+        self,
+        subject: str | bytes,
+        make: Callable[[], dict[str, Any]] | None = None,
+        own: bool = True,
+    ) -> None:
+        """Send an event, if anybody wants it; `make` gives what it says beside the server, `own`
+        says that the subject is not what somebody asked to be answered on."""
+        name = subject.encode() if isinstance(subject, str) else subject
         if not self._system.has_interest(name):
             return
         if make is None:
@@ -313,7 +322,7 @@ class SystemService:
             keys = ("type", "id", "timestamp")
             head: dict[str, Any] = {key: fields.pop(key) for key in keys if key in fields}
             body = {**head, "server": self._info.next(), **fields}
-        self._system.send(name, msgspec.json.encode(body))
+        self._system.send(name, msgspec.json.encode(body), own=own)
 
 
 def _event(kind: str) -> dict[str, Any]:

@@ -211,8 +211,11 @@ class Responder:
             body["error"] = {"code": SERVER_ERROR, "description": "internal error, see the log"}
         self._send(account, reply, headers, {"server": self._info.next(), **body})
 
-    def respond_statsz(self, account: Any, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """Answer a request for statistics, which have a shape of their own."""
+    def respond_statsz(
+        self, account: Any, reply: bytes, headers: bytes, payload: bytes, own: bool = False
+    ) -> None:
+        """Answer a request for statistics, which have a shape of their own; `own` says that the
+        subject of the answer is this node's, not one that the request named."""
         if not reply:
             return
         body: dict[str, Any]
@@ -222,7 +225,7 @@ class Responder:
             body = {"statsz": statsz(self._node)}
         except msgspec.MsgspecError as error:
             body = {"error": {"code": BAD_REQUEST, "description": str(error)}}
-        self._send(account, reply, headers, {"server": self._info.next(), **body})
+        self._send(account, reply, headers, {"server": self._info.next(), **body}, own)
 
     def respond_id(self, account: Any, reply: bytes) -> None:
         """Answer with the node's name and id."""
@@ -231,12 +234,14 @@ class Responder:
         if reply:
             account.send(reply, msgspec.json.encode(body))
 
-    def _send(self, account: Any, reply: bytes, headers: bytes, body: dict[str, Any]) -> None:
+    def _send(
+        self, account: Any, reply: bytes, headers: bytes, body: dict[str, Any], own: bool = False
+    ) -> None:
         payload = msgspec.json.encode(body)
+        block = b""
         if len(payload) >= _GZIP_BYTES_MIN and _accepts_gzip(headers):
-            account.send(reply, gzip.compress(payload), b"", _GZIP_HEADERS)
-        else:
-            account.send(reply, payload)
+            payload, block = gzip.compress(payload), _GZIP_HEADERS
+        account.send(reply, payload, b"", block, own=own)
 
 
 def _accepts_gzip(headers: bytes) -> bool:

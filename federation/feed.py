@@ -426,7 +426,7 @@ class Feed:
         sink = CallbackSink(reply, take)
         account.insert(sink)
         try:
-            if not account.send(subject.encode(), body, reply, headers):
+            if not account.send(subject.encode(), body, reply, headers, own=True):
                 raise self._nobody(subject)
             block, payload = await self._patiently(answered, timeout)
         except TimeoutError:

@@ -18,6 +18,7 @@ from headwater.federation.domains import domain_denies
 from headwater.federation.interest import Interest
 from headwater.federation.leaf_conn import LeafConn
 from headwater.federation.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
+from headwater.federation.rules import Rules
 from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest
 
@@ -128,6 +129,7 @@ class LeafLinks:
             self._replace_twin(conn, account)
         send, receive, announce = self._effective(conn, account, rules)
         conn.admit(bound, send, receive)
+        conn.may_ask = asked(session, rules)
         isolated = session.isolated or (self.isolate and not conn.spoke)
         interest = Interest(conn, announce, isolated)
         self._interest[conn.cid] = interest
@@ -186,6 +188,7 @@ class LeafLinks:
         """Change what may pass; announced interest stays, its messages are checked."""
         send, receive, _ = self._effective(conn, conn.account.name, rules)
         conn.may_send, conn.may_receive = send, receive
+        conn.may_ask = asked(conn.session, rules)
 
     def _effective(
         self, conn: LeafConn, account: str, rules: LinkRules
@@ -388,6 +391,11 @@ class LeafLinks:
             self._sweeper = None
         for conn in list(self.conns.values()):
             conn.close(reason)
+
+
+def asked(session: LeafSession, rules: LinkRules) -> Rules:
+    """What the user of an accepted link is denied, for requests that name it by an alias."""
+    return Rules() if session.solicited else Rules(None, rules.receive.deny)
 
 
 def tune(sock: socket.socket) -> None:

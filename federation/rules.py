@@ -13,9 +13,20 @@ from cython.cimports.libc.string import memcmp
 
 from headwater.edge.subjects.tokens import covers, literal_subject, overlap
 
-# Subjects that no rule stops: acknowledgements and the answers of imported services are addressed
-# by the node itself, never by a user.
+# Subjects that come in against any rule, so that acknowledgements and the answers of imported
+# services reach what asked for them. They leave only where the rules say so.
 EXEMPT = (b"$JS.ACK.", b"_R_.")
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def exempt(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether a message on a subject may come in against any rule."""
+    return n > 4 and (
+        memcmp(subject, cython.cast(cython.p_const_char, b"_R_."), 4) == 0
+        or (n > 8 and memcmp(subject, cython.cast(cython.p_const_char, b"$JS.ACK."), 8) == 0)
+    )
 
 
 @cython.cfunc
@@ -53,11 +64,6 @@ class Rules:
     def permits(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
         """Whether a message on a literal subject may pass."""
         if self.allow is None and not self.deny:
-            return True
-        if n > 4 and (
-            memcmp(subject, cython.cast(cython.p_const_char, b"_R_."), 4) == 0
-            or (n > 8 and memcmp(subject, cython.cast(cython.p_const_char, b"$JS.ACK."), 8) == 0)
-        ):
             return True
         if self.allow is not None and not any_matches(self.allow, subject, n):
             return False

@@ -15,8 +15,10 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Kernel, Msg
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
-from cython.cimports.headwater.federation.rules import Rules
+from cython.cimports.headwater.federation.rules import Rules, exempt
 from cython.cimports.libc.string import memcmp
+
+from headwater.edge.subjects.tokens import clean_word
 
 # Beside the kinds of the broker: connections to other nodes of the cluster.
 KIND_ROUTE = 3
@@ -78,7 +80,10 @@ class RouteConn(Link):
         global routed_message
         outer: cython.pointer(Msg) = routed_message
         account: Account = self.account_for(name, n)
-        if account is None or not self.may_receive.permits(m.subject, m.subject_len):
+        if account is None or not (
+            self.may_receive.permits(m.subject, m.subject_len)
+            or exempt(m.subject, m.subject_len)
+        ):
             return 0
         routed_message = m
         try:
@@ -91,7 +96,9 @@ class RouteConn(Link):
     @cython.exceptval(-1, check=False)
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message may go to the peer: not when it came by a route, or is not exported."""
-        return routed_message != m and self.may_send.permits(m.subject, m.subject_len)
+        return routed_message != m and (
+            self.may_send.permits(m.subject, m.subject_len) or exempt(m.subject, m.subject_len)
+        )
 
     def admits(self, subject: bytes) -> bool:
         """Whether the cluster's import rules let the peer publish on a literal subject."""
@@ -103,6 +110,9 @@ class RouteConn(Link):
         """RS+ <account> <subject> [<queue> <weight>]."""
         wanted = self.wanted(args[1:])
         if wanted is None or args[1] in self.ignored:
+            return
+        if not clean_word(args[0]):
+            self.broken("Parse Error")
             return
         if not self.may_send.permits_interest(args[1]):
             return

@@ -10,12 +10,26 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.authorize import admits
+from cython.cimports.headwater.edge.broker.core import (
+    FROM_PEER,
+    MADE,
+    OWN,
+    Endpoint,
+    Kernel,
+    Msg,
+    Sink,
+)
 from cython.cimports.headwater.edge.broker.match_cache import MatchCache
-from cython.cimports.headwater.edge.subjects.tokens import is_literal
+from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match, Trie, Walk
 from cython.cimports.libc.string import memcmp, memset
 
+from headwater.edge.subjects.tokens import clean_word
+
+# What the alias of a domain stands for: requests of the API, and views of it with own names.
+API_NAMES = (b"STREAM.", b"CONSUMER.", b"DIRECT.", b"META.", b"SERVER.", b"ACCOUNT.")
+OWN_NAMES = (b"$KV.", b"$OBJ.")
 DOORKEEPER_MASK = cython.declare(cython.uint, 4095)
 
 
@@ -73,7 +87,11 @@ class Account:
 
     @cython.ccall
     def insert(self, sink: Sink):
-        """Add interest."""
+        """Add interest. Raises ValueError for what no peer could be told of."""
+        if not is_valid(sink.subject, len(sink.subject)) or (
+            sink.queue is not None and not clean_word(sink.queue)
+        ):
+            raise ValueError(f"interest in {sink.subject!r} for {sink.queue!r} makes no subject")
         self.trie.insert(sink)
         self.forget(sink.subject)
         for watcher in self.watchers:
@@ -106,6 +124,18 @@ class Account:
             self.cache.clear()
             self.prefixes.clear()
             self.endings.clear()
+
+    @cython.ccall
+    def served_as(self, subject: bytes) -> bytes:
+        """The subject under which what is published on `subject` is served: another one for the
+        alias of the JetStream domain. Rights are asked for this one."""
+        rest: bytes
+        if self.domain_prefix is None or not subject.startswith(self.domain_prefix):
+            return subject
+        rest = subject[len(self.domain_prefix) :]
+        if rest.startswith(OWN_NAMES):
+            return rest
+        return b"$JS.API." + rest if rest == b"INFO" or rest.startswith(API_NAMES) else subject
 
     def add_watcher(self, watcher: object) -> None:
         """Tell `watcher.interest_added(sink)` / `interest_removed(sink)` of every change."""
@@ -199,6 +229,9 @@ class Account:
         far: list = None
         touched: list
         sink: Sink
+        if m.via != FROM_PEER and not admits(m):
+            self.refused += 1
+            return 0
         for item in match.plain:
             sink = cython.cast(Sink, item)
             if not sink.remote:
@@ -264,9 +297,14 @@ class Account:
         headers: bytes = b"",
         shown: bytes = b"",
         origin: Endpoint = None,
+        own: cython.bint = False,
     ) -> cython.Py_ssize_t:
-        """Publish from Python; `headers` is a whole block or empty."""
+        """Publish from Python; `headers` is a whole block or empty.
+
+        `own` says that this node chose the subject, so that services may hear it.
+        """
         m: Msg
+        m.via = OWN if own else MADE
         body: bytes = headers + payload if headers else payload
         m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
         m.subject_len = PyBytes_GET_SIZE(subject)

@@ -105,7 +105,9 @@ class Callouts:
         question.timer = self._node.kernel.loop.call_later(
             patience, self._settle, question, AuthError("the callout service has not answered")
         )
-        if not account.send(CALLOUT_SUBJECT.encode(), payload, inbox, headers):
+        if not account.send(
+            CALLOUT_SUBJECT.encode(), payload, inbox, headers, own=True
+        ):
             self._node.kernel.loop.call_soon(
                 self._settle, question, AuthError("no callout service listens")
             )

@@ -38,6 +38,7 @@ cdef class ClientConn(Conn):
     cdef Py_ssize_t hand_over(self, Msg* m) except -1
     cdef Py_ssize_t publish_traced(self, Msg* m) except -1
     cdef int publish_checked(self, Msg* m) except -1
+    cdef int reply_denied(self, Msg* m) except -1
     cdef int answer_no_responders(self, Msg* m) except -1
     cdef int verb(self, bytes line) except -1
     cdef int fail(self, str error, str reason) except -1

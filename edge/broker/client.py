@@ -12,13 +12,23 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.authorize import reserved_reply
 from cython.cimports.headwater.edge.broker.conn import Conn
-from cython.cimports.headwater.edge.broker.core import KIND_CLIENT, Endpoint, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.core import (
+    FROM_PEER,
+    KIND_CLIENT,
+    MADE,
+    Endpoint,
+    Kernel,
+    Msg,
+    Sink,
+)
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
 from cython.cimports.libc.string import memchr, memcmp, memcpy
 
+from headwater.edge.subjects.tokens import clean_word
 from headwater.edge.wire.json_objects import object_in
 
 # A PUB line has at most 3 arguments, an HPUB line 4; one more shows that there are too many.
@@ -170,6 +180,7 @@ class ClientConn(Conn):
                 if line > 0 and data[pos + line - 1] == 13:
                     line -= 1
                 used = 0
+                self.message_end = cython.NULL
                 self.verb(PyBytes_FromStringAndSize(cython.cast(cython.p_char, data + pos), line))
             if used == NEED_MORE:
                 break
@@ -206,7 +217,8 @@ class ClientConn(Conn):
             if count == ARGS_MAX:
                 break
             starts[count] = i
-            while i < n and line[i] != 32 and line[i] != 9:
+            # Any other control byte ends the word, and stands where the next one should begin.
+            while i < n and line[i] > 32:
                 i += 1
             ends[count] = i
             count += 1
@@ -236,6 +248,8 @@ class ClientConn(Conn):
         m.shown_len = 0
         m.shown = m.subject
         m.body = body
+        m.via = FROM_PEER
+        self.message_end = body + m.size + 2
         self.publish(cython.address(m))
         return m.size + 2
 
@@ -257,6 +271,8 @@ class ClientConn(Conn):
         kernel.in_bytes += m.size
         if self.permissions is not None or self.pedantic or self.account.mappings is not None:
             return self.publish_checked(m)
+        if reserved_reply(m.reply, m.reply_len):
+            return self.reply_denied(m)
         if self.verbose:
             self.queue(b"+OK\r\n")
         kernel.congested = None
@@ -277,7 +293,6 @@ class ClientConn(Conn):
         subject: bytes = PyBytes_FromStringAndSize(
             cython.cast(cython.p_char, m.subject), m.subject_len
         )
-        reply: bytes
         if self.pedantic and not (
             is_valid(m.subject, m.subject_len) and is_literal(m.subject, m.subject_len)
         ):
@@ -286,18 +301,15 @@ class ClientConn(Conn):
             subject = self.account.mappings.apply(subject)
             m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             m.subject_len = PyBytes_GET_SIZE(subject)
-        if (
-            self.publish_cache is not None
-            and self.publish_cache.get(subject) is not True
-            and not self.permissions.can_publish(subject)
-        ):
-            self.server.publish_denied(self, subject)
-            return 0
-        if m.reply_len and self.permissions is not None:
-            reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
-            if reply.startswith(b"$JS.ACK.") and m.subject_len and not subject.startswith(b"$JS."):
-                self.server.reply_denied(self, reply)
+        if self.publish_cache is not None:
+            served: bytes = self.account.served_as(subject)
+            if self.publish_cache.get(served) is not True and not self.permissions.can_publish(
+                served
+            ):
+                self.server.publish_denied(self, served)
                 return 0
+        if reserved_reply(m.reply, m.reply_len):
+            return self.reply_denied(m)
         if self.verbose:
             self.queue(b"+OK\r\n")
         self.kernel.congested = None
@@ -340,6 +352,15 @@ class ClientConn(Conn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def reply_denied(self, m: cython.pointer(Msg)) -> cython.int:
+        """Refuse a message whose reply only the node may give meaning to."""
+        self.server.reply_denied(
+            self, PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
+        )
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def answer_no_responders(self, m: cython.pointer(Msg)) -> cython.int:
         """Tell the requester, and nobody else, that no one listens (status 503)."""
         answer: Msg
@@ -356,6 +377,7 @@ class ClientConn(Conn):
         answer.shown_len = 0
         answer.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(block))
         answer.header_len = answer.size = PyBytes_GET_SIZE(block)
+        answer.via = MADE
         for item in self.account.match(m.reply, m.reply_len).plain:
             sink = item
             if sink.owner is self:
@@ -446,7 +468,7 @@ class ClientConn(Conn):
         subject: bytes = args[0]
         queue = args[1] if len(args) == 3 else None
         sid: bytes = args[len(args) - 1]
-        if not is_valid(subject, len(subject)):
+        if not is_valid(subject, len(subject)) or not all(map(clean_word, args)):
             self.warn("Invalid Subject")
             return
         if sid in self.subs:

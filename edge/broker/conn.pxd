@@ -21,6 +21,7 @@ cdef class Conn(Endpoint):
     cdef bint paused
     cdef bint lingering
     cdef bint unfed                     # the filter still has bytes that were not taken
+    cdef const unsigned char* message_end   # of the message that is being handled; see parse_on
     cdef public bint deciding           # a login is being decided: nothing is read or parsed
     cdef public Py_ssize_t allowance    # bytes that it may still send before its login; -1: proven
     cdef public bint overtaken          # slow and without progress: producers no longer wait for it
@@ -37,6 +38,7 @@ cdef class Conn(Endpoint):
     cdef int room(self, Py_ssize_t need) except -1
     cdef int commit(self, Py_ssize_t used) except -1
     cpdef queue(self, bytes data)
+    cdef Py_ssize_t parse_on(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef Py_ssize_t parse(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int take(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int handle(self, Py_ssize_t n) except -1

@@ -266,7 +266,7 @@ class Conn(Endpoint):
             self.hold(data, n)
             self.take_held()
         else:
-            used = self.parse(data, n)
+            used = self.parse_on(data, n)
             if used < n and not self.closed:
                 self.hold(data + used, n - used)
         return 0
@@ -275,7 +275,7 @@ class Conn(Endpoint):
     @cython.exceptval(-1, check=False)
     def take_held(self) -> cython.int:
         """Parse the bytes that were kept."""
-        used: cython.Py_ssize_t = self.parse(self.held, self.held_len)
+        used: cython.Py_ssize_t = self.parse_on(self.held, self.held_len)
         if used and not self.closed:
             self.held_len -= used
             memmove(self.held, self.held + used, self.held_len)
@@ -284,6 +284,22 @@ class Conn(Endpoint):
             self.held = cython.NULL
             self.held_capacity = 0
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def parse_on(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """`parse`, and go on behind a message that could not be handled: what one asks for costs
+        no other of this peer, which may speak for many. `message_end` says where that is."""
+        pos: cython.Py_ssize_t = 0
+        while True:
+            self.message_end = cython.NULL
+            try:
+                return pos + self.parse(data + pos, n - pos)
+            except Exception:
+                if self.message_end <= data + pos or self.closed:
+                    raise
+                log.exception("cid %d: a message could not be handled", self.cid)
+                pos = self.message_end - data
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

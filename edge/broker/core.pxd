@@ -10,6 +10,12 @@ cdef struct Msg:
     const unsigned char* body           # header block followed by the payload
     Py_ssize_t header_len               # bytes of the header block, 0 without headers
     Py_ssize_t size                     # header_len + payload length
+    int via                             # how it came to be; see authorize.py
+
+cdef enum:
+    MADE = 0                            # by the node, for a subject that somebody else chose
+    FROM_PEER = 1                       # out of a frame: its words are clean, and were checked
+    OWN = 2                             # by the node, for a subject of its own choice
 
 cdef enum:
     KIND_CLIENT = 0

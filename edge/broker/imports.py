@@ -20,8 +20,10 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import (
+    FROM_PEER,
     KIND_INTERNAL,
     KIND_LEAF,
+    MADE,
     Endpoint,
     Kernel,
     Msg,
@@ -53,7 +55,8 @@ INNER = (b"$JS.", b"$SYS.", b"_R_.")
 @cython.nogil
 @cython.exceptval(check=False)
 def is_ack(m: cython.pointer(Msg)) -> cython.bint:
-    """JetStream's ack subjects stay what they are: they name the consumer."""
+    """JetStream's ack subjects stay what they are, when it is JetStream that asks for acks: they
+    name the consumer."""
     prefix: cython.p_const_char = b"$JS.ACK."
     return m.reply_len > 8 and memcmp(m.reply, prefix, 8) == 0
 
@@ -222,6 +225,8 @@ class Responses(Sink):
         self.delivered += 1
         copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(response.reply))
         copy.subject_len = PyBytes_GET_SIZE(response.reply)
+        # Whoever answers has no say in the requester's account, nor has a request by its reply.
+        copy.via = MADE
         if m.reply_len and not is_ack(m):
             back: Responses = self.crossing.responses_of(response.account)
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
@@ -329,7 +334,7 @@ class ServiceImport(Sink):
         if subject is not None:
             copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             copy.subject_len = PyBytes_GET_SIZE(subject)
-        if m.reply_len and not is_ack(m):
+        if m.reply_len and not (is_ack(m) and m.via != FROM_PEER):
             responses = self.crossing.responses_of(self.exporter)
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
             reply = responses.expect(self.account, reply, self.export)

@@ -17,12 +17,14 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.conn import Conn
-from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.core import FROM_PEER, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+
+from headwater.edge.subjects.tokens import clean_word
 
 # NATS gives links sixteen times the control line of a client, and at least this.
 CONTROL_LINE_MAX = 64 << 10
@@ -94,7 +96,8 @@ def arguments(
         if count == ARGS_MAX:
             return -1
         starts[count] = i
-        while i < n and line[i] != 32 and line[i] != 9:
+        # Any other control byte ends the word, and stands where the next one should begin.
+        while i < n and line[i] > 32:
             i += 1
         ends[count] = i
         count += 1
@@ -193,6 +196,7 @@ class Link(Conn):
                 if line > 0 and data[pos + line - 1] == 13:
                     line -= 1
                 used = 0
+                self.message_end = cython.NULL
                 self.verb(text_of(data + pos, line))
             if used == NEED_MORE:
                 break
@@ -241,6 +245,7 @@ class Link(Conn):
         m.subject_len = ends[first] - starts[first]
         m.reply_len = m.shown_len = 0
         m.body = body
+        m.via = FROM_PEER
         count -= numbers
         # What follows the subject: nothing, a reply, or `+ reply` or `|` and queue groups.
         k = first + 1
@@ -259,6 +264,7 @@ class Link(Conn):
                 return self.broken("Parse Error")
             only = tuple([text_of(line + starts[k], ends[k] - starts[k]) for k in range(i, count)])
         count_in(self, cython.address(m))
+        self.message_end = body + m.size + 2
         self.inbound(line + starts[0], ends[0] - starts[0], cython.address(m), only)
         return m.size + 2
 
@@ -564,7 +570,11 @@ class Link(Conn):
 
         None, and the end of the link, when it is nothing of the kind.
         """
-        if len(args) not in (1, 3) or not is_valid(args[0], len(args[0])):
+        if (
+            len(args) not in (1, 3)
+            or not is_valid(args[0], len(args[0]))
+            or not all(map(clean_word, args))
+        ):
             self.broken("Parse Error")
             return None
         if len(args) == 1:

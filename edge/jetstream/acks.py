@@ -6,6 +6,8 @@ v2 form (ADR-15), which may have further tokens at its end. Its body says what i
 `-NAK`, `+WPI`, `+NXT`, `+TERM`.
 """
 
+import logging
+
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
@@ -16,6 +18,8 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from headwater.edge.jetstream.times import parse_duration
+
+log = logging.getLogger("headwater.jetstream")
 
 NUMBERS = cython.declare(cython.Py_ssize_t, 5)
 
@@ -156,7 +160,14 @@ class PullSink(Sink):
             return 1
         if m.header_len and self.consumer.level_refused(m.body, m.header_len, m.reply, m.reply_len):
             return 1
-        self.consumer.pull(m.reply, m.reply_len, m.body + m.header_len, m.size - m.header_len)
+        try:
+            self.consumer.pull(m.reply, m.reply_len, m.body + m.header_len, m.size - m.header_len)
+        except Exception:
+            log.exception("a pull request to %r failed", self.subject)
+            self.consumer.status(
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
+                b"500 Internal Error",
+            )
         return 1
 
 

@@ -62,6 +62,7 @@ class DomainSink(Sink):
         Sink.__init__(self, prefix + b">", None)
         self.account = account
         self.prefix_len = len(prefix)
+        account.domain_prefix = prefix
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from headwater.edge.broker.core import CallbackSink
-from headwater.edge.jetstream import archive, errors, s2, stream_life
+from headwater.edge.jetstream import archive, consumer_config, errors, s2, stream_life
 from headwater.edge.jetstream.archived_consumer import ArchivedConsumer, consumer_entry
 from headwater.edge.jetstream.errors import JetStreamError
 from headwater.edge.jetstream.models import (
@@ -23,12 +23,14 @@ from headwater.edge.jetstream.models import (
     StreamCreated,
     StreamState,
 )
+from headwater.edge.jetstream.names import valid_name
 from headwater.edge.jetstream.stream import Stream
 from headwater.edge.jetstream.stream_info import stream_info, stream_state
 from headwater.edge.jetstream.times import format_time
 from headwater.edge.jetstream.unique_ids import unique_id
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.segments.file_store import FileStore
+from headwater.edge.subjects.tokens import literal_subject
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account_js import AccountJetStream
@@ -211,6 +213,15 @@ class Snapshot:
             self.confirmed.set()
 
 
+def check_message(entry: archive.Entry) -> None:
+    """Refuse what no publisher could have stored. Raises FormatError."""
+    if not literal_subject(entry.name):
+        raise s2.FormatError(f"message {entry.sequence} of the archive has an invalid subject")
+    block = entry.headers
+    if block and not (block.startswith(b"NATS/1.0") and block.endswith(b"\r\n\r\n")):
+        raise s2.FormatError(f"message {entry.sequence} of the archive has invalid headers")
+
+
 class Restore:
     """Takes one stream from chunks on `subject`; `client` is who brings it, for advisories."""
 
@@ -339,6 +350,7 @@ class Restore:
             name = entry.name.removeprefix(b"consumers/").decode()
             self.consumers[name] = msgspec.json.decode(entry.payload, type=ArchivedConsumer)
         else:
+            check_message(entry)
             self.stream.store.add_message(
                 entry.name, entry.payload, entry.headers, entry.timestamp, entry.sequence
             )
@@ -368,6 +380,9 @@ class Restore:
         if self.state.last_seq > stream.store.last_seq:
             stream.store.skip(self.state.last_seq)
         for name, found in self.consumers.items():
+            if not valid_name(name):
+                raise errors.CONSUMER_BAD_DURABLE_NAME.error()
+            consumer_config.check(found.config, stream.config, consumer_config.Limits())
             _, waiting = consumers.create_consumer(stream, found.config, name, found.state.resume)
             if waiting is not None:
                 self.waits.append(waiting)

@@ -20,6 +20,7 @@ from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_ge
 
 from headwater.edge.jetstream import consumer_events as events
 from headwater.edge.jetstream import consumer_state as state
+from headwater.edge.jetstream.bounds import span
 
 BILLION = cython.declare(cython.longlong, 1000000000)
 # Looking through many pending acks takes time, so that is done less often the more there are: at
@@ -487,7 +488,7 @@ class Consumer(StreamObserver):
             self.kernel.schedule(self)
             return 0
         now = monotonic_ns()
-        wait = delay
+        wait = span(delay)
         self.pending.unqueue(entry)
         entry.since = now + wait - self.wait_of(entry.deliveries)
         self.note(entry)

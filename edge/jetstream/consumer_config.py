@@ -12,7 +12,14 @@ from headwater.edge.jetstream.errors import JetStreamError, invalid_config
 from headwater.edge.jetstream.models import NO_POLICY, ConsumerConfig, StreamConfig
 from headwater.edge.jetstream.names import valid_name
 from headwater.edge.jetstream.times import SECOND, ZERO_TIME, parse_time
-from headwater.edge.subjects.tokens import covers, literal_subject, overlap, valid_subject
+from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
+from headwater.edge.subjects.tokens import (
+    clean_word,
+    covers,
+    literal_subject,
+    overlap,
+    valid_subject,
+)
 
 DESCRIPTION_MAX = 4096
 METADATA_MAX = 131072
@@ -215,6 +222,8 @@ def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise errors.CONSUMER_DELIVER_TO_WILDCARDS.error()
     if not literal_subject(subject):
         raise errors.CONSUMER_INVALID_DELIVER_SUBJECT.error()
+    if config.deliver_group and not clean_word(config.deliver_group.encode()):
+        raise invalid_config("deliver group can not contain spaces or control characters")
     if any(covers(own.encode(), subject) for own in stream.subjects):
         raise errors.CONSUMER_DELIVER_CYCLE.error()
     if config.max_waiting:
@@ -256,13 +265,18 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise invalid_config("invalid subject")
     if "" in config.filter_subjects:
         raise errors.CONSUMER_EMPTY_FILTER.error()
-    wanted = [subject.encode() for subject in filters(config)]
+    wanted = filters(config)
+    tree, steps = SubjectTree(), Steps()
     for i, subject in enumerate(wanted):
-        if not valid_subject(subject):
-            raise invalid_config("invalid subject")
-        for k, other in enumerate(wanted):
-            if i != k and covers(other, subject):
+        tree.put(subject, i, subject)
+    try:
+        for subject in wanted:
+            if not valid_subject(subject.encode()):
+                raise invalid_config("invalid subject")
+            if len(tree.covering(subject, steps)) > 1:
                 raise errors.CONSUMER_OVERLAPPING_SUBJECT_FILTERS.error()
+    except StepsExceeded:
+        raise invalid_config("subject filters are too many to compare") from None
 
 
 def _check_start(config: ConsumerConfig) -> None:

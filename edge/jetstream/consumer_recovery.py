@@ -27,10 +27,10 @@ def recover(stream: Any) -> None:
             continue
         try:
             meta, snapshot = decode(value)
-        except ValueError as error:
-            log.error("state %r of stream %s is unreadable: %s", key, stream.name, error)
-            continue
-        _revive(stream, meta, [snapshot, *deltas])
+            _revive(stream, meta, [snapshot, *deltas])
+        except Exception as error:
+            # It is kept; the stream and its other consumers go on.
+            log.error("consumer state %r of stream %s is unusable: %s", key, stream.name, error)
 
 
 def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:

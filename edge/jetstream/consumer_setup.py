@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 from headwater.edge.jetstream import consumer_events as events
+from headwater.edge.jetstream.bounds import span
 from headwater.edge.jetstream.times import SECOND, parse_time
 from headwater.edge.jetstream.unique_ids import unique_id
 
@@ -31,7 +32,7 @@ def patterns(config: Any) -> tuple[bytes, ...]:
 
 def threshold(config: Any, current: int) -> int:
     """ns without use after which the consumer is deleted, 0 for never; `current` is kept if apt."""
-    base: int = config.inactive_threshold
+    base: int = span(config.inactive_threshold)
     low, high = _JITTER_NS
     if base <= 0:
         if config.durable_name:

@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Msg, Sink
+from cython.cimports.headwater.edge.broker.core import MADE, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.consumer import (
     ACK_FLOW,
     ACK_NONE,
@@ -40,6 +40,7 @@ from headwater.edge.jetstream import consumer_events as events
 from headwater.edge.jetstream import consumer_setup as setup
 from headwater.edge.jetstream import consumer_state as state
 from headwater.edge.jetstream import pull_rules
+from headwater.edge.jetstream.bounds import span
 from headwater.edge.storage.format.errors import Damaged
 
 DELETED = "Consumer Deleted"
@@ -94,7 +95,7 @@ class Delivery(Demand):
         waits = config.backoff
         self.config = config
         self.ack_policy = setup.ACK_POLICIES[config.ack_policy]
-        self.ack_wait = config.ack_wait
+        self.ack_wait = span(config.ack_wait)
         free(self.backoff)
         self.backoff = cython.NULL
         self.backoff_count = 0
@@ -106,7 +107,7 @@ class Delivery(Demand):
                 raise MemoryError
             self.backoff_count = len(waits)
             for i in range(self.backoff_count):
-                self.backoff[i] = waits[i]
+                self.backoff[i] = span(waits[i])
         self.max_deliver = max(config.max_deliver, 0)
         self.max_ack_pending = max(config.max_ack_pending, 0) if self.ack_policy else 0
         self.sample_percent = setup.sample_percent(config)
@@ -118,9 +119,9 @@ class Delivery(Demand):
         self.threshold = setup.threshold(config, self.threshold)
         self.paused_until = setup.pause_end(config)
         self.policy = setup.POLICIES[config.priority_policy]
-        self.pin_timeout = config.priority_timeout
+        self.pin_timeout = span(config.priority_timeout)
         self.ruled = self.policy != POLICY_NONE or pull_rules.limited(config)
-        self.heartbeat = config.idle_heartbeat
+        self.heartbeat = span(config.idle_heartbeat)
         self.set_rate(config.rate_limit_bps)
         if config.deliver_subject:
             self.deliver_subject = config.deliver_subject.encode()
@@ -438,6 +439,7 @@ class Delivery(Demand):
             unread -= 1
         m.reply_len = self.write_reply(unread)
         m.reply = self.scratch
+        m.via = MADE
         size = self.record.subject_len + m.reply_len + self.record.header_len
         if not self.headers_only:
             size += self.record.size - self.record.header_len

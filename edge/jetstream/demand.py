@@ -22,6 +22,8 @@ from headwater.edge.jetstream import pull_rules
 # A full queue of pull requests is searched for dead ones at most this often.
 CHECK_NS = cython.declare(cython.longlong, 1000000000)
 TICK_NS = cython.declare(cython.longlong, 1000000)
+# A request counts for at most so many messages where those of all requests are added up.
+BATCH_COUNTED = cython.declare(cython.longlong, 1 << 40)
 
 
 @cython.cfunc
@@ -99,7 +101,8 @@ class Demand(Consumer):
         try:
             request = parse_request(body, n, now)
         except ValueError as error:
-            return self.status(inbox, b"400 Bad Request - " + str(error).encode())
+            reason = "".join([c if c.isprintable() else " " for c in str(error)])
+            return self.status(inbox, b"400 Bad Request - " + reason.encode("utf-8", "replace"))
         request.reply = inbox
         if self.ruled or request.special:
             refusal = pull_rules.refusal(self, request, now)
@@ -132,7 +135,7 @@ class Demand(Consumer):
         total: cython.longlong = 0
         self.tend_requests(monotonic_ns(), False)
         for request in self.queue.requests():
-            total += max(cython.cast(PullRequest, request).batch, 1)
+            total += min(max(cython.cast(PullRequest, request).batch, 1), BATCH_COUNTED)
         return total
 
     @cython.cfunc

@@ -6,6 +6,8 @@ expected id, roll-up, sizes, account limits, interest, TTL, store. A message wit
 only the limits. What batches, counters and schedules need is in `special`.
 """
 
+import logging
+
 import cython
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
@@ -35,6 +37,8 @@ from cython.cimports.libc.string import memcmp
 from headwater.edge.jetstream import errors, headers, special, stream_wire
 from headwater.edge.jetstream.ttl import parse_ttl, with_ttl
 from headwater.edge.storage.format.errors import StoreError
+
+log = logging.getLogger("headwater.jetstream")
 
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 65535)
 NO_NUMBER = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))
@@ -118,6 +122,10 @@ class IngestSink(Sink):
             return self.store_checked(m, cython.address(h), None)
         except StoreError as failure:
             return self.refuse_with(m, stream_wire.append_error(failure))
+        except Exception as failure:
+            log.exception("stream %s could not take a message", self.stream.name)
+            reason = f"internal error, see the server's log: {type(failure).__name__}"
+            return self.refuse_with(m, errors.STREAM_GENERAL_ERROR.error(err=reason))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

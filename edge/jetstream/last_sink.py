@@ -6,7 +6,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.broker.core import MADE, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.stream import Stream
 from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
@@ -73,6 +73,7 @@ class LastSink(Sink):
         out.subject_len = m.reply_len
         out.reply = out.shown = cython.NULL
         out.reply_len = out.shown_len = 0
+        out.via = MADE
         damage: bytes = b""
         loaded: cython.int = 0
         try:

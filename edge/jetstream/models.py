@@ -9,11 +9,12 @@ refused with 10025; keys match without regard to case; what `null` means is in `
 """
 
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from headwater.edge.jetstream import errors
+from headwater.edge.jetstream import bounds, errors
+from headwater.edge.jetstream.bounds import Signed, Small, Unsigned
 from headwater.edge.jetstream.nulls import without_nulls
 from headwater.edge.jetstream.times import ZERO_TIME, canonical_time
 
@@ -27,10 +28,6 @@ T = TypeVar("T")
 def always(value: Any) -> Any:
     """A field that is written even when it equals its default."""
     return msgspec.field(default_factory=lambda: value)
-
-
-Unsigned = Annotated[int, msgspec.Meta(ge=0)]
-"""A number of a request that is not negative; a stored one may be what an older node let in."""
 
 
 NO_POLICY: Any = ""
@@ -85,7 +82,7 @@ class StreamSource(Wire):
     """The origin of a mirror, or one source of a stream."""
 
     name: str = always("")
-    opt_start_seq: int = 0
+    opt_start_seq: Unsigned = 0
     opt_start_time: str | None = None
     filter_subject: str = ""
     subject_transforms: list[SubjectTransform] = []
@@ -96,8 +93,8 @@ class StreamSource(Wire):
 class ConsumerLimits(Wire):
     """Caps and defaults for the consumers of a stream."""
 
-    inactive_threshold: int = 0
-    max_ack_pending: int = 0
+    inactive_threshold: Signed = 0
+    max_ack_pending: Signed = 0
 
 
 class StreamConfig(Wire):
@@ -107,22 +104,22 @@ class StreamConfig(Wire):
     description: str = ""
     subjects: list[str] = []
     retention: Literal["limits", "interest", "workqueue"] = always("limits")
-    max_consumers: int = always(0)
-    max_msgs: int = always(0)
-    max_bytes: int = always(0)
-    max_age: int = always(0)
-    max_msgs_per_subject: int = always(0)
-    max_msg_size: int = 0
+    max_consumers: Signed = always(0)
+    max_msgs: Signed = always(0)
+    max_bytes: Signed = always(0)
+    max_age: Signed = always(0)
+    max_msgs_per_subject: Signed = always(0)
+    max_msg_size: Small = 0
     discard: Literal["old", "new"] = always("old")
     storage: Literal["file", "memory"] = always("file")
-    num_replicas: int = always(0)
+    num_replicas: Signed = always(0)
     no_ack: bool = False
-    duplicate_window: int = 0
+    duplicate_window: Signed = 0
     placement: Placement | None = None
     mirror: StreamSource | None = None
     sources: list[StreamSource] = []
     compression: Literal["none", "s2"] = always("none")
-    first_seq: int = 0
+    first_seq: Unsigned = 0
     subject_transform: SubjectTransform | None = None
     republish: Republish | None = None
     allow_direct: bool = always(False)
@@ -134,7 +131,7 @@ class StreamConfig(Wire):
     allow_rollup_hdrs: bool = always(False)
     consumer_limits: ConsumerLimits = msgspec.field(default_factory=ConsumerLimits)
     allow_msg_ttl: bool = always(False)
-    subject_delete_marker_ttl: int = 0
+    subject_delete_marker_ttl: Signed = 0
     allow_msg_counter: bool = False
     allow_atomic: bool = False
     allow_msg_schedules: bool = False
@@ -153,24 +150,24 @@ class LostData(Wire):
     """Messages that were found damaged and could not be repaired."""
 
     msgs: list[int] | None = always(None)
-    bytes: int = always(0)
+    bytes: Signed = always(0)
 
 
 class StreamState(Wire):
     """What a stream holds at the moment."""
 
-    messages: int = always(0)
-    bytes: int = always(0)
-    first_seq: int = always(0)
+    messages: Unsigned = always(0)
+    bytes: Signed = always(0)
+    first_seq: Unsigned = always(0)
     first_ts: str = always(ZERO_TIME)
-    last_seq: int = always(0)
+    last_seq: Unsigned = always(0)
     last_ts: str = always(ZERO_TIME)
-    num_subjects: int = 0
+    num_subjects: Unsigned = 0
     subjects: dict[str, int] = {}
-    num_deleted: int = 0
-    deleted: list[int] = []
+    num_deleted: Signed = 0
+    deleted: list[Unsigned] = []
     lost: LostData | None = None
-    consumer_count: int = always(0)
+    consumer_count: Signed = always(0)
 
 
 class PeerInfo(Wire):
@@ -180,8 +177,8 @@ class PeerInfo(Wire):
     current: bool = always(False)
     observer: bool = False
     offline: bool = False
-    active: int = always(0)
-    lag: int = 0
+    active: Signed = always(0)
+    lag: Signed = 0
     peer: str = always("")
 
 
@@ -202,8 +199,8 @@ class SourceInfo(Wire):
 
     name: str = always("")
     external: ExternalStream | None = None
-    lag: int = always(0)
-    active: int = always(-1)
+    lag: Signed = always(0)
+    active: Signed = always(-1)
     error: dict[str, Any] | None = None
     filter_subject: str = ""
     subject_transforms: list[SubjectTransform] = []
@@ -242,9 +239,9 @@ class StreamCreated(StreamInfo):
 class PagedStreamInfo(Wire):
     """Answer to STREAM.INFO; `total`, `offset` and `limit` page `state.subjects`."""
 
-    total: int = always(0)
-    offset: int = always(0)
-    limit: int = always(0)
+    total: Signed = always(0)
+    offset: Signed = always(0)
+    limit: Signed = always(0)
     config: StreamConfig = msgspec.field(default_factory=StreamConfig)
     created: str = always("")
     state: StreamState = msgspec.field(default_factory=StreamState)
@@ -262,7 +259,7 @@ class PagedStreamInfo(Wire):
 class StreamInfoRequest(Wire):
     """Body of STREAM.INFO."""
 
-    offset: int = 0
+    offset: Signed = 0
     deleted_details: bool = False
     subjects_filter: str = ""
 
@@ -270,7 +267,7 @@ class StreamInfoRequest(Wire):
 class StreamNamesRequest(Wire):
     """Body of STREAM.NAMES."""
 
-    offset: int = 0
+    offset: Signed = 0
     subject: str = ""
 
 
@@ -281,18 +278,18 @@ class StreamListRequest(StreamNamesRequest):
 class StreamNames(Wire):
     """Answer to STREAM.NAMES."""
 
-    total: int = always(0)
-    offset: int = always(0)
-    limit: int = always(NAMES_LIMIT)
+    total: Signed = always(0)
+    offset: Signed = always(0)
+    limit: Signed = always(NAMES_LIMIT)
     streams: list[str] | None = always(None)
 
 
 class StreamList(Wire):
     """Answer to STREAM.LIST."""
 
-    total: int = always(0)
-    offset: int = always(0)
-    limit: int = always(LIST_LIMIT)
+    total: Signed = always(0)
+    offset: Signed = always(0)
+    limit: Signed = always(LIST_LIMIT)
     streams: list[StreamInfo] = always([])
 
 
@@ -314,7 +311,7 @@ class Purged(Wire):
     """Answer to STREAM.PURGE."""
 
     success: bool = False
-    purged: int = always(0)
+    purged: Signed = always(0)
 
 
 class MsgDeleteRequest(Wire):
@@ -330,8 +327,8 @@ class MsgGetRequest(Wire):
     seq: Unsigned = 0
     last_by_subj: str = ""
     next_by_subj: str = ""
-    batch: int = 0
-    max_bytes: int = 0
+    batch: Signed = 0
+    max_bytes: Signed = 0
     start_time: str | None = None
     multi_last: list[str] = []
     up_to_seq: Unsigned = 0
@@ -343,7 +340,7 @@ class StoredMessage(Wire):
     """A message as MSG.GET shows it; `hdrs` and `data` are base64."""
 
     subject: str = always("")
-    seq: int = always(0)
+    seq: Unsigned = always(0)
     hdrs: bytes = b""
     data: bytes = b""
     time: str = always("")
@@ -360,8 +357,8 @@ class SnapshotRequest(Wire):
 
     deliver_subject: str = ""
     no_consumers: bool = False
-    chunk_size: int = 0
-    window_size: int = 0
+    chunk_size: Signed = 0
+    window_size: Signed = 0
     jsck: bool = False
 
 
@@ -415,29 +412,29 @@ class ConsumerConfig(Wire):
         "last_per_subject",
         "undefined",
     ] = always("all")
-    opt_start_seq: int = 0
+    opt_start_seq: Unsigned = 0
     opt_start_time: str | None = None
     ack_policy: Literal["none", "all", "explicit", "flow_control"] = always("none")
-    ack_wait: int = 0
-    max_deliver: int = 0
-    backoff: list[int] = []
+    ack_wait: Signed = 0
+    max_deliver: Signed = 0
+    backoff: list[Signed] = []
     filter_subject: str = ""
     filter_subjects: list[str] = []
     replay_policy: Literal["instant", "original"] = always("instant")
-    rate_limit_bps: int = 0
+    rate_limit_bps: Unsigned = 0
     sample_freq: str = ""
-    max_waiting: int = 0
-    max_ack_pending: int = 0
+    max_waiting: Signed = 0
+    max_ack_pending: Signed = 0
     flow_control: bool = False
     headers_only: bool = False
-    max_batch: int = 0
-    max_expires: int = 0
-    max_bytes: int = 0
+    max_batch: Signed = 0
+    max_expires: Signed = 0
+    max_bytes: Signed = 0
     deliver_subject: str = ""
     deliver_group: str = ""
-    idle_heartbeat: int = 0
-    inactive_threshold: int = 0
-    num_replicas: int = always(0)
+    idle_heartbeat: Signed = 0
+    inactive_threshold: Signed = 0
+    num_replicas: Signed = always(0)
     mem_storage: bool = False
     direct: bool = False
     sourcing: bool = False
@@ -445,7 +442,7 @@ class ConsumerConfig(Wire):
     pause_until: str | None = None
     priority_groups: list[str] = []
     priority_policy: Literal["none", "overflow", "pinned_client", "prioritized"] = NO_POLICY
-    priority_timeout: int = 0
+    priority_timeout: Signed = 0
 
 
 class ConsumerRequest(Wire):
@@ -461,8 +458,8 @@ class ConsumerRequest(Wire):
 class SequenceInfo(Wire):
     """A position in a consumer and its stream."""
 
-    consumer_seq: int = always(0)
-    stream_seq: int = always(0)
+    consumer_seq: Unsigned = always(0)
+    stream_seq: Unsigned = always(0)
     last_active: str | None = None
 
 
@@ -483,14 +480,14 @@ class ConsumerInfo(Wire):
     config: ConsumerConfig | None = None
     delivered: SequenceInfo = msgspec.field(default_factory=SequenceInfo)
     ack_floor: SequenceInfo = msgspec.field(default_factory=SequenceInfo)
-    num_ack_pending: int = always(0)
-    num_redelivered: int = always(0)
-    num_waiting: int = always(0)
-    num_pending: int = always(0)
+    num_ack_pending: Signed = always(0)
+    num_redelivered: Signed = always(0)
+    num_waiting: Signed = always(0)
+    num_pending: Signed = always(0)
     cluster: ClusterInfo | None = None
     push_bound: bool = False
     paused: bool = False
-    pause_remaining: int = 0
+    pause_remaining: Signed = 0
     ts: str = always("")
     priority_groups: list[PriorityGroupState] = []
 
@@ -498,24 +495,24 @@ class ConsumerInfo(Wire):
 class ConsumersRequest(Wire):
     """Body of CONSUMER.NAMES and CONSUMER.LIST."""
 
-    offset: int = 0
+    offset: Signed = 0
 
 
 class ConsumerNames(Wire):
     """Answer to CONSUMER.NAMES."""
 
-    total: int = always(0)
-    offset: int = always(0)
-    limit: int = always(NAMES_LIMIT)
+    total: Signed = always(0)
+    offset: Signed = always(0)
+    limit: Signed = always(NAMES_LIMIT)
     consumers: list[str] = always([])
 
 
 class ConsumerList(Wire):
     """Answer to CONSUMER.LIST."""
 
-    total: int = always(0)
-    offset: int = always(0)
-    limit: int = always(LIST_LIMIT)
+    total: Signed = always(0)
+    offset: Signed = always(0)
+    limit: Signed = always(LIST_LIMIT)
     consumers: list[ConsumerInfo] = always([])
 
 
@@ -530,7 +527,7 @@ class Paused(Wire):
 
     paused: bool = always(False)
     pause_until: str = always(ZERO_TIME)
-    pause_remaining: int = 0
+    pause_remaining: Signed = 0
 
 
 class UnpinRequest(Wire):
@@ -552,22 +549,22 @@ class ResetRequest(Wire):
 class ConsumerReset(ConsumerInfo):
     """Answer to CONSUMER.RESET; `reset_seq` is delivered next."""
 
-    reset_seq: int = always(0)
+    reset_seq: Unsigned = always(0)
 
 
 class PullRequest(Wire):
     """Body of CONSUMER.MSG.NEXT; `decode_pull` reads it."""
 
-    expires: int = 0
-    batch: int = 0
-    max_bytes: int = 0
+    expires: Signed = 0
+    batch: Signed = 0
+    max_bytes: Signed = 0
     no_wait: bool = False
-    idle_heartbeat: int = 0
+    idle_heartbeat: Signed = 0
     group: str = ""
-    min_pending: int = 0
-    min_ack_pending: int = 0
+    min_pending: Signed = 0
+    min_ack_pending: Signed = 0
     id: str = ""
-    priority: int = 0
+    priority: Signed = 0
 
 
 # --- account ---------------------------------------------------------------------------------
@@ -576,34 +573,34 @@ class PullRequest(Wire):
 class AccountLimits(Wire):
     """What an account may use; -1 is unlimited."""
 
-    max_memory: int = always(-1)
-    max_storage: int = always(-1)
-    max_streams: int = always(-1)
-    max_consumers: int = always(-1)
-    max_ack_pending: int = always(-1)
-    memory_max_stream_bytes: int = always(-1)
-    storage_max_stream_bytes: int = always(-1)
+    max_memory: Signed = always(-1)
+    max_storage: Signed = always(-1)
+    max_streams: Signed = always(-1)
+    max_consumers: Signed = always(-1)
+    max_ack_pending: Signed = always(-1)
+    memory_max_stream_bytes: Signed = always(-1)
+    storage_max_stream_bytes: Signed = always(-1)
     max_bytes_required: bool = always(False)
 
 
 class ApiStats(Wire):
     """Requests served since the start, and the level of the API (ADR-44)."""
 
-    level: int = always(0)
-    total: int = always(0)
-    errors: int = always(0)
-    inflight: int = 0
+    level: Signed = always(0)
+    total: Signed = always(0)
+    errors: Signed = always(0)
+    inflight: Signed = 0
 
 
 class TierInfo(Wire):
     """What an account may use and uses in one replication tier."""
 
-    memory: int = always(0)
-    storage: int = always(0)
-    reserved_memory: int = always(0)
-    reserved_storage: int = always(0)
-    streams: int = always(0)
-    consumers: int = always(0)
+    memory: Signed = always(0)
+    storage: Signed = always(0)
+    reserved_memory: Signed = always(0)
+    reserved_storage: Signed = always(0)
+    streams: Signed = always(0)
+    consumers: Signed = always(0)
     limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
 
 
@@ -661,6 +658,9 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
         found = _GO_KINDS.get(type(raw).__name__, type(raw).__name__)
         text = f"json: cannot unmarshal {found} into Go value of type server.{_go_name(kind)}"
         raise errors.INVALID_JSON.error(err=text)
+    huge = bounds.find_huge(raw, payload)
+    if huge is not None:
+        raise errors.INVALID_JSON.error(err=_bound_text(*huge, kind))
     if b"null" in payload:
         raw = without_nulls(raw, kind)
     if b"_time" in payload or b"pause_until" in payload:
@@ -670,7 +670,7 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
     except msgspec.ValidationError as exc:
         if "unknown field" in str(exc):
             return _decode_loosely(raw, kind, strict)
-        raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind)) from None
+        raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind, raw)) from None
 
 
 def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
@@ -682,7 +682,7 @@ def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
         except msgspec.ValidationError as exc:
             unknown = _UNKNOWN.search(str(exc))
             if unknown is None:
-                raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind)) from None
+                raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind, raw)) from None
             if strict:
                 text = f'json: unknown field "{unknown[1]}"'
                 raise errors.INVALID_JSON.error(err=text) from None
@@ -746,17 +746,35 @@ def _syntax(payload: bytes, exc: Exception) -> str:
         return "unexpected EOF"
     found = re.search(r"byte (\d+)", text)
     if found is not None and int(found[1]) < len(payload):
-        character = chr(payload[int(found[1])])
+        character = _quoted(chr(payload[int(found[1])]))
         return f"invalid character '{character}' looking for beginning of value"
     return text
+
+
+def _quoted(character: str) -> str:
+    """A character as the reference decoder shows it: what is not printable is escaped."""
+    if character in "'\\":
+        return f"\\{character}"
+    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def _go_name(kind: type[Any]) -> str:
     return _GO_NAMES.get(kind.__name__, f"JSApi{kind.__name__}")
 
 
-def _go_text(text: str, kind: type[Any]) -> str:
+def _bound_text(path: str, value: int, kind: type[Any]) -> str:
+    """The wording of the protocol's reference decoder for a number out of bounds."""
+    field = f"{_go_name(kind)}.{path}"
+    wanted = bounds.kind_of(path)
+    place = field if path[-1:].isdigit() else f"Go struct field {field}"
+    return f"json: cannot unmarshal number {value} into {place} of type {wanted}"
+
+
+def _go_text(text: str, kind: type[Any], raw: Any = None) -> str:
     """The wording of the protocol's reference decoder for a value of the wrong type."""
+    beyond = bounds.refused(text, raw)
+    if beyond is not None:
+        return _bound_text(*beyond, kind)
     found = _ENUM.search(text)
     if found is not None:
         return f'can not unmarshal "\\"{found[1].strip(chr(39))}\\""'

@@ -1,7 +1,8 @@
 """Which names JetStream assets may have."""
 
 NAME_MAX = 255
-FORBIDDEN = frozenset(" \t\r\n\f.*>/\\")
+# Names stand in subjects, headers, logs and file names: no blank, no control character.
+FORBIDDEN = frozenset([*map(chr, range(33)), "\x7f", *".*>/\\"])
 
 
 def valid_name(name: str) -> bool:

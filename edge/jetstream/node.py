@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
@@ -133,8 +131,10 @@ class NodeJetStream:
             try:
                 stream_life.recover(js, found.meta, found.store)
                 recovered += 1
-            except (msgspec.DecodeError, errors.JetStreamError) as error:
+            except Exception as error:
+                # Whatever is wrong with one stream, the others and the node go on.
                 log.error("stream '%s > %s' not recovered: %s", found.account, found.name, error)
+                stream_life.abandon(js, found.name)
                 self.storage.problems.append(
                     f"stream '{found.account} > {found.name}' is kept but not served: {error}"
                 )
@@ -179,7 +179,8 @@ class NodeJetStream:
         found = storage.restore_quarantined(name)
         try:
             stream = stream_life.recover(js, found.meta, found.store)
-        except (msgspec.DecodeError, errors.JetStreamError) as error:
+        except Exception as error:
+            stream_life.abandon(js, item.stream)
             raise StoreError(f"'{name}' is kept but cannot be served: {error}") from error
         self.kernel.kick()
         return stream

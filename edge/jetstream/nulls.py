@@ -6,7 +6,7 @@ instead, with the texts that the protocol's reference decoder has for them.
 
 import types
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -61,10 +61,10 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _inner(kind: Any) -> Any:
-    """`kind` without its `| None`."""
+    """`kind` without its `| None` and its bounds."""
     if get_origin(kind) in (Union, types.UnionType):
-        return next(one for one in get_args(kind) if one is not types.NoneType)
-    return kind
+        kind = next(one for one in get_args(kind) if one is not types.NoneType)
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _zero(kind: Any) -> Any:

@@ -8,7 +8,7 @@ back while too much is not yet durable.
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.broker.core import MADE, Msg
 from cython.cimports.headwater.edge.wire.numbers import put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy, memmove
@@ -128,6 +128,7 @@ class AckQueue:
         m.subject_len = entry.reply_len
         m.reply = m.shown = cython.NULL
         m.reply_len = m.shown_len = m.header_len = 0
+        m.via = MADE
         if entry.payload_len:
             m.body = reply + entry.reply_len
             m.size = entry.payload_len

@@ -11,6 +11,7 @@ from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import take_number
 
+from headwater.edge.jetstream.bounds import span
 from headwater.edge.jetstream.models import decode_pull
 
 # Requests without a group come after all that have a priority.
@@ -80,18 +81,18 @@ def parse_request(
     request = PullRequest(found.batch)
     request.max_bytes = max(found.max_bytes, 0)
     request.no_wait = found.no_wait
-    request.expires = now + found.expires if found.expires else 0
+    request.expires = now + span(found.expires) if found.expires else 0
     if found.idle_heartbeat > 0:
         if found.idle_heartbeat * 2 > found.expires:
             raise ValueError("heartbeat value too large")
-        request.heartbeat = found.idle_heartbeat
-        request.heartbeat_at = now + found.idle_heartbeat
+        request.heartbeat = span(found.idle_heartbeat)
+        request.heartbeat_at = now + request.heartbeat
     request.grouped = True
     request.group = found.group
     request.pin = found.id
     request.min_pending = found.min_pending
     request.min_ack_pending = found.min_ack_pending
-    request.priority = found.priority
+    request.priority = min(max(found.priority, -1), UNGROUPED)
     request.special = bool(
         found.id or found.min_pending or found.min_ack_pending or found.priority
     )

@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Kernel, Msg, Task
+from cython.cimports.headwater.edge.broker.core import MADE, Kernel, Msg, Task
 from cython.cimports.headwater.edge.jetstream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.puback import EMPTY, STORED, AckQueue
 from cython.cimports.headwater.edge.jetstream.republish import Republisher
@@ -24,6 +24,7 @@ from cython.cimports.headwater.edge.subjects.tokens import subject_matches
 from cython.cimports.headwater.edge.subjects.transform import Transform
 
 from headwater.edge.jetstream import stream_wire
+from headwater.edge.jetstream.bounds import span
 from headwater.edge.jetstream.times import SECOND
 from headwater.edge.wire.header_block import opened
 
@@ -68,10 +69,10 @@ class Stream(Task):
         self.config = config
         self.max_msgs = config.max_msgs
         self.max_bytes = config.max_bytes
-        self.max_age = config.max_age
+        self.max_age = span(config.max_age)
         self.max_per_subject = config.max_msgs_per_subject
         self.max_msg_size = config.max_msg_size
-        self.marker_ttl_s = config.subject_delete_marker_ttl // SECOND
+        self.marker_ttl_s = span(config.subject_delete_marker_ttl) // SECOND
         self.discard_new = config.discard == "new"
         self.discard_new_per = config.discard_new_per_subject
         self.no_ack = config.no_ack
@@ -84,7 +85,7 @@ class Stream(Task):
         self.is_mirror = config.mirror is not None
         self.counter = config.allow_msg_counter
         self.overhead = stream_wire.OVERHEAD[config.storage]
-        self.dedupe.resize(config.duplicate_window)
+        self.dedupe.resize(span(config.duplicate_window))
         self.transform = stream_wire.input_transform(config)
         self.republisher = None
         republish = stream_wire.republish_transform(config)
@@ -193,6 +194,7 @@ class Stream(Task):
         m.subject_len = PyBytes_GET_SIZE(subject)
         m.reply = m.shown = cython.NULL
         m.reply_len = m.shown_len = 0
+        m.via = MADE
         m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
         m.header_len = PyBytes_GET_SIZE(headers)
         m.size = PyBytes_GET_SIZE(body)

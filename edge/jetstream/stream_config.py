@@ -14,6 +14,7 @@ from headwater.edge.jetstream.errors import invalid_config
 from headwater.edge.jetstream.models import Placement, Republish, StreamConfig
 from headwater.edge.jetstream.names import NAME_MAX, valid_name
 from headwater.edge.jetstream.times import SECOND, format_duration
+from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
 from headwater.edge.subjects.tokens import covers, overlap, valid_subject
 from headwater.edge.subjects.transform import TransformError, check_mapping, transform
 from headwater.edge.version import API_LEVEL, NATS_LEVEL
@@ -214,18 +215,21 @@ def check_subjects(new: StreamConfig) -> None:
         return
     if new.mirror is not None:
         raise errors.MIRROR_WITH_SUBJECTS.error()
-    seen: set[str] = set()
+    tree, steps = SubjectTree(), Steps()
     for i, subject in enumerate(new.subjects):
-        text = subject.encode()
-        if not valid_subject(text):
-            raise invalid_config("invalid subject")
-        if subject in seen:
-            raise invalid_config("duplicate subjects detected")
-        check_reach(new, subject)
-        for other in new.subjects[i + 1 :]:
-            if valid_subject(other.encode()) and overlap(text, other.encode()):
+        if valid_subject(subject.encode()):
+            tree.put(subject, i, subject)
+    try:
+        for i, subject in enumerate(new.subjects):
+            if not valid_subject(subject.encode()):
+                raise invalid_config("invalid subject")
+            check_reach(new, subject)
+            others = [at for at in tree.overlapping(subject, steps) if at > i]
+            if others:
+                other = new.subjects[min(others)]
                 raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
-        seen.add(subject)
+    except StepsExceeded:
+        raise invalid_config("subjects are too many to compare") from None
 
 
 def check_reach(new: StreamConfig, subject: str) -> None:

@@ -71,8 +71,15 @@ def create(js: StreamOwner, config: StreamConfig, incarnation: str) -> Stream:
     now = js.account.kernel.clock()
     meta = pack(config, now, incarnation)
     store = js.node.create_store(js.name, config, meta, incarnation)
-    stream = Stream(js.account, store, config, incarnation, now, js.node, js.usage[config.storage])
-    start(js, stream)
+    try:
+        usage = js.usage[config.storage]
+        stream = Stream(js.account, store, config, incarnation, now, js.node, usage)
+        start(js, stream)
+    except Exception:
+        # What cannot live now could not be recovered either.
+        abandon(js, config.name)
+        js.node.store().delete_stream(store)
+        raise
     return stream
 
 
@@ -266,6 +273,13 @@ def _replace(js: StreamOwner, stream: Stream, store: Any) -> list[tuple[str, Any
         recover(js, meta, old)
         raise
     return consumers
+def abandon(js: StreamOwner, name: str) -> None:
+    """Take back what `start` did for a stream that cannot live; its data stays."""
+    stream = js.streams.pop(name, None)
+    if stream is not None:
+        js.subjects.leave(stream)
+        stream.usage.reserve(-max(stream.config.max_bytes, 0))
+        stop(stream, "Stream Unusable")
 
 
 def delete(js: StreamOwner, stream: Stream) -> Awaitable[None] | None:

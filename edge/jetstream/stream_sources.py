@@ -6,7 +6,8 @@ from headwater.edge.jetstream import errors
 from headwater.edge.jetstream.errors import Kind, invalid_config
 from headwater.edge.jetstream.models import SourceConsumer, StreamConfig, StreamSource
 from headwater.edge.jetstream.names import valid_name
-from headwater.edge.subjects.tokens import covers, literal_subject, overlap, valid_subject
+from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
+from headwater.edge.subjects.tokens import literal_subject, overlap, valid_subject
 from headwater.edge.subjects.transform import TransformError, check_mapping
 
 API_PREFIX = "$JS.API"
@@ -54,7 +55,6 @@ def check_mirror(new: StreamConfig, origin: StreamSource, lookup: Lookup, pedant
         errors.MIRROR_INVALID_SUBJECT_FILTER,
         errors.MIRROR_INVALID_TRANSFORM_DESTINATION,
         errors.MIRROR_OVERLAPPING_SUBJECT_FILTERS,
-        overlap,
     )
     if origin.external is not None:
         return
@@ -93,7 +93,7 @@ def check_sources(new: StreamConfig, lookup: Lookup) -> None:
             errors.SOURCE_INVALID_SUBJECT_FILTER,
             errors.SOURCE_INVALID_TRANSFORM_DESTINATION,
             errors.SOURCE_OVERLAPPING_SUBJECT_FILTERS,
-            covers,
+            covered=True,
         )
         check_durable(source, source.consumer, errors.SOURCE_DURABLE_CONSUMER_CFG_INVALID)
         if source.consumer is not None:
@@ -142,9 +142,9 @@ def check_transforms(
     bad_source: Kind,
     bad_destination: Kind,
     overlapping: Kind,
-    collide: Callable[[bytes, bytes], bool],
+    covered: bool = False,
 ) -> None:
-    """Refuse transforms that are none, or whose sources collide."""
+    """Refuse transforms that are none, or whose sources overlap (`covered`: hide one another)."""
     for item in source.subject_transforms:
         if item.src and not valid_subject(item.src.encode()):
             raise bad_source.error(err=f"invalid subject {item.src}")
@@ -152,10 +152,17 @@ def check_transforms(
             check_mapping(item.src, item.dest)
         except TransformError as error:
             raise bad_destination.error(err=error) from None
+    tree, steps = SubjectTree(), Steps()
     for i, item in enumerate(source.subject_transforms):
-        for k, other in enumerate(source.subject_transforms):
-            if i != k and collide((item.src or ">").encode(), (other.src or ">").encode()):
+        tree.put(item.src or ">", i, item)
+    try:
+        for item in source.subject_transforms:
+            src = item.src or ">"
+            found = tree.covering(src, steps) if covered else tree.overlapping(src, steps)
+            if len(found) > 1:
                 raise overlapping.error()
+    except StepsExceeded:
+        raise overlapping.error() from None
 
 
 def check_prefixes(new: StreamConfig, lookup: Lookup) -> None:
@@ -191,6 +198,14 @@ def check_cycle(new: StreamConfig, lookup: Lookup) -> None:
     """Refuse sources and mirrors that lead back to the stream itself."""
     to_visit = [new]
     visited: set[str] = set()
+    waiting: set[str] = set()
+
+    def follow(name: str) -> None:
+        other = lookup(name) if name not in waiting else None
+        if other is not None:
+            waiting.add(name)
+            to_visit.append(other)
+
     while to_visit:
         config = to_visit.pop(0)
         visited.add(config.name)
@@ -201,15 +216,11 @@ def check_cycle(new: StreamConfig, lookup: Lookup) -> None:
                 if reaches(config.subjects, source.filter_subject):
                     raise invalid_config("detected cycle")
                 continue
-            other = lookup(source.name)
-            if other is not None:
-                to_visit.append(other)
+            follow(source.name)
         if config.mirror is not None and config.mirror.external is None:
             if config.mirror.name in visited:
                 raise invalid_config("detected cycle")
-            other = lookup(config.mirror.name)
-            if other is not None:
-                to_visit.append(other)
+            follow(config.mirror.name)
 
 
 def reaches(subjects: list[str], wanted: str) -> bool:

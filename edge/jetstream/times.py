@@ -102,7 +102,7 @@ def parse_duration(text: str) -> int:
             total += float(number) * unit
         else:
             exact += int(number) * unit
-    if not body or end != len(body):
+    if not body or end != len(body) or exact + total > _MOST_NS:
         raise ValueError(f'time: invalid duration "{text}"')
     return sign * (exact + round(total))
 

@@ -1,10 +1,12 @@
 """Per-message time to live (ADR-43): the Nats-TTL header, and markers of subjects that ended."""
 
 from headwater.edge.jetstream import headers
+from headwater.edge.jetstream.bounds import SPAN_MAX_NS
 from headwater.edge.jetstream.times import SECOND, format_duration, parse_duration
 
 NEVER = -1
-TTL_MAX_S = 2**33
+TTL_MAX_S = SPAN_MAX_NS // SECOND
+_DIGITS_MAX = 18
 
 
 def parse_ttl(value: bytes) -> int | None:
@@ -16,12 +18,12 @@ def parse_ttl(value: bytes) -> int | None:
     if text.lower() == "never":
         return NEVER
     if text.isdigit():
-        return min(int(text), TTL_MAX_S)
+        return min(int(text), TTL_MAX_S) if len(text) <= _DIGITS_MAX else TTL_MAX_S
     try:
         duration = parse_duration(text)
     except ValueError:
         return None
-    return duration // SECOND if duration >= SECOND else None
+    return min(duration // SECOND, TTL_MAX_S) if duration >= SECOND else None
 
 
 def with_ttl(block: bytes, ttl_s: int) -> bytes:

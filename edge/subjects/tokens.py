@@ -1,10 +1,20 @@
 """Subject grammar: tokens between dots, `*` for one token, `>` for the rest.
 
-A token is a run of bytes without dot, space, tab, CR, LF or form feed. A wildcard counts only as
-a whole token, and `>` only as the last one (NATS protocol, "Subject names").
+A token is a run of bytes without dot, space or control byte. A wildcard counts only as a whole
+token, and `>` only as the last one (NATS protocol, "Subject names"). What stands in a frame is
+*clean*: one word, so that nothing in it can end the line and begin another frame.
 """
 
 import cython
+from cython.cimports.libc.stdint import uint64_t
+from cython.cimports.libc.string import memcpy
+
+# Half of the longest line between servers, which carries a subject and a reply.
+WORD_BYTES_MAX = cython.declare(cython.Py_ssize_t, 32 << 10)
+# Of eight bytes at once: the lowest and the highest bit of each, and the space in each.
+LOW_BITS = cython.declare(uint64_t, 0x0101010101010101)
+HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
+DELETE = cython.declare(cython.uchar, 127)
 
 DOT = cython.declare(cython.uchar, 46)
 STAR = cython.declare(cython.uchar, 42)
@@ -66,18 +76,41 @@ def is_literal(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bi
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def is_clean(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether a text may stand in a frame: no space or control byte, and not too long.
+
+    Eight bytes at once: one below 33 borrows from the highest bit of its place, and DEL is the
+    byte that becomes zero by exclusive or, which borrows as well.
+    """
+    i: cython.Py_ssize_t = 0
+    eight: uint64_t
+    other: uint64_t
+    if n > WORD_BYTES_MAX:
+        return False
+    while i + 8 <= n:
+        memcpy(cython.address(eight), text + i, 8)
+        other = eight ^ (LOW_BITS * DELETE)
+        if (((eight - LOW_BITS * 33) & ~eight) | ((other - LOW_BITS) & ~other)) & HIGH_BITS:
+            return False
+        i += 8
+    while i < n:
+        if text[i] <= 32 or text[i] == DELETE:
+            return False
+        i += 1
+    return True
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def is_valid(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
-    """Whether every token is non-empty, free of blanks, and `>` stands only at the end."""
+    """Whether every token is non-empty, the whole clean, and `>` stands only at the end."""
     i: cython.Py_ssize_t
     start: cython.Py_ssize_t = 0
-    c: cython.uchar
-    if n == 0:
+    if n == 0 or not is_clean(subject, n):
         return False
     for i in range(n):
-        c = subject[i]
-        if c == 32 or c == 9 or c == 10 or c == 12 or c == 13:
-            return False
-        if c == DOT:
+        if subject[i] == DOT:
             if i == start or (i == start + 1 and subject[start] == TAIL):
                 return False
             start = i + 1
@@ -92,6 +125,11 @@ def matches(pattern: bytes, subject: bytes) -> bool:
 def valid_subject(subject: bytes) -> bool:
     """Whether `subject` is well formed; wildcards are allowed."""
     return is_valid(subject, len(subject))
+
+
+def clean_word(text: bytes) -> bool:
+    """Whether `text` is one word that may stand in a frame."""
+    return len(text) > 0 and is_clean(text, len(text))
 
 
 def literal_subject(subject: bytes) -> bool:

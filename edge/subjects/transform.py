@@ -12,7 +12,7 @@ import re
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.subjects.tokens import subject_matches
+from cython.cimports.headwater.edge.subjects.tokens import is_valid, subject_matches
 
 LITERAL = cython.declare(cython.int, 0)
 WILDCARD = cython.declare(cython.int, 1)
@@ -39,7 +39,7 @@ KINDS = {
     "left": 9,
     "right": 10,
 }
-CALL = re.compile(r"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}")
+CALL = re.compile(r"\{\{\s*([A-Za-z]+)\s*\(([^{}]*)\)\s*\}\}")
 
 
 class TransformError(ValueError):
@@ -229,8 +229,10 @@ def read_call(token: str, kind: int, args: list) -> Step:
 
 @cython.wraparound(True)
 def well_formed(subject: str) -> bool:
-    tokens = subject.split(".")
-    return bool(subject) and all(tokens) and ">" not in tokens[:-1]
+    """Whether a subject of a transform is one, when the calls in it are taken for words: what
+    comes out of the transform is to be clean, without a look at each result."""
+    text: bytes = CALL.sub("call", subject).encode("utf-8", "surrogatepass")
+    return subject.isprintable() and is_valid(text, len(text))
 
 
 @cython.wraparound(True)

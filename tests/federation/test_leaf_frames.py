@@ -100,7 +100,8 @@ async def test_frames_one_byte_at_a_time() -> None:
         b"LMSG x y z 1\r\na\r\n", b"LMSG x + r 1\r\na\r\n",
         b"LS+\r\n", b"LS+ a b\r\n", b"LS+ a b c\r\n", b"LS+ a..b\r\n", b"LS+ a b 1 2\r\n",
         b"LS- a b c\r\n", b"SUB a 1\r\n", b"NONSENSE\r\n", b"x" * 70_000,
-        b"LMSG x 2000000\r\n",
+        b"LMSG x 2000000\r\n", b"LMSG x\ry 1\r\na\r\n", b"LMSG x\x00 1\r\na\r\n",
+        b"LMSG x r\x0b 1\r\na\r\n", b"LS+ a\x01\r\n", b"LS+ a q\x01 1\r\n",
     ],
 )
 async def test_nonsense_ends_the_link(frame: bytes) -> None:
@@ -167,3 +168,48 @@ async def test_control_lines_overtake_messages_that_wait() -> None:
     assert received.replace(b"PONG\r\n", b"", 1) == frame * 400 + b"LMSG bulk 4\r\nlast\r\n"
     link.conn.close("Client Closed")
     theirs.close()
+
+
+async def test_rules_hold_for_acks_and_answers_that_leave() -> None:
+    """They come in against any rule, but leave only where the user may have them."""
+    link = Link(Rules([b"plain"]))
+    link.conn.may_send = Rules([b"plain"])
+    link.conn.feed(b"LMSG $JS.ACK.S.C.1 2\r\nin\r\nLS+ $JS.ACK.>\r\nLS+ _R_.>\r\nLS+ plain\r\n")
+    assert link.session.said == []
+    for subject in (b"$JS.ACK.S.C.1.1.1.1.0", b"_R_.abc.def", b"plain"):
+        link.account.send(subject, b"", own=True)
+    assert link.conn.pending == len(b"LMSG plain 0\r\n\r\n")
+
+
+async def test_an_alias_is_no_way_around_a_deny() -> None:
+    link = Link()
+    link.account.domain_prefix = b"$JS.hub.API."
+    link.conn.may_ask = Rules(None, [b"$JS.API.STREAM.DELETE.>", b"$KV.secret.>"])
+    for subject in (b"STREAM.DELETE.V", b"$KV.secret.k", b"STREAM.INFO.V", b"$KV.open.k"):
+        link.conn.feed(b"LMSG $JS.hub.API." + subject + b" 0\r\n\r\n")
+    assert [subject for _, subject in link.session.said] == [
+        b"$JS.hub.API.STREAM.DELETE.V", b"$JS.hub.API.$KV.secret.k"
+    ]
+
+
+async def test_a_message_that_cannot_be_handled_costs_no_other() -> None:
+    """A link speaks for many: one request that fails may not end it."""
+    link = Link()
+
+    class Failing:
+        """A subject mapping that always fails."""
+
+        sources = frozenset()
+
+        def apply(self, subject: bytes) -> bytes:
+            if subject == b"grouped":
+                raise OverflowError("too large")
+            return subject
+
+    link.account.mappings = Failing()
+    for cut in (len(STREAM), 70):
+        link.got.clear()
+        link.conn.feed(STREAM[:cut])
+        link.conn.feed(STREAM[cut:])
+        assert not link.conn.closed
+        assert link.got == [EXPECTED[0], EXPECTED[1], EXPECTED[2], EXPECTED[-1]]

@@ -78,3 +78,26 @@ def test_no_input_ends_the_node(port: int, data: bytes) -> None:
     with connect(port) as link:
         link.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
         assert read_until(link, b"PONG\r\n").endswith(b"PONG\r\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"PUB a\r1 4", b"PUB a\x00 4", b"PUB a r\x0b 4", b"PUB a\x0cb 4", b"PUB a \x1f 4",
+     b"HPUB a\rb 4 4"],
+)
+def test_a_control_byte_makes_no_frame(port: int, line: bytes) -> None:
+    """A real nats-server passes it on, and the line ends early in who gets it."""
+    with connect(port) as listener, connect(port) as link:
+        listener.sendall(b'CONNECT {"verbose":false}\r\nSUB > 1\r\nPING\r\n')
+        read_until(listener, b"PONG\r\n")
+        link.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + line + b"\r\nbody\r\n")
+        assert b"MSG" not in read_until(link, b"never sent")
+        listener.sendall(b"PING\r\n")
+        assert read_until(listener, b"PONG\r\n") == b"PONG\r\n"
+
+
+@pytest.mark.parametrize("line", [b"SUB a\x00b 1", b"SUB a q\x01 1", b"SUB a \x7f"])
+def test_a_control_byte_makes_no_interest(port: int, line: bytes) -> None:
+    with connect(port) as link:
+        link.sendall(b'CONNECT {"verbose":false}\r\n' + line + b"\r\nPING\r\n")
+        assert b"-ERR 'Invalid Subject'" in read_until(link, b"PONG\r\n")

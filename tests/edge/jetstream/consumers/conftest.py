@@ -121,7 +121,7 @@ class World:
     def send(self, subject: str, payload: str | bytes = b"", reply: str = "") -> int:
         """Publish and finish the turn."""
         body = payload.encode() if isinstance(payload, str) else payload
-        count = self.account.send(subject.encode(), body, reply.encode())
+        count = self.account.send(subject.encode(), body, reply.encode(), own=True)
         self.kernel.turn()
         return int(count)
 
