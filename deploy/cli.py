@@ -2,7 +2,7 @@
 
 import click
 
-from headwater.edge.version import NATS_LEVEL, VERSION
+from headwater.edge.view.version import NATS_LEVEL, VERSION
 
 
 class LazyGroup(click.Group):

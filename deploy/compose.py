@@ -1,7 +1,7 @@
 """What plugs into a node, chosen by its options: the one place where the floors meet."""
 
 from headwater.edge.conf.options import Options
-from headwater.edge.service import Service
+from headwater.edge.view.service import Service
 
 
 def services_for(options: Options) -> list[Service]:
@@ -10,11 +10,11 @@ def services_for(options: Options) -> list[Service]:
 
     services = leaf_services(options)
     if options.operator.enabled() and not options.no_system_account:
-        from headwater.edge.system_claims import ClaimsService
+        from headwater.edge.system.system_claims import ClaimsService
 
         services.append(ClaimsService())
     if options.websocket.port:
-        from headwater.edge.broker.websocket_listener import WebSocketService
+        from headwater.edge.broker.websocket.websocket_listener import WebSocketService
 
         services.append(WebSocketService(options))
     if options.cluster.port:

@@ -14,12 +14,12 @@ from pathlib import Path
 from headwater.deploy.compose import services_for
 from headwater.deploy.notify import Notifier
 from headwater.deploy.recovery_watch import RecoveryWatch
-from headwater.edge import logs
 from headwater.edge.conf.flags import USAGE, FlagError, Invocation, parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
-from headwater.edge.node import Node
-from headwater.edge.version import NATS_LEVEL
+from headwater.edge.logging import logs
+from headwater.edge.node.node import Node
+from headwater.edge.view.version import NATS_LEVEL
 
 log = logging.getLogger("headwater.node")
 
@@ -138,7 +138,7 @@ async def _act(node: Node, action: str, arguments: list[str]) -> None:
 
 
 def _reload(node: Node, arguments: list[str]) -> None:
-    from headwater.edge.reload import reload_node
+    from headwater.edge.node.reload import reload_node
 
     try:
         reload_node(node, parse_args(arguments).options)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.conf.options import CompressionOptions
-from headwater.edge.jetstream import s2
+from headwater.edge.jetstream.model import s2
 from headwater.edge.wire.s2_blocks import encode_block
 
 OFF = "off"

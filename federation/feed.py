@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.core import CallbackSink
-from headwater.edge.jetstream.models import SourceInfo, StreamSource
-from headwater.edge.jetstream.name_hash import name_hash
-from headwater.edge.jetstream.times import format_time, parse_time
+from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
+from headwater.edge.jetstream.model.name_hash import name_hash
+from headwater.edge.jetstream.model.times import format_time, parse_time
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.transform import transform
 from headwater.federation.health import (

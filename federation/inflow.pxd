@@ -1,6 +1,6 @@
 # The receiving end of a mirror or source. See inflow.py.
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
-from headwater.edge.jetstream.stream cimport Stream
+from headwater.edge.jetstream.stream.stream cimport Stream
 
 cdef class Cursors(Task):
     cdef object log                     # storage.commit_log.CommitLog

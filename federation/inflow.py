@@ -16,7 +16,7 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Endpoint, Msg, Sink, Task
-from cython.cimports.headwater.edge.jetstream.stream import Stream
+from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.numbers import take_number
 from cython.cimports.libc.string import memchr, memcmp

@@ -12,7 +12,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.listener import plain_address
 from headwater.edge.broker.registry import TOO_MANY, Outcome, Session
 from headwater.edge.conf.options import CompressionOptions
-from headwater.edge.info import info_fields, info_line
+from headwater.edge.view.info import info_fields, info_line
 from headwater.federation.compression import OFF, agreed, normal, normal_options
 from headwater.federation.domains import domain_denies
 from headwater.federation.interest import Interest
@@ -23,7 +23,7 @@ from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.leaf")
 

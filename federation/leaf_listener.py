@@ -11,7 +11,7 @@ from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import HubSession
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
     from headwater.federation.leaf_conn import LeafConn
 
 log = logging.getLogger("headwater.leaf")

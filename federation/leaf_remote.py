@@ -43,7 +43,7 @@ DISCOVER_SCHEME = "discover"
 
 
 class Finder(Protocol):
-    """Where addresses for `discover://` URLs come from; see `headwater.edge.discovery`."""
+    """Where addresses for `discover://` URLs come from; see `headwater.federation.discovery`."""
 
     def urls(self, cluster: str) -> list[str]:
         """Leaf URLs of the hubs found so far that carry this cluster label."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headwater.edge.conf.options import CompressionOptions
-from headwater.edge.version import NATS_LEVEL
+from headwater.edge.view.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
 from headwater.federation.compression import OFF, S2Filter
 from headwater.federation.rules import Rules

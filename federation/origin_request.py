@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.models import StreamSource
-from headwater.edge.jetstream.name_hash import name_hash
+from headwater.edge.jetstream.model.models import StreamSource
+from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.wire.json_objects import object_in
 
 SECOND = 1_000_000_000

@@ -5,14 +5,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.conf.options import Options
-from headwater.edge.discovery import Announcement, Discovery
-from headwater.edge.service import Service
+from headwater.edge.view.service import Service
+from headwater.federation.discovery import Announcement, Discovery
 from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_listener import LeafListener
 from headwater.federation.leaf_remote import LeafRemote, needs_discovery
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
     from headwater.federation.upstream import Upstreams
 
 log = logging.getLogger("headwater.leaf")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.jetstream import stream_life
-from headwater.edge.jetstream.errors import JetStreamError
-from headwater.edge.jetstream.models import SourceInfo, StreamSource
-from headwater.edge.jetstream.stream import Stream
-from headwater.edge.jetstream.stream_states import log_of
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError
 from headwater.federation.feed import Feed
 from headwater.federation.inflow import SOURCE_HEADER, Afterwards, Cursors, Inflow
 from headwater.federation.origin_request import parse_source_header
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
     from headwater.federation.leaf_links import LeafLinks
 
 log = logging.getLogger("headwater.upstream")

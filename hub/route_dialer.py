@@ -13,7 +13,7 @@ from headwater.security.errors import SecurityError
 
 if TYPE_CHECKING:
     from headwater.edge.conf.options import ClusterOptions
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.route")
 

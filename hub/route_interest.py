@@ -10,7 +10,7 @@ from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
 from cython.cimports.headwater.federation.rules import Rules
 from cython.cimports.headwater.hub.route_conn import RouteConn
 
-from headwater.edge.broker.imports import ServiceImport
+from headwater.edge.broker.imports.imports import ServiceImport
 
 # Services that answer for the node a client is connected to, and for no other.
 LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))

@@ -12,7 +12,7 @@ from headwater.hub.route_session import RouteSession
 from headwater.hub.routes import Routes
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.route")
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
-from headwater.edge.version import NATS_LEVEL
+from headwater.edge.view.version import NATS_LEVEL
 from headwater.federation.leaf_session import encoded
 from headwater.federation.rules import Rules
 from headwater.hub.addresses import reachable
@@ -27,7 +27,7 @@ from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.route")
 

@@ -98,7 +98,7 @@ def backup(
 ) -> None:  # fmt: skip
     """Write streams, with their consumers, to one file."""
     from headwater.deploy.store import local, remote
-    from headwater.edge.jetstream.backup_file import BackupWriter
+    from headwater.edge.jetstream.backup.backup_file import BackupWriter
 
     with Show(as_json) as show:
         if server:
@@ -132,7 +132,7 @@ def restore(
 ) -> None:  # fmt: skip
     """Put streams of a backup back; one that is there already is never overwritten."""
     from headwater.deploy.store import local, remote
-    from headwater.edge.jetstream.backup_file import BackupReader
+    from headwater.edge.jetstream.backup.backup_file import BackupReader
 
     path, wanted = Path(source), set(names)
     with Show(as_json) as show:

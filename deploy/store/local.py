@@ -14,10 +14,10 @@ from headwater.deploy.store.remote import fetch as fetch_from
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.flags import parse_args
 from headwater.edge.conf.options import Options
-from headwater.edge.jetstream.backup_file import BackupError, BackupReader
-from headwater.edge.jetstream.errors import JetStreamError
-from headwater.edge.jetstream.models import StreamConfig
-from headwater.edge.jetstream.offline import OfflineJetStream, Restorer, backup
+from headwater.edge.jetstream.backup.backup_file import BackupError, BackupReader
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import StreamConfig
+from headwater.edge.jetstream.node.offline import OfflineJetStream, Restorer, backup
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.node.rebuild import Fetch, Found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from headwater.edge.jetstream.backup_file import BackedUp, BackupWriter, EntryCounter
+from headwater.edge.jetstream.backup.backup_file import BackedUp, BackupWriter, EntryCounter
 from headwater.edge.storage.node.rebuild import Found
 from headwater.edge.wire.client import ApiError, Client, NoResponders, Refused, TimedOut, checked
 from headwater.edge.wire.login import Login

@@ -122,7 +122,7 @@ def known_errors() -> tuple[type[BaseException], ...]:
     from headwater.deploy.store.local import RestoreError
     from headwater.edge.conf.flags import FlagError
     from headwater.edge.conf.problems import ConfigError
-    from headwater.edge.jetstream.backup_file import BackupError
+    from headwater.edge.jetstream.backup.backup_file import BackupError
     from headwater.edge.storage.format.errors import StoreError
     from headwater.edge.wire.message import WireError
     from headwater.security.errors import SecurityError

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.conf.options import Options
-from headwater.edge.info import NodeFacts
-from headwater.edge.version import NATS_LEVEL
+from headwater.edge.view.info import NodeFacts
+from headwater.edge.view.version import NATS_LEVEL
 from headwater.security.auth_options import CALLOUT_SUBJECT
 from headwater.security.authenticator import Authenticator
 from headwater.security.callout import Callout

@@ -126,7 +126,7 @@ class Kernel:
     """The turns of one node, on one event loop. Not thread-safe: only the loop's thread enters."""
 
     def __init__(self, loop: object, time_source: object = None):
-        """`time_source` is a `headwater.edge.ports.Clock`; None is the machine's."""
+        """`time_source` is a `headwater.edge.ports.ports.Clock`; None is the machine's."""
         self.loop = loop
         self.time_source = time_source
         self.dirty = []

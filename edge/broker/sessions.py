@@ -22,7 +22,7 @@ from headwater.edge.broker.grants import Rights
 from headwater.edge.broker.password_checks import PasswordChecks
 from headwater.edge.broker.registry import TOO_MANY, Outcome, Registry, Session
 from headwater.edge.conf.options import Options
-from headwater.edge.info import NodeFacts, info_fields, info_line
+from headwater.edge.view.info import NodeFacts, info_fields, info_line
 from headwater.security.authenticator import Authenticator
 from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest

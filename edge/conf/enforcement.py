@@ -83,10 +83,10 @@ _NO_GO = Hint("there is no profile of this kind; use py-spy on the process")
 
 _FATES: dict[tuple[str, str], Fate] = {
     # --- the top level ---
-    **_rows("", By("edge.node"), _LIST + " server_name tls allow_non_tls pidfile pid_file "
+    **_rows("", By("edge.node.node"), _LIST + " server_name tls allow_non_tls pidfile pid_file "
             "ports_file_dir no_system_account no_system no_sys_acc system_account system"),
     **_rows("", By("hub.routes"), "client_advertise"),
-    **_rows("", By("edge.logs"), "debug trace logtime logtime_utc logfile log_file "
+    **_rows("", By("edge.logging.logs"), "debug trace logtime logtime_utc logfile log_file "
             "logfile_size_limit log_size_limit logfile_max_num log_max_num syslog remote_syslog"),
     **_rows("", Hint("the protocol is not logged"), "trace_verbose trace_headers"),
     **_rows("", Hint("traced messages are not shown"), "max_traced_msg_len"),
@@ -101,11 +101,11 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", Refused("TLS settings for a resolver; leave resolver_tls away"), "resolver_tls"),
     **_rows("", By("edge.monitor.service"), "http https http_port monitor_port https_port "
             "http_base_path"),
-    **_rows("", By("edge.monitor.varz"), "feature_flags server_tags server_metadata"),
+    **_rows("", By("edge.monitor.pages.varz"), "feature_flags server_tags server_metadata"),
     **_rows("", By("hub.route_service"), "cluster"),
     **_rows("", Refused("gateways; join clusters by leafnodes instead"), "gateway"),
     **_rows("", By("federation.service"), "leaf leafnodes"),
-    **_rows("", By("edge.jetstream.node"), "store_dir storedir jetstream"),
+    **_rows("", By("edge.jetstream.node.node"), "store_dir storedir jetstream"),
     **_rows("", _NO_GO, "prof_port prof_block_rate"),
     **_rows("", By("edge.broker.client"), "max_control_line max_payload max_subscriptions "
             "max_subs"),
@@ -118,22 +118,22 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", Refused("OCSP stapling; use short-lived certificates, or say ocsp: false"),
             "ocsp"),
     **_rows("", Hint("nothing asks OCSP responders, so nothing is cached"), "ocsp_cache"),
-    **_rows("", By("edge.lame_duck"), "lame_duck_duration lame_duck_grace_period"),
+    **_rows("", By("edge.node.lame_duck"), "lame_duck_duration lame_duck_grace_period"),
     **_rows("", _PATIENT, "connect_error_reports reconnect_error_reports"),
-    **_rows("", By("edge.broker.websocket_listener"), "websocket ws"),
+    **_rows("", By("edge.broker.websocket.websocket_listener"), "websocket ws"),
     **_rows("", Refused("MQTT; connect such devices through a bridge that speaks NATS"), "mqtt"),
     **_rows("", By("federation.domains"), "default_js_domain"),
     **_rows("", Hint("fast producers wait for slow receivers, within a bound"),
             "no_fast_producer_stall"),
     **_rows("", Refused("trusted proxies; users with proxy_required cannot log in"), "proxies"),
-    **_rows("", By("edge.jetstream.node"), "headwater"),
+    **_rows("", By("edge.jetstream.node.node"), "headwater"),
     # --- tls, wherever it stands ---
     **_rows("tls", By("security.tls"), "cert_file key_file ca_file insecure verify cipher_suites "
             "curve_preferences certs certificates min_version"),
     **_rows("tls", By("security.authenticator"), "verify_and_map"),
     **_rows("tls", By("edge.conf.tls_section"), "allow_insecure_cipher_suites"),
     **_rows("tls", By("federation.leaf_remote"), "server_name"),
-    **_rows("tls", By("edge.node"), "timeout handshake_first first immediate"),
+    **_rows("tls", By("edge.node.node"), "timeout handshake_first first immediate"),
     **_rows("tls", Refused("a check of peers against known URLs; use pinned_certs"),
             "verify_cert_and_check_known_urls"),
     **_rows("tls", By("edge.broker.tls_filter"), "connection_rate_limit pinned_certs"),
@@ -167,12 +167,12 @@ _FATES: dict[tuple[str, str], Fate] = {
             "max_responses expires expiration ttl"),
     **_rows("resolver", _RESOLVER, "type"),
     **_rows("resolver", By("security.directory_resolver"), "dir limit allow_delete hard_delete"),
-    **_rows("resolver", By("edge.system_claims"), "interval"),
+    **_rows("resolver", By("edge.system.system_claims"), "interval"),
     **_rows("resolver", Hint("tokens are not looked up elsewhere"), "ttl timeout"),
     # --- accounts ---
-    **_rows("accounts", By("edge.broker.imports_plan"), "imports exports"),
+    **_rows("accounts", By("edge.broker.imports.imports_plan"), "imports exports"),
     **_rows("accounts", By("edge.broker.mappings"), "mappings maps"),
-    **_rows("accounts", By("edge.jetstream.account_js"), "jetstream"),
+    **_rows("accounts", By("edge.jetstream.account.account_js"), "jetstream"),
     **_rows("accounts", By("security.authenticator"), "nkey users default_permissions"),
     **_rows("accounts", By("edge.broker.sessions"), "limits"),
     **_rows("accounts", By("edge.broker.sessions"), "msg_trace trace_dest"),
@@ -180,25 +180,28 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("accounts.limits", By("edge.broker.sessions"), "max_connections max_conn "
             "max_subscriptions max_subs max_payload max_pay"),
     **_rows("accounts.limits", By("federation.leaf_links"), "max_leafnodes max_leafs"),
-    **_rows("accounts.jetstream", By("edge.jetstream.account_js"), "max_memory max_mem mem memory "
+    **_rows("accounts.jetstream", By("edge.jetstream.account.account_js"),
+        "max_memory max_mem mem memory "
             "max_store max_file max_disk store disk max_streams streams max_consumers consumers "
             "max_bytes_required max_stream_bytes max_bytes mem_max_stream_bytes "
             "memory_max_stream_bytes disk_max_stream_bytes store_max_stream_bytes"),
-    **_rows("accounts.jetstream", By("edge.jetstream.consumer_config"), "max_ack_pending"),
+    **_rows("accounts.jetstream", By("edge.jetstream.config.consumer_config"), "max_ack_pending"),
     **_rows("accounts.jetstream", Hint("streams are not replicated, so there is no traffic of it"),
             "cluster_traffic"),
     **_rows("mappings", By("edge.broker.mappings"), "dest destination weight cluster"),
-    **_rows("exports", By("edge.broker.imports_plan"), "stream service response response_type "
+    **_rows("exports", By("edge.broker.imports.imports_plan"),
+        "stream service response response_type "
             "threshold response_threshold response_max_time response_time accounts "
             "account_token_position"),
     **_rows("exports", Hint("latencies of services are not measured"), "latency"),
     **_rows("latency", Inside("exports latency"), "sampling subject"),
     **_rows("exports", _TRACED, "allow_trace"),
-    **_rows("imports", By("edge.broker.imports_plan"), "stream service prefix to share"),
+    **_rows("imports", By("edge.broker.imports.imports_plan"), "stream service prefix to share"),
     **_rows("imports", _TRACED, "allow_trace"),
-    **_rows("shares.source", By("edge.broker.imports_plan"), "account subject"),
+    **_rows("shares.source", By("edge.broker.imports.imports_plan"), "account subject"),
     # --- listeners of clients ---
-    **_rows("websocket", By("edge.broker.websocket_listener"), _LIST + " tls authorization "
+    **_rows("websocket", By("edge.broker.websocket.websocket_listener"),
+        _LIST + " tls authorization "
             "authentication no_auth_user advertise no_tls same_origin allowed_origins "
             "allowed_origin allow_origins allow_origin origins origin handshake_timeout compress "
             "compression jwt_cookie user_cookie pass_cookie token_cookie headers"),
@@ -241,10 +244,10 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("remotes.migrate", Inside("jetstream_cluster_migrate"), "leader_migrate_delay"),
     **_rows("remotes.proxy", By("federation.leaf_remote"), "url username password timeout"),
     # --- jetstream ---
-    **_rows("jetstream", By("edge.jetstream.node"), "strict store store_dir storedir sync "
+    **_rows("jetstream", By("edge.jetstream.node.node"), "strict store store_dir storedir sync "
             "sync_interval max_memory_store max_mem_store max_mem max_file_store max_file domain "
             "enable enabled limits"),
-    **_rows("jetstream", By("edge.jetstream.sealing_keys"), "key ek encryption_key prev_key "
+    **_rows("jetstream", By("edge.jetstream.config.sealing_keys"), "key ek encryption_key prev_key "
             "prev_ek prev_encryption_key cipher"),
     **_rows("jetstream", Hint("streams are not replicated, and have one queue of requests"),
             "extension_hint unique_tag max_outstanding_catchup max_buffered_size "
@@ -254,24 +257,24 @@ _FATES: dict[tuple[str, str], Fate] = {
                                  "headwater.sealing"), "tpm"),
     **_rows("jetstream.tpm", Inside("jetstream tpm"),
             "keys_file encryption_password srk_password pcr cipher"),
-    **_rows("jetstream.limits", By("edge.jetstream.stream_config"), "duplicate_window"),
-    **_rows("jetstream.limits", By("edge.jetstream.consumer_config"),
+    **_rows("jetstream.limits", By("edge.jetstream.config.stream_config"), "duplicate_window"),
+    **_rows("jetstream.limits", By("edge.jetstream.config.consumer_config"),
             "max_ack_pending max_request_batch"),
-    **_rows("jetstream.limits", By("edge.jetstream.batch"), "batch"),
+    **_rows("jetstream.limits", By("edge.jetstream.publish.batch"), "batch"),
     **_rows("jetstream.limits", Hint("streams are not replicated"), "max_ha_assets"),
-    **_rows("jetstream.limits.batch", By("edge.jetstream.batch"),
+    **_rows("jetstream.limits.batch", By("edge.jetstream.publish.batch"),
             "max_inflight_per_stream max_msgs timeout"),
     **_rows("jetstream.limits.batch", Hint("max_inflight_per_stream bounds each stream"),
             "max_inflight_total"),
     # --- headwater's own ---
-    **_rows("headwater", By("edge.jetstream.node"), "durability commit_segment_bytes "
+    **_rows("headwater", By("edge.jetstream.node.node"), "durability commit_segment_bytes "
             "commit_max_delay scrub disk_budget"),
-    **_rows("headwater", By("edge.jetstream.sealing_keys"), "sealing"),
+    **_rows("headwater", By("edge.jetstream.config.sealing_keys"), "sealing"),
     **_rows("headwater", By("federation.service"), "discovery"),
     **_rows("headwater.discovery", By("federation.service"), "enabled service name cluster"),
-    **_rows("headwater.scrub", By("edge.jetstream.node"), "rate pause"),
-    **_rows("headwater.sealing", By("edge.jetstream.sealing_keys"),
+    **_rows("headwater.scrub", By("edge.jetstream.node.node"), "rate pause"),
+    **_rows("headwater.sealing", By("edge.jetstream.config.sealing_keys"),
             "key_file key_env key_command cipher previous"),
-    **_rows("headwater.sealing.previous", By("edge.jetstream.sealing_keys"),
+    **_rows("headwater.sealing.previous", By("edge.jetstream.config.sealing_keys"),
             "key_file key_env key_command"),
 }

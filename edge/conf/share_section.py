@@ -170,7 +170,7 @@ def _check_subjects(
     if not any(account.imports for account in accounts.values()):
         return
     # Compiled code that a node without imports need not load to read its configuration.
-    from headwater.edge.broker.imports_subjects import check_subjects
+    from headwater.edge.broker.imports.imports_subjects import check_subjects
     from headwater.edge.subjects.transform import TransformError
 
     for account in accounts.values():

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.monitor.stacksz import stacksz
+from headwater.edge.monitor.pages.stacksz import stacksz
 
 STACKS = ("goroutine", "threadcreate")
 """Profiles that tell what the process is doing right now."""

@@ -14,9 +14,9 @@ import threading
 import time
 from typing import Any
 
-from headwater.edge.monitor.healthz import UNAVAILABLE
-from headwater.edge.progress import Progress
-from headwater.edge.version import VERSION
+from headwater.edge.monitor.pages.healthz import UNAVAILABLE
+from headwater.edge.view.progress import Progress
+from headwater.edge.view.version import VERSION
 
 REQUEST_SECONDS = 0.5
 """How long one client may take for its request; the next one waits meanwhile."""

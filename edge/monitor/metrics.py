@@ -8,13 +8,13 @@ import platform
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headwater.edge.monitor import jsz
-from headwater.edge.monitor.links import links
-from headwater.edge.monitor.varz import varz
-from headwater.edge.version import NATS_LEVEL, VERSION
+from headwater.edge.monitor.pages import jsz
+from headwater.edge.monitor.pages.links import links
+from headwater.edge.monitor.pages.varz import varz
+from headwater.edge.view.version import NATS_LEVEL, VERSION
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
-from headwater.edge.monitor.pages import JSON, render
 from headwater.edge.monitor.query import Query
+from headwater.edge.monitor.routes import JSON, render
 
 if TYPE_CHECKING:
-    from headwater.edge.node_view import NodeView
+    from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.monitor")
 

@@ -13,7 +13,7 @@ there is written again.
 import struct
 from dataclasses import dataclass, field
 
-from headwater.edge.ports import Disk
+from headwater.edge.ports.ports import Disk
 from headwater.edge.storage.format.crc import checksum
 from headwater.hub.journal.record import RecordKind, encode_record
 from headwater.hub.journal.scan import Scan, scan, segment_name, segment_numbers

@@ -6,7 +6,7 @@ the rest is kept, and the node knows that something may be missing.
 
 from dataclasses import dataclass, field
 
-from headwater.edge.ports import Disk
+from headwater.edge.ports.ports import Disk
 from headwater.hub.journal.record import ALIGN, Record, RecordKind, decode_record
 from headwater.hub.raft.codec import decode_entries
 from headwater.hub.raft.entry import Entry

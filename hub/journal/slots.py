@@ -9,7 +9,7 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
-from headwater.edge.ports import Disk
+from headwater.edge.ports.ports import Disk
 from headwater.edge.storage.format.crc import checksum
 from headwater.hub.raft.hard_state import HardState, decode_hard_state
 

@@ -1,10 +1,10 @@
 """The disk port over a directory of a node's store, real or in memory, for the small files of its
-groups: `headwater.edge.files` does the work."""
+groups: `headwater.edge.ports.files` does the work."""
 
 import errno
 from pathlib import Path
 
-from headwater.edge import files
+from headwater.edge.ports import files
 
 
 class SlotFiles:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench.servers import Recipe, Server, program
-from headwater.edge import logs
-from headwater.edge.log_limit import PEER_LINES, PLACE_LINES, LineLimit
+from headwater.edge.logging import logs
+from headwater.edge.logging.log_limit import PEER_LINES, PLACE_LINES, LineLimit
 from tests.edge.broker.test_before_login import port_of, running, until_end
 
 BOTH = {

@@ -11,8 +11,8 @@ from nats.aio.client import Client
 
 from headwater.edge.conf.options import AccountOptions, Options
 from headwater.edge.conf.problems import ConfigError
-from headwater.edge.node import Node
-from headwater.edge.reload import reload_node
+from headwater.edge.node.node import Node
+from headwater.edge.node.reload import reload_node
 from headwater.security.auth_options import (
     AuthOptions,
     PermissionOptions,

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from headwater.edge.conf.options import AccountOptions, Options
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from headwater.security.auth_options import PermissionOptions, SubjectRules, UserOptions
 
 DENY = PermissionOptions(publish=SubjectRules(deny=["secret"]))

@@ -14,7 +14,7 @@ import nats
 from nats.aio.client import Client
 
 from headwater.edge.conf.load import load_text
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from headwater.federation.service import leaf_services
 
 PROGRAMS = {

@@ -6,7 +6,7 @@ import time
 import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, Wire, client_port, free_port, leaf_service, leafs, until
 
 JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\n'

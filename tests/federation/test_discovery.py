@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
-from headwater.edge.discovery import instance_name
+from headwater.federation.discovery import instance_name
 from headwater.federation.leaf_remote import LeafRemote
 from tests.certificates import certificate
 from tests.federation.lab import Lab, leaf_service, leafs, until

@@ -7,7 +7,7 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs, until
 
 CONFIG = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\nleafnodes {{ {leafnodes} }}'

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, Wire, client_port, free_port, leafs, until
 from tests.federation.test_leaf_tls import certificate
 

@@ -11,7 +11,7 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 
 from headwater.edge.conf.load import load_text
-from headwater.edge.reload import reload_node
+from headwater.edge.node.reload import reload_node
 from headwater.security import nkeys
 from tests.federation.lab import Lab, client_port, free_port, leaf_port, leafs, until
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from nats.js.api import StreamConfig
 
-from headwater.edge.monitor.healthz import HealthzOptions, healthz
 from headwater.edge.monitor.metrics import metrics
+from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.federation import feed
 from tests.federation.lab import Lab, client_port, free_port, leafs, until
 from tests.federation.test_slow_links import JETSTREAM, Line, line, of

@@ -14,7 +14,7 @@ SYNCED, LOST, NEXT = 100, 50, 20
 REBOOTED = """
 import sys
 from pathlib import Path
-from headwater.edge import files
+from headwater.edge.ports import files
 files.BOOT_ID = Path(sys.argv.pop(1))
 from headwater.deploy.main import main
 main()

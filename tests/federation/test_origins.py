@@ -8,8 +8,8 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ExternalStream, StreamConfig, StreamSource
 
-from headwater.edge.monitor.healthz import HealthzOptions, healthz
-from headwater.edge.node import Node
+from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
+from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, RealServer, client_port, free_port, until
 
 SOURCE = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.edge.API"))

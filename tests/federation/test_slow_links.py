@@ -13,7 +13,7 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from headwater.federation import feed
 from tests.federation.lab import Lab, Wire, client_port, free_port, leafs, until
 

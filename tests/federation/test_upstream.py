@@ -13,7 +13,7 @@ from nats.js.api import (
     SubjectTransform,
 )
 
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs, until
 
 Server = Node | RealServer

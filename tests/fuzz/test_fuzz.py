@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headwater.deploy.compose import services_for
-from headwater.edge.broker.websocket_filter import WebSocketFilter
+from headwater.edge.broker.websocket.websocket_filter import WebSocketFilter
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.conf.validate import complete
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from headwater.security import jwt
 from headwater.security.claims import UserClaims
 from headwater.security.errors import JWTError

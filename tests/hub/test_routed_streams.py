@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.edge.conf.options import JetStreamOptions
-from headwater.edge.monitor.statsz import statsz
+from headwater.edge.monitor.pages.statsz import statsz
 
 from .test_routes import Cluster, interest, until
 

@@ -24,10 +24,10 @@ from headwater.edge.conf.options import (
     Options,
     TLSOptions,
 )
-from headwater.edge.monitor.links import routez
 from headwater.edge.monitor.metrics import metrics
-from headwater.edge.monitor.varz import varz
-from headwater.edge.node import Node
+from headwater.edge.monitor.pages.links import routez
+from headwater.edge.monitor.pages.varz import varz
+from headwater.edge.node.node import Node
 from headwater.federation.service import leaf_services
 from headwater.hub import route_dialer
 from headwater.hub.route_service import RouteService

@@ -13,7 +13,7 @@ import nats
 import pytest
 
 from headwater.edge.conf.options import ClusterOptions, Options
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from headwater.hub.route_service import RouteService
 from headwater.security.auth_options import AuthOptions
 from tests.hub.test_routes import free_port, interest, routes, until

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headwater.edge.twins.disk import TwinDisk
+from headwater.edge.ports.twins.disk import TwinDisk
 from headwater.hub.journal import journal, scan, slots
 from headwater.hub.journal.journal import Journal
 from headwater.hub.raft import (

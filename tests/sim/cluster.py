@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.network import TwinNet, Weather
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.network import TwinNet, Weather
 from headwater.hub.raft.codec import decode_packet, encode_packet
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.errors import InvariantBroken, RaftError

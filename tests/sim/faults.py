@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.network import Weather
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.network import Weather
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.errors import RaftError
 from tests.sim.echo import Echo

@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import replace
 
-from headwater.edge.twins.disk import TwinDisk
+from headwater.edge.ports.twins.disk import TwinDisk
 from headwater.hub.journal import slots
 from headwater.hub.journal.journal import Journal
 from headwater.hub.journal.record import RecordKind

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headwater.edge.twins.clock import ManualClock
-from headwater.edge.twins.disk import TwinDisk
+from headwater.edge.ports.twins.clock import ManualClock
+from headwater.edge.ports.twins.disk import TwinDisk
 from headwater.hub.journal.journal import CLEAN, Journal
 from headwater.hub.raft import membership, reads
 from headwater.hub.raft.config import Config

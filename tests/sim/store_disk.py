@@ -2,9 +2,9 @@
 
 import errno
 
-from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.files import TwinFiles
-from headwater.edge.twins.inode import TwinFile, failed
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.files import TwinFiles
+from headwater.edge.ports.twins.inode import TwinFile, failed
 
 CHANGES = ("write", "sync", "sync names", "rename", "unlink", "create", "truncate", "allocate")
 

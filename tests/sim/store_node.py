@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.core import Kernel
+from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.node import node_store
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.twins.loop import TwinLoop
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry
 from headwater.hub.raft.host import Batch, Host

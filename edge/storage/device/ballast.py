@@ -8,7 +8,7 @@ message gets new room in the log.
 from contextlib import suppress
 from pathlib import Path
 
-from headwater.edge import files
+from headwater.edge.ports import files
 
 PARTS = 16
 

@@ -5,8 +5,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from headwater.edge import files
-from headwater.edge.files import read_file, sync_directory, write_file
+from headwater.edge.ports import files
+from headwater.edge.ports.files import read_file, sync_directory, write_file
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import FormatError
 

@@ -1,7 +1,7 @@
 """System calls on descriptors for compiled code; those of a disk in memory go to the port.
 
-See `headwater.edge.files`. Without the GIL; it is taken for a twin only, in functions of their own:
-one that takes it anywhere takes it at its end, too.
+See `headwater.edge.ports.files`. Without the GIL; it is taken for a twin only, in functions of
+their own: one that takes it anywhere takes it at its end, too.
 """
 
 import cython
@@ -9,7 +9,7 @@ from cython.cimports.libc.errno import EIO, errno
 from cython.cimports.libc.string import memcpy
 from cython.cimports.posix.unistd import fdatasync, pread, pwrite
 
-from headwater.edge import files
+from headwater.edge.ports import files
 
 FIRST_TWIN = cython.declare(cython.int, files.FIRST_TWIN)
 

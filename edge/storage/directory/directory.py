@@ -18,9 +18,9 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from headwater.edge import files
-from headwater.edge.files import sync_directory
-from headwater.edge.ports import Clock, Random, SystemClock, SystemRandom
+from headwater.edge.ports import files
+from headwater.edge.ports.files import sync_directory
+from headwater.edge.ports.ports import Clock, Random, SystemClock, SystemRandom
 from headwater.edge.storage.device.durable_file import TwoSlotFile
 from headwater.edge.storage.directory.known_ids import ids_in_files
 from headwater.edge.storage.directory.store_lock import process_of

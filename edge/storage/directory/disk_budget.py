@@ -1,13 +1,13 @@
 """What a node's store takes on its device, and what it may take.
 
-The ledger counts allocated blocks (`headwater.edge.allocation`). A used-up budget is the same to
-the store as a full device: publishes are refused, removals and what gives room back go on. """
+The ledger counts allocated blocks (`headwater.edge.ports.allocation`). A used-up budget is the same
+to the store as a full device: publishes are refused, removals and what gives room back go on. """
 
 from pathlib import Path
 from typing import Any
 
-from headwater.edge import files
-from headwater.edge.allocation import MARGIN, Allocation
+from headwater.edge.ports import files
+from headwater.edge.ports.allocation import MARGIN, Allocation
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.log_share import log_share
 from headwater.edge.storage.segments.segment_jobs import index_path

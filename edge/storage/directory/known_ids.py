@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from headwater.edge import files
+from headwater.edge.ports import files
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.log.log_files import DATA_START, HEADER_COPIES, decode_header
 from headwater.edge.storage.segments.segment_files import decode_segment_header

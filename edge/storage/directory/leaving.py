@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from headwater.edge.files import rename, sync_directory
+from headwater.edge.ports.files import rename, sync_directory
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.directory import StoreDirectory, discard_tree
 from headwater.edge.storage.format.record import STREAM_DELETE

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.edge import files
-from headwater.edge.files import sync_directory
+from headwater.edge.ports import files
+from headwater.edge.ports.files import sync_directory
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.device.durable_file import TwoSlotFile, two_copies
 from headwater.edge.storage.device.file_calls import start_writing

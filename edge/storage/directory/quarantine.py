@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.edge.files import remove, remove_tree, rename, sync_directory
+from headwater.edge.ports.files import remove, remove_tree, rename, sync_directory
 from headwater.edge.storage.device.durable_file import TwoSlotFile
 from headwater.edge.storage.directory.metas import decode_meta
 from headwater.edge.storage.format.errors import StoreError

@@ -3,7 +3,7 @@
 from pathlib import Path
 from types import TracebackType
 
-from headwater.edge import files
+from headwater.edge.ports import files
 from headwater.edge.storage.format.errors import StoreError, StoreLocked
 
 

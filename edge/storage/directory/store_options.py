@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.edge.ports import Clock, Random
+from headwater.edge.ports.ports import Clock, Random
 from headwater.security.sealing import KeyRing
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.edge import files
+from headwater.edge.ports import files
 from headwater.edge.storage.erase.erase_kept import erase_kept
 from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT
 from headwater.edge.storage.format.record_layout import (

@@ -6,7 +6,7 @@ What lies there need not verify, so a record is known by its magic, stream and s
 import struct
 from pathlib import Path
 
-from headwater.edge import files
+from headwater.edge.ports import files
 from headwater.edge.storage.format.record_layout import (
     HEADER_BYTES,
     MESSAGE,

@@ -49,7 +49,7 @@ from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopie
 from cython.cimports.headwater.edge.storage.log.watermarks import Watermarks
 from cython.cimports.libc.string import memcpy
 
-from headwater.edge.files import FIRST_TWIN
+from headwater.edge.ports.files import FIRST_TWIN
 from headwater.edge.storage.format.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log.commit_stepper import CommitStepper
 from headwater.edge.storage.log.log_files import LogFiles, LogHeader, Slot

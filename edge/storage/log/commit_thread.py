@@ -22,7 +22,7 @@ from cython.cimports.libc.errno import EINTR, EINVAL, EIO
 from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
 from cython.cimports.posix.unistd import write
 
-from headwater.edge.files import close
+from headwater.edge.ports.files import close
 
 # Bytes that wait for their sync before the system is asked to begin writing them.
 PIECE_BYTES = cython.declare(cython.longlong, 1 << 20)

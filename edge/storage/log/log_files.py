@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.edge import files
-from headwater.edge.allocation import Allocation
+from headwater.edge.ports import files
+from headwater.edge.ports.allocation import Allocation
 from headwater.edge.storage.device.ballast import Ballast
 from headwater.edge.storage.device.durable_file import TwoSlotFile
 from headwater.edge.storage.format.crc import checksum

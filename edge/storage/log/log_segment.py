@@ -12,7 +12,7 @@ from cython.cimports.libc.string import memcpy, memset
 from cython.cimports.posix.mman import MADV_HUGEPAGE, madvise
 from cython.cimports.posix.stdlib import posix_memalign
 
-from headwater.edge import files
+from headwater.edge.ports import files
 
 # What writes past the page cache ask of memory.
 ALIGNMENT = cython.declare(cython.size_t, 4096)

@@ -17,7 +17,7 @@ from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
 
-from headwater.edge import files
+from headwater.edge.ports import files
 
 NAME = "tidemarks"
 MARK_BYTES = cython.declare(cython.Py_ssize_t, 32)

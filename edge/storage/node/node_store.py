@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.files import is_twin, remove, remove_tree
+from headwater.edge.ports.files import is_twin, remove, remove_tree
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.directory.disk_budget import DiskBudget

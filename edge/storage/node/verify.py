@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.broker.core import Kernel
+from headwater.edge.ports.twins.shadow import shadow_of
 from headwater.edge.storage.directory.store_lock import StoreLock
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import Damaged, FormatError, KeyMissing, StoreError
@@ -27,7 +28,6 @@ from headwater.edge.storage.upkeep.scrub_tasks import (
     WholeFileTask,
     overlaps,
 )
-from headwater.edge.twins.shadow import shadow_of
 
 STEP_BYTES = 4 << 20
 MESSAGE = 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.edge import files as ports
+from headwater.edge.ports import files as ports
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.erase.erase_jobs import decode_places, redo_in_log
 from headwater.edge.storage.format.crc import checksum

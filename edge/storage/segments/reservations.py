@@ -11,7 +11,7 @@ process alone takes nothing, and then the stream goes on where it was.
 import logging
 import struct
 
-from headwater.edge.files import boot_id
+from headwater.edge.ports.files import boot_id
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore

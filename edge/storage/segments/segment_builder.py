@@ -23,7 +23,7 @@ from cython.cimports.libc.errno import EINTR, EIO
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy, memset
 
-from headwater.edge import files
+from headwater.edge.ports import files
 
 # Bytes that are gathered before they are written.
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 256 << 10)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.edge import files
+from headwater.edge.ports import files
 from headwater.edge.storage.format.crc import checksum, checksum_parts
 
 HEADER = struct.Struct("<4sIIIQq16s")

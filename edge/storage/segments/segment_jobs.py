@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.edge import files
+from headwater.edge.ports import files
 from headwater.edge.storage.device.durable_file import replace_file
 from headwater.edge.storage.device.file_calls import start_writing
 

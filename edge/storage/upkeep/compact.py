@@ -33,7 +33,7 @@ from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 from cython.cimports.libc.string import memcpy, memset
 
-from headwater.edge.files import remove, rename, sync_directory, write_file
+from headwater.edge.ports.files import remove, rename, sync_directory, write_file
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.dead_runs import needed_runs

@@ -10,7 +10,7 @@ time, and last the old keys and dictionaries are removed.
 import logging
 from typing import Any
 
-from headwater.edge import files
+from headwater.edge.ports import files
 from headwater.edge.storage.directory.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.packing.dictionary_pieces import SHARED_MIN

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headwater.edge.files import is_twin, remove
+from headwater.edge.ports.files import is_twin, remove
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.erase.erase_jobs import overwrite

@@ -19,7 +19,7 @@ from headwater.deploy.compose import services_for
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.validate import complete
-from headwater.edge.node import Node
+from headwater.edge.node.node import Node
 from headwater.security import passwords
 from tests.certificates import certificate
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from headwater.edge.broker import imports
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
-from headwater.edge.broker.imports import (
+from headwater.edge.broker.imports import imports
+from headwater.edge.broker.imports.imports import (
     Crossing,
     ServiceExport,
     ServiceImport,

@@ -17,8 +17,8 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
-from headwater.edge.node import Node
-from headwater.edge.reload import reload_node
+from headwater.edge.node.node import Node
+from headwater.edge.node.reload import reload_node
 from headwater.security.auth_options import UserOptions
 
 

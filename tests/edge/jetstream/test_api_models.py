@@ -5,16 +5,16 @@ from datetime import UTC
 import msgspec
 import pytest
 
-from headwater.edge.jetstream import cron
-from headwater.edge.jetstream.errors import JetStreamError
-from headwater.edge.jetstream.models import (
+from headwater.edge.jetstream.model import cron
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import (
     ConsumerConfig,
     ConsumerRequest,
     StreamInfo,
     StreamRequest,
     decode,
 )
-from headwater.edge.jetstream.times import (
+from headwater.edge.jetstream.model.times import (
     SECOND,
     ZERO_NS,
     ZERO_TIME,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.edge.jetstream import models
+from headwater.edge.jetstream.model import models
 
 Steps = list[tuple[Any, ...]]
 Compare = Callable[[Steps], Awaitable[None]]

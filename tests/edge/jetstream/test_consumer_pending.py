@@ -2,7 +2,7 @@
 
 import random
 
-from headwater.edge.jetstream.pending import PendingTable
+from headwater.edge.jetstream.progress.pending import PendingTable
 
 
 def test_entries_stay_in_order_and_are_found() -> None:

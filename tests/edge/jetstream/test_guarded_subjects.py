@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.edge.jetstream import archive, s2
+from headwater.edge.jetstream.model import archive, s2
 
 FORGED = "x 1 2\r\nhi\r\nMSG admin 1 5"
 CONTROLS = ["a\rb", "a\nb", "a b", "a\tb", "a\x00b", "a\x7fb", FORGED]

@@ -10,9 +10,9 @@ import pytest
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import JetStreamOptions, Options
-from headwater.edge.jetstream.age_clock import AgeClock, Clocks, Kept
-from headwater.edge.jetstream.models import StreamConfig
-from headwater.edge.jetstream.node import NodeJetStream
+from headwater.edge.jetstream.model.models import StreamConfig
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.stream.age_clock import AgeClock, Clocks, Kept
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

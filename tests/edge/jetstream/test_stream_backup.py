@@ -8,7 +8,7 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig
 
-from headwater.edge.jetstream import archive, s2
+from headwater.edge.jetstream.model import archive, s2
 
 from .conftest import comparable
 

@@ -4,7 +4,7 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-from headwater.edge.jetstream.subject_index import SubjectIndex
+from headwater.edge.jetstream.stream.subject_index import SubjectIndex
 from headwater.edge.subjects.tokens import overlap
 
 TOKENS = ["a", "b", "c", "*", "*"]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from twin_harness import Row, TwinHarness, contents
 
+from headwater.edge.ports.twins.files import TwinFiles
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.twins.files import TwinFiles
 
 
 @dataclass

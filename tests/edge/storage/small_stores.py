@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from crash_history import State
 from twin_harness import Row, TwinHarness, contents, readable
 
+from headwater.edge.ports.twins.files import TwinFiles
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.twins.files import TwinFiles
 
 SEGMENT = 8192
 # Log segments in which two copies of a state stand in two pages of 4 KiB.

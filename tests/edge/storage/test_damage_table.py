@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pytest
 from small_stores import SEGMENT, WIDE_SEGMENT, Truth, examine, stopped
 
-from headwater.edge.twins.files import TwinFiles
-from headwater.edge.twins.inode import resize
+from headwater.edge.ports.twins.files import TwinFiles
+from headwater.edge.ports.twins.inode import resize
 
 STRIDE = 1 if os.environ.get("HEADWATER_DAMAGE") == "all" else 13
 PAGE = 4096

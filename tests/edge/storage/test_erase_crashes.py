@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.files import TwinFiles
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.files import TwinFiles
 
 WHOLE = os.environ.get("HEADWATER_DAMAGE") == "all"
 OUTCOMES = ((0, "nothing"), (1, "everything"), (2, "some"), (3, "some"), (4, "some"))

@@ -5,9 +5,9 @@ import errno
 import pytest
 from twin_harness import TwinHarness, contents
 
+from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.storage.format.errors import StoreFull
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.twins.chance import SeededRandom
 
 ROOM = 6 << 20
 SEGMENT = 256 << 10

@@ -4,7 +4,7 @@ counts."""
 import pytest
 from twin_harness import TwinHarness
 
-from headwater.edge import files
+from headwater.edge.ports import files
 
 KEY = b"consumer/c"
 

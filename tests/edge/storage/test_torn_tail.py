@@ -3,7 +3,7 @@
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.twins.inode import SECTOR_BYTES, TwinFile
+from headwater.edge.ports.twins.inode import SECTOR_BYTES, TwinFile
 
 MESSAGES = 30
 

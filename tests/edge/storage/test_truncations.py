@@ -10,8 +10,8 @@ import pytest
 from small_stores import Truth, go_on, stopped
 from twin_harness import readable
 
-from headwater.edge.twins.files import TwinFiles
-from headwater.edge.twins.inode import resize
+from headwater.edge.ports.twins.files import TwinFiles
+from headwater.edge.ports.twins.inode import resize
 
 # Every how many-th length the suite takes.
 WHOLE = os.environ.get("HEADWATER_DAMAGE") == "all"

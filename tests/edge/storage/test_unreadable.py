@@ -3,7 +3,7 @@
 import pytest
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.files import write_file
+from headwater.edge.ports.files import write_file
 from headwater.edge.storage.segments.loss import lost_bytes
 
 BLOCK = 4096

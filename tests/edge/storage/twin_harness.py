@@ -1,14 +1,14 @@
 """A node's store on a disk in memory, in one thread, on a clock that is let go on."""
 
 from headwater.edge.broker.core import Kernel
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.files import TwinFiles
+from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.storage.node import node_store
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.files import TwinFiles
-from headwater.edge.twins.loop import TwinLoop
 from headwater.security.sealing import KeyRing, NodeKey
 
 # A few dozen messages fill a segment; nobody wants that but these tests.

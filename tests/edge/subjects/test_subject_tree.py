@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from headwater.edge.jetstream import consumer_config, stream_config
-from headwater.edge.jetstream.errors import JetStreamError
-from headwater.edge.jetstream.models import ConsumerConfig, StreamConfig
+from headwater.edge.jetstream.config import consumer_config, stream_config
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import ConsumerConfig, StreamConfig
 from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
 from headwater.edge.subjects.tokens import covers, overlap
 

@@ -5,9 +5,9 @@ import weakref
 
 import pytest
 
-from headwater.edge import files
-from headwater.edge.allocation import Allocation
-from headwater.edge.twins.files import TwinFiles
+from headwater.edge.ports import files
+from headwater.edge.ports.allocation import Allocation
+from headwater.edge.ports.twins.files import TwinFiles
 
 
 def test_a_disk_that_nobody_has_is_gone_with_its_open_files() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.edge.ports import Disk
-from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.disk import TwinDisk
+from headwater.edge.ports.ports import Disk
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.disk import TwinDisk
 from headwater.hub.journal import journal as journal_module
 from headwater.hub.journal.journal import Journal
 from headwater.hub.raft.config import Config

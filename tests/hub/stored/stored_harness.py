@@ -1,13 +1,13 @@
 """Groups of one node in a store on a disk in memory."""
 
 from headwater.edge.broker.core import Kernel
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.files import TwinFiles
+from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node import node_store
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.twins.chance import SeededRandom
-from headwater.edge.twins.files import TwinFiles
-from headwater.edge.twins.loop import TwinLoop
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry
 from headwater.hub.raft.host import Batch, Host

@@ -12,12 +12,12 @@ import pytest
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
-from headwater.edge.jetstream import stream_life
-from headwater.edge.jetstream.account_js import AccountJetStream
-from headwater.edge.jetstream.advisories import Advisories
-from headwater.edge.jetstream.api import Router
-from headwater.edge.jetstream.api_routes import routes
-from headwater.edge.jetstream.usage import Usage
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.api.api import Router
+from headwater.edge.jetstream.api.api_routes import routes
+from headwater.edge.jetstream.stream.advisories import Advisories
+from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.node.node_store import NodeStore

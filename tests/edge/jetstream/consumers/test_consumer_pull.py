@@ -261,7 +261,7 @@ async def test_ack_all(world: Any) -> None:
 
 
 async def test_acks_in_the_second_form(world: Any) -> None:
-    from headwater.edge.jetstream.name_hash import name_hash
+    from headwater.edge.jetstream.model.name_hash import name_hash
 
     await world.stream()
     await world.consumer()

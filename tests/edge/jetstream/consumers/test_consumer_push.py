@@ -204,7 +204,7 @@ async def test_pause_stops_delivery_but_not_heartbeats(world: Any) -> None:
 
 
 async def test_a_pause_ends_by_itself(world: Any) -> None:
-    from headwater.edge.jetstream.times import format_time
+    from headwater.edge.jetstream.model.times import format_time
 
     await world.stream()
     inbox = world.listen("deliver")

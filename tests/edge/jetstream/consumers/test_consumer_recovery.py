@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.edge.jetstream import delta
+from headwater.edge.jetstream.progress import delta
 from tests.edge.storage.store_decoder import Decoder, consumer_progress
 
 SECOND = 1_000_000_000

@@ -1,0 +1,1 @@
+"""Imports and exports between accounts: streams, services, and what crosses."""

@@ -1,0 +1,221 @@
+"""What accounts share, as checked plain data: from the configuration, or from account tokens.
+
+Account tokens are somebody else's: an import there that is not authorized or would lead in a
+circle is left out and reported; the rest of the account works.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from headwater.edge.broker.imports.imports_subjects import (
+    check_subjects,
+    local_subject,
+    pattern_of,
+)
+from headwater.edge.conf.options import (
+    ExportOptions,
+    ImportOptions,
+    MappingDestination,
+    MappingOptions,
+    Options,
+)
+from headwater.edge.subjects.transform import TransformError, transform
+from headwater.security import jwt
+from headwater.security.auth_options import GLOBAL_ACCOUNT
+from headwater.security.authenticator import Authenticator
+from headwater.security.claims import AccountClaims, Export, Import
+from headwater.security.errors import JWTError
+from headwater.security.subjects import covers, overlaps
+
+log = logging.getLogger("headwater.broker")
+
+_RESPONSES = {"Stream": "stream", "Chunked": "chunked"}
+_NANOSECONDS = 1e9
+
+
+class AccountShares(msgspec.Struct, kw_only=True):
+    """Mappings, exports and imports of one account."""
+
+    exports: list[ExportOptions] = []
+    imports: list[ImportOptions] = []
+    mappings: list[MappingOptions] = []
+
+    def export_for(self, entry: ImportOptions) -> ExportOptions | None:
+        """The export that an import of this account uses: the same subject, or one that covers."""
+        tokens = entry.subject.split(".")
+        same_kind = [export for export in self.exports if export.kind == entry.kind]
+        for export in same_kind:
+            if export.subject == entry.subject:
+                return export
+        return next((e for e in same_kind if covers(e.subject.split("."), tokens)), None)
+
+
+Plan = dict[str, AccountShares]
+
+
+def plan_of_options(options: Options) -> Plan:
+    """Shares of all accounts of a configuration, which has been checked."""
+    plan = {
+        name: AccountShares(
+            exports=account.exports, imports=account.imports, mappings=account.mappings
+        )
+        for name, account in options.accounts.items()
+    }
+    if options.mappings:
+        plan.setdefault(GLOBAL_ACCOUNT, AccountShares()).mappings = options.mappings
+    return plan
+
+
+def plan_of_claims(authenticator: Authenticator) -> Plan:
+    """Shares of all accounts whose tokens a trusted operator has signed."""
+    claims: dict[str, AccountClaims] = {}
+    for name in authenticator.resolver.accounts():
+        found = authenticator.account_claims(name)
+        if found is not None:
+            claims[name] = found
+    plan = {name: _offers(account) for name, account in claims.items()}
+    for name, account in claims.items():
+        for item in account.nats.imports:
+            entry = _import(item)
+            problem = _problem(plan, claims, name, item, entry)
+            if problem:
+                log.error(
+                    'import of %s "%s" by account %s: %s', item.type, item.subject, name, problem
+                )
+            else:
+                plan[name].imports.append(entry)
+    return plan
+
+
+def _offers(account: AccountClaims) -> AccountShares:
+    return AccountShares(
+        exports=[_export(export) for export in account.nats.exports],
+        mappings=[
+            MappingOptions(
+                source=source,
+                destinations=[
+                    MappingDestination(
+                        subject=item.subject, weight=item.weight or 100, cluster=item.cluster
+                    )
+                    for item in items
+                ],
+            )
+            for source, items in account.nats.mappings.items()
+            if _fits(account, source, [item.subject for item in items])
+        ],
+    )
+
+
+def _fits(account: AccountClaims, source: str, destinations: list[str]) -> bool:
+    """Whether a mapping of a token can be; one that cannot is told and left out."""
+    try:
+        for destination in destinations:
+            transform(source, destination)
+    except TransformError as error:
+        log.error('mapping of "%s" by account %s: %s', source, account.sub, error)
+        return False
+    return True
+
+
+def _export(export: Export) -> ExportOptions:
+    return ExportOptions(
+        kind=export.type,
+        subject=export.subject,
+        response_type=_RESPONSES.get(export.response_type, "single"),
+        threshold=export.response_threshold / _NANOSECONDS,
+        account_token_position=export.account_token_position,
+    )
+
+
+def _import(item: Import) -> ImportOptions:
+    """An import of a token; `to` is the old way to name the other side of it."""
+    entry = ImportOptions(
+        kind=item.type, account=item.account, subject=item.subject, share=item.share
+    )
+    if item.type == "stream":
+        if item.local_subject:
+            entry.to = item.local_subject
+        else:
+            entry.prefix = item.to
+    elif item.local_subject:
+        entry.to = item.local_subject
+    else:
+        entry.subject = item.to or item.subject
+        entry.to = item.subject
+    return entry
+
+
+def _problem(
+    plan: Plan,
+    claims: Mapping[str, AccountClaims],
+    name: str,
+    item: Import,
+    entry: ImportOptions,
+) -> str:
+    """Why an import cannot be; empty when it can."""
+    source = plan.get(entry.account)
+    if source is None:
+        return "the exporting account is not known"
+    export = source.export_for(entry)
+    if export is None:
+        return "not exported"
+    position = export.account_token_position
+    tokens = entry.subject.split(".")
+    if position:
+        if position > len(tokens) or tokens[position - 1] != name:
+            return "not authorized"
+    else:
+        offered = next(
+            e for e in claims[entry.account].nats.exports
+            if (e.subject, e.type) == (export.subject, export.kind)
+        )
+        if offered.token_req and not _activated(claims[entry.account], offered, name, item, entry):
+            return "not authorized"
+    if leads_back(plan, name, entry):
+        return "import forms a cycle"
+    try:
+        check_subjects(entry)
+    except TransformError as error:
+        return str(error)
+    return ""
+
+
+def _activated(
+    exporter: AccountClaims, offered: Export, name: str, item: Import, entry: ImportOptions
+) -> bool:
+    """Whether the import's activation token comes from the exporter and still holds."""
+    try:
+        token = jwt.decode_activation(item.token)
+    except JWTError:
+        return False
+    body = token.nats
+    trusted = token.iss == exporter.sub
+    if body.issuer_account:
+        trusted = body.issuer_account == exporter.sub and exporter.scope_of(token.iss)[0]
+    if not trusted or token.sub != name or jwt.expired(token, time.time()):
+        return False
+    if body.kind != entry.kind or not covers(body.subject.split("."), entry.subject.split(".")):
+        return False
+    revoked = offered.revocations
+    return all(revoked.get(key, -1) < token.iat for key in (name, "*"))
+
+
+def leads_back(plan: Plan, origin: str, entry: ImportOptions) -> bool:
+    """Whether an import of account `origin` would bring its own messages back to it."""
+    waiting = [(entry.account, entry.subject)]
+    seen = {origin}
+    while waiting:
+        name, subject = waiting.pop()
+        if name in seen or name not in plan:
+            continue
+        seen.add(name)
+        for further in plan[name].imports:
+            local = pattern_of(local_subject(further)).split(".")
+            if further.kind == entry.kind and overlaps(local, pattern_of(subject).split(".")):
+                if further.account == origin:
+                    return True
+                waiting.append((further.account, further.subject))
+    return False

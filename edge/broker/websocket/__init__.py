@@ -1,0 +1,1 @@
+"""WebSocket connections: the listener, the request, the frames."""

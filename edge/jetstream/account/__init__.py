@@ -1,0 +1,1 @@
+"""JetStream of one account: its streams, their lives, and its limits."""

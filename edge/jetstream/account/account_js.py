@@ -1,0 +1,249 @@
+"""JetStream of one account: its streams, its limits and what it uses."""
+
+import logging
+import secrets
+from collections.abc import Awaitable
+from typing import Any
+
+from headwater.edge.broker.account import Account
+from headwater.edge.conf.options import AccountJetStreamOptions
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.host import Host
+from headwater.edge.jetstream.model.models import (
+    AccountInfo,
+    AccountLimits,
+    ApiStats,
+    StreamConfig,
+    TierInfo,
+)
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.jetstream.stream.subject_index import SubjectIndex
+from headwater.edge.jetstream.stream.usage import Usage
+from headwater.edge.view.version import API_LEVEL
+
+log = logging.getLogger("headwater.jetstream")
+
+STORAGES = ("file", "memory")
+ONE_REPLICA = "R1"
+"""Tier of the streams of this node."""
+NO_TIER = AccountJetStreamOptions(max_memory=0, max_store=0)
+"""Of an account whose tiers leave out `ONE_REPLICA`."""
+NO_LIMITS_SHOWN = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
+"""In the place of overall limits, for an account that has tiers."""
+
+
+class AccountJetStream:
+    """What JetStream is to one account. Made by the node."""
+
+    def __init__(
+        self, node: Host, account: Account, options: AccountJetStreamOptions
+    ) -> None:
+        self.node = node
+        self.account = account
+        self.name = account.name
+        self.strict = node.strict
+        self.streams: dict[str, Stream] = {}
+        self.subjects = SubjectIndex()
+        self.api = ApiStats(level=API_LEVEL)
+        self.usage = {
+            "memory": Usage("memory", -1, node.usage["memory"]),
+            "file": Usage("file", -1, node.usage["file"]),
+        }
+        self.set_limits(options)
+        self.router: Any = None
+        """Serves the API while it is not None; the node sets it."""
+
+    def set_limits(self, options: AccountJetStreamOptions) -> None:
+        """Go by these limits from now on; what is above them already stays.
+
+        With tiers, the one for a single replica counts: there are no others on this node.
+        """
+        self.tiers = {name: _wire_limits(tier) for name, tier in options.tiers.items()}
+        if options.tiers:
+            options = options.tiers.get(ONE_REPLICA, NO_TIER)
+        self.limits = _wire_limits(options)
+        self.usage["memory"].limit = options.max_memory
+        self.usage["file"].limit = options.max_store
+
+    def silence(self) -> None:
+        """Stop serving the API."""
+        if self.router is not None:
+            self.router.stop()
+            self.router = None
+
+    def close(self) -> None:
+        """Stop serving; streams are stopped and keep their data."""
+        self.silence()
+        for stream in list(self.streams.values()):
+            stream_life.stop(stream, "Server Shutdown")
+
+    # --- streams ---------------------------------------------------------------------------
+
+    def stream(self, name: str) -> Stream:
+        """A stream by name. Raises JetStreamError 10059."""
+        found = self.streams.get(name)
+        if found is None:
+            raise errors.STREAM_NOT_FOUND.error()
+        return found
+
+    def config_of(self, name: str) -> StreamConfig | None:
+        """Configuration of a stream; None when there is none of that name."""
+        found = self.streams.get(name)
+        return found.config if found is not None else None
+
+    def scope(self, pedantic: bool) -> stream_config.Scope:
+        """What new configurations are checked against."""
+        limits = self.limits
+        return stream_config.Scope(
+            lookup=self.config_of,
+            window_max=self.node.window_max_ns,
+            bytes_required=limits.max_bytes_required,
+            stream_bytes_max={
+                "memory": limits.memory_max_stream_bytes,
+                "file": limits.storage_max_stream_bytes,
+            },
+            pedantic=pedantic,
+        )
+
+    def create(self, wanted: StreamConfig, pedantic: bool) -> Stream:
+        """Make a stream, or return the one that is the same already. Raises JetStreamError."""
+        config = self.check_new(wanted, pedantic)
+        existing = self.streams.get(config.name)
+        if existing is not None:
+            if stream_config.same_config(existing.config, config):
+                return existing
+            raise errors.STREAM_NAME_EXIST.error()
+        if stream_life.elsewhere(self, config.name):
+            raise errors.STREAM_NAME_ELSEWHERE.error()
+        self.check_consumers(config)
+        self.check_reservation(config, None)
+        if self.overlapping(config.subjects, ""):
+            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        if (config.mirror or config.sources) and self.node.upstream_factory is None:
+            raise errors.invalid_config("mirrors and sources are not available on this server")
+        stream = stream_life.create(self, config, self.incarnation())
+        self.node.advisories.stream_action(stream, "create")
+        return stream
+
+    def incarnation(self) -> str:
+        """A name for the life of a stream that is made now."""
+        return secrets.token_hex(16)
+
+    def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> None:
+        """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""
+        config = stream_config.checked_update(stream.config, wanted, self.scope(pedantic))
+        self.check_consumers(config)
+        stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
+        self.check_reservation(config, stream.config)
+        if self.overlapping(config.subjects, stream.name):
+            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        if config.sources and self.node.upstream_factory is None:
+            raise errors.invalid_config("sources are not available on this server")
+        stream_life.update(self, stream, config)
+        self.node.advisories.stream_action(stream, "modify")
+
+    def delete(self, stream: Stream) -> Awaitable[None] | None:
+        """Delete a stream with its consumers and data."""
+        durable = stream_life.delete(self, stream)
+        self.node.advisories.stream_action(stream, "delete")
+        return durable
+
+    async def delete_all(self) -> None:
+        """Delete every stream, and wait until that is durable. Raises StoreError."""
+        waits = [self.delete(stream) for stream in list(self.streams.values())]
+        for durable in waits:
+            if durable is not None:
+                await durable
+
+    def check_new(self, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
+        """A complete configuration for a stream that may be made. Raises JetStreamError."""
+        self.check_tier(wanted)
+        self.check_count(wanted)
+        config = stream_config.checked(wanted, self.scope(pedantic))
+        if config.num_replicas > 1:
+            raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
+        return config
+
+    def check_tier(self, config: StreamConfig) -> None:
+        """Refuse a number of replicas that none of the account's tiers is for."""
+        if self.tiers and f"R{max(1, config.num_replicas)}" not in self.tiers:
+            raise errors.NO_LIMITS.error()
+
+    def check_count(self, config: StreamConfig) -> None:
+        """Refuse one stream too many."""
+        others = len(self.streams) - (config.name in self.streams)
+        if 0 < self.limits.max_streams <= others:
+            raise errors.MAXIMUM_STREAMS_LIMIT.error()
+
+    def check_consumers(self, config: StreamConfig) -> None:
+        """Refuse a stream that is to have more consumers than the account allows each."""
+        if 0 < self.limits.max_consumers < config.max_consumers:
+            raise errors.MAXIMUM_CONSUMERS_LIMIT.error()
+
+    def check_reservation(self, new: StreamConfig, old: StreamConfig | None) -> None:
+        """Refuse a `max_bytes` that account or node can not promise."""
+        before = max(old.max_bytes, 0) if old is not None else 0
+        more = max(new.max_bytes, 0) - before
+        if more <= 0 and old is not None:
+            return
+        if not self.usage[new.storage].room_for(more):
+            if new.storage == "memory":
+                raise errors.MEMORY_RESOURCES_EXCEEDED.error()
+            raise errors.STORAGE_RESOURCES_EXCEEDED.error()
+
+    def overlapping(self, subjects: list[str], own_name: str) -> bool:
+        """Whether a subject is taken by another stream than `own_name`."""
+        return any(self.subjects.overlapping(subject).keys() - {own_name} for subject in subjects)
+
+    def named(self, subject: str) -> list[Stream]:
+        """Streams whose subjects overlap with `subject` (empty: all), by name."""
+        found = self.subjects.overlapping(subject) if subject else self.streams
+        return [found[name] for name in sorted(found)]
+
+    # --- numbers ---------------------------------------------------------------------------
+
+    def consumer_count(self) -> int:
+        """Consumers of all streams."""
+        return sum(len(stream.consumers) for stream in self.streams.values())
+
+    def info(self) -> AccountInfo:
+        """Answer to `$JS.API.INFO`."""
+        used: dict[str, Any] = {
+            "memory": self.usage["memory"].used,
+            "storage": self.usage["file"].used,
+            "reserved_memory": self.usage["memory"].reserved,
+            "reserved_storage": self.usage["file"].reserved,
+            "streams": len(self.streams),
+            "consumers": self.consumer_count(),
+        }
+        tiers = {
+            name: TierInfo(limits=limits, **(used if name == ONE_REPLICA else {}))
+            for name, limits in self.tiers.items()
+        }
+        limits = NO_LIMITS_SHOWN if tiers else self.limits
+        return AccountInfo(
+            **used, limits=limits, tiers=tiers, domain=self.node.domain, api=self.api
+        )
+
+
+def _wire_limits(options: AccountJetStreamOptions) -> AccountLimits:
+    return AccountLimits(
+        max_memory=options.max_memory,
+        max_storage=options.max_store,
+        max_streams=options.max_streams,
+        max_consumers=options.max_consumers,
+        max_ack_pending=options.max_ack_pending,
+        memory_max_stream_bytes=options.memory_max_stream_bytes,
+        storage_max_stream_bytes=options.store_max_stream_bytes,
+        max_bytes_required=options.max_bytes_required,
+    )

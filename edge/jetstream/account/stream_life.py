@@ -1,0 +1,292 @@
+"""Making, changing, recovering and deleting streams: where a stream meets its node and account."""
+
+from collections.abc import Awaitable
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from headwater.edge.broker.core import CallbackSink
+from headwater.edge.jetstream.consumer import consumer_recovery
+from headwater.edge.jetstream.model.host import Host
+from headwater.edge.jetstream.model.models import StreamConfig
+from headwater.edge.jetstream.publish.batch import Batches
+from headwater.edge.jetstream.publish.ingest import IngestSink
+from headwater.edge.jetstream.read.direct import QUEUE, DirectGet
+from headwater.edge.jetstream.read.last_sink import LastSink
+from headwater.edge.jetstream.stream import stream_states
+from headwater.edge.jetstream.stream.expiry import Expiry
+from headwater.edge.jetstream.stream.schedules import Schedules
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.segments.file_store import FileStore
+
+INTERNAL = 2
+"""The last of the broker's own kinds of connections (`KIND_*`); those of routes come behind it."""
+
+
+
+class StreamOwner(Protocol):
+    """What a stream needs of its account's JetStream."""
+
+    name: str
+    account: Any
+    streams: dict[str, Stream]
+    subjects: Any
+    usage: dict[str, Any]
+
+    def incarnation(self) -> str:
+        """A new one."""
+
+    @property
+    def node(self) -> Host:
+        """Where the stream is."""
+
+
+_CONFIG = msgspec.json.Decoder(StreamConfig)
+
+
+class Meta(msgspec.Struct):
+    """What is kept of a stream besides its messages."""
+
+    config: msgspec.Raw
+    created_ns: int
+    incarnation: str
+
+
+def pack(config: StreamConfig, created_ns: int, incarnation: str) -> bytes:
+    """The stored form of a stream's description."""
+    raw = msgspec.Raw(msgspec.json.encode(config))
+    return msgspec.json.encode(Meta(raw, created_ns, incarnation))
+
+
+def is_mirror(meta: bytes) -> bool:
+    """Whether what `pack` returned describes a mirror."""
+    try:
+        return _CONFIG.decode(msgspec.json.decode(meta, type=Meta).config).mirror is not None
+    except msgspec.DecodeError:
+        return False
+
+
+def create(js: StreamOwner, config: StreamConfig, incarnation: str) -> Stream:
+    """Make a stream from a checked configuration. Raises JetStreamError."""
+    now = js.account.kernel.clock()
+    meta = pack(config, now, incarnation)
+    store = js.node.create_store(js.name, config, meta, incarnation)
+    try:
+        usage = js.usage[config.storage]
+        stream = Stream(js.account, store, config, incarnation, now, js.node, usage)
+        start(js, stream)
+    except Exception:
+        # What cannot live now could not be recovered either.
+        abandon(js, config.name)
+        js.node.store().delete_stream(store)
+        raise
+    return stream
+
+
+def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
+    """Bring a stored stream back, with its consumers. Raises msgspec.DecodeError."""
+    found = msgspec.json.decode(meta, type=Meta)
+    config = _CONFIG.decode(found.config)
+    stream = Stream(
+        js.account,
+        store,
+        config,
+        found.incarnation,
+        found.created_ns,
+        js.node,
+        js.usage[config.storage],
+    )
+    start(js, stream)
+    consumer_recovery.recover(stream)
+    stream.doubtful = stream_states.consumer_states(stream) > len(stream.consumers)
+    stream.consumers_changed()
+    return stream
+
+
+def start(js: StreamOwner, stream: Stream) -> None:
+    """Let a stream listen."""
+    js.streams[stream.name] = stream
+    js.subjects.enter(stream)
+    config = stream.config
+    stream.usage.reserve(max(config.max_bytes, 0))
+    stream.timers = Expiry(stream)
+    if config.max_age:
+        stream.timers.arm()
+    set_parts(js, stream)
+    stream.listen(sinks(js, stream))
+
+
+def revive(js: StreamOwner, stream: Stream) -> None:
+    """Let a stream live whose messages were put into its store directly."""
+    stream.timers.stop()
+    stream.timers = Expiry(stream)
+    stream.timers.arm()
+    if stream.schedules is not None:
+        stream.schedules.scan()
+    stream.dedupe.loaded = False
+    stream.listen(sinks(js, stream))
+    stream.trim_all()
+
+
+def set_parts(js: StreamOwner, stream: Stream) -> None:
+    """Make what a stream's features need, and let federation drive mirrors and sources."""
+    config = stream.config
+    js.node.set_compression(stream)
+    js.node.set_durability(stream)
+    js.node.set_disk_budget(stream)
+    if (config.allow_atomic or config.allow_batched) and stream.batches is None:
+        stream.batches = Batches(stream, js.node.batch_limits)
+    if stream.batches is not None:
+        stream.batches.permit_fast(config.allow_batched)
+    if config.allow_msg_schedules and stream.schedules is None:
+        stream.schedules = Schedules(stream)
+    factory = js.node.upstream_factory
+    if (config.mirror is not None or config.sources) and factory is not None:
+        stream.upstream = factory(stream)
+
+
+def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
+    """Everything a stream listens on: its subjects and its direct gets."""
+    config = stream.config
+    found: list[Any] = [IngestSink(stream, subject.encode()) for subject in config.subjects]
+    if config.allow_direct:
+        found.extend(direct_sinks(js, stream, stream.name))
+    if config.mirror_direct and config.mirror is not None and config.mirror.external is None:
+        found.extend(direct_sinks(js, stream, config.mirror.name))
+    if js.node.clustered:
+        found.append(CallbackSink(name_subject(stream.name), lambda *message: None))
+    return found
+
+
+def name_subject(name: str) -> bytes:
+    """What a stream in a cluster listens on so that the other nodes see its name in use."""
+    return f"$HW.STREAM.{name}".encode()
+
+
+def elsewhere(js: StreamOwner, name: str) -> bool:
+    """Whether another node of the cluster has a stream of this name: both would store and
+    acknowledge what is published to their subjects."""
+    if not js.node.clustered:
+        return False
+    owners = [sink.owner for sink in js.account.sinks(name_subject(name))]
+    return any(owner is not None and owner.kind > INTERNAL for owner in owners)
+
+
+def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:
+    """Sinks that serve the direct gets of the stream `name` from `stream`."""
+    gets = DirectGet(stream, js.node.direct_bytes_max)
+    prefix = f"$JS.API.DIRECT.GET.{name}".encode()
+    return [
+        CallbackSink(prefix, gets.on_request, QUEUE),
+        LastSink(stream, prefix + b".", gets.on_subject, QUEUE),
+    ]
+
+
+def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
+    """Act on a checked new configuration. Raises JetStreamError, and then nothing changed."""
+    old = stream.config
+    js.node.update_meta(stream, pack(config, stream.created_ns, stream.incarnation))
+    stream.usage.reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
+    if stream.upstream is not None and (
+        config.mirror != old.mirror or config.sources != old.sources
+    ):
+        stream.upstream.stop()
+        stream.upstream = None
+    js.subjects.leave(stream)
+    stream.configure(config)
+    js.subjects.enter(stream)
+    if stream.upstream is None:
+        set_parts(js, stream)
+    else:
+        js.node.set_compression(stream)
+        js.node.set_durability(stream)
+        js.node.set_disk_budget(stream)
+    stream.listen(sinks(js, stream))
+    stream.trim_all()
+    stream.timers.arm()
+    if config.retention != old.retention:
+        stream.consumers_changed()
+
+
+def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
+    """End a stream and its consumers; the data stays."""
+    for consumer in list(stream.consumers.values()):
+        consumer.stop(reason)
+    stream.consumers.clear()
+    if stream.upstream is not None:
+        stream.upstream.stop()
+    if stream.batches is not None:
+        stream.batches.stop()
+    if stream.schedules is not None:
+        stream.schedules.stop()
+    stream.stop(deleted)
+
+
+async def renew(js: StreamOwner, stream: Stream) -> None:
+    """Put an empty stream of the same configuration and with the same consumers in the place of
+    one, in one step that a crash does not tear: sequences begin again. Raises JetStreamError,
+    StoreError or OSError, and then nothing has changed."""
+    from headwater.edge.jetstream.consumer.consumers import create_consumer
+
+    storage, config, now = js.node.store(), stream.config, js.account.kernel.clock()
+    incarnation = js.incarnation()
+    storage.making = True
+    try:
+        meta = pack(config, now, incarnation)
+        store = js.node.create_store(js.name, config, meta, incarnation)
+    finally:
+        storage.making = False
+    try:
+        if config.storage == "file":
+            await storage.log.wait_durable(storage.log.hand_over())
+        if stream.deleted or stream.config is not config:
+            raise StoreError("the stream was changed meanwhile")
+        consumers = _replace(js, stream, store)
+    except BaseException:
+        storage.delete_stream(store)
+        raise
+    made = Stream(js.account, store, config, incarnation, now, js.node, js.usage[config.storage])
+    start(js, made)
+    waiting = [create_consumer(made, consumer, name)[1] for name, consumer in consumers]
+    for durable in waiting:
+        if durable is not None:
+            await durable
+
+
+def _replace(js: StreamOwner, stream: Stream, store: Any) -> list[tuple[str, Any]]:
+    """End a stream in favour of `store`; returns its consumers. Raises OSError, and then it lives
+    on as it was."""
+    from headwater.edge.jetstream.consumer.consumers import limitable
+
+    storage = js.node.store()
+    consumers = [(one.name, one.config) for one in limitable(stream)]
+    meta, old = storage.meta_of(stream.store), stream.store
+    js.subjects.leave(stream)
+    stream.usage.reserve(-max(stream.config.max_bytes, 0))
+    stop(stream, "Leadership Change", deleted=True)
+    if meta is None:
+        storage.delete_stream(old)
+        return consumers
+    try:
+        storage.finish_stream(store, cast("FileStore", old))  # it has a meta, so it has files
+    except OSError:
+        recover(js, meta, old)
+        raise
+    return consumers
+def abandon(js: StreamOwner, name: str) -> None:
+    """Take back what `start` did for a stream that cannot live; its data stays."""
+    stream = js.streams.pop(name, None)
+    if stream is not None:
+        js.subjects.leave(stream)
+        stream.usage.reserve(-max(stream.config.max_bytes, 0))
+        stop(stream, "Stream Unusable")
+
+
+def delete(js: StreamOwner, stream: Stream) -> Awaitable[None] | None:
+    """End a stream and remove it for good; the awaitable is done when that is durable."""
+    del js.streams[stream.name]
+    js.subjects.leave(stream)
+    stream.usage.reserve(-max(stream.config.max_bytes, 0))
+    stop(stream, "Consumer Deleted", deleted=True)
+    return js.node.delete_store(stream)

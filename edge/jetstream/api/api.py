@@ -1,0 +1,163 @@
+"""The router of the JetStream API: requests on `$JS.API.>` of one account."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.api.api_sinks import ApiSink, DomainSink
+from headwater.edge.jetstream.model import errors, headers
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.requests import (
+    REFUSED,
+    TYPE_PREFIX,
+    Context,
+    Route,
+    check_level,
+    find_route,
+)
+from headwater.edge.storage.format.errors import StoreError
+
+log = logging.getLogger("headwater.jetstream")
+
+# Requests that wait for durability at most, per account; more are refused as overload.
+WAITING_MAX = 10_000
+
+
+class Router:
+    """Dispatches the requests of one account."""
+
+    def __init__(self, account_js: AccountJetStream, table: dict[str, Route], domain: str) -> None:
+        self.account_js = account_js
+        self.table = table
+        self.waiting: set[asyncio.Task[None]] = set()
+        self.sinks: list[Any] = [ApiSink(b"$JS.API.>", self.serve)]
+        if domain:
+            self.sinks.append(DomainSink(account_js.account, domain))
+
+    def listen(self) -> None:
+        """Begin to serve."""
+        for sink in self.sinks:
+            self.account_js.account.insert(sink)
+
+    def serve(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+    ) -> None:
+        """Take one request; the callback of the account's ApiSink."""
+        try:
+            tokens = subject.decode().split(".")[2:]
+        except UnicodeDecodeError:
+            tokens = []
+        name, route = find_route(self.table, tokens)
+        if route is None:
+            # Silent as nats-server is: somebody else may serve the subject, or a stream store it.
+            return
+        context = Context(
+            subject=subject,
+            reply=reply,
+            headers=block,
+            payload=payload,
+            strict=self.account_js.strict,
+            origin=origin,
+        )
+        rest = tokens[name.count(".") + 1 :]
+        try:
+            check_level(block)
+            answer = route.handler(self.account_js, rest, payload, context)
+        except Exception as error:
+            self.failed(context, route.kind, error)
+            return
+        if isinstance(answer, Awaitable):
+            self.spawn(self.finish(answer, context, route.kind))
+        elif answer is not None:
+            self.respond(context, route.kind, answer)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that belongs to this account's API until it is done or the node stops."""
+        task = asyncio.ensure_future(work)
+        self.waiting.add(task)
+        task.add_done_callback(self.waiting.discard)
+
+    async def finish(self, answer: Awaitable[Any], context: Context, kind: str) -> None:
+        """Await and send one answer."""
+        try:
+            done = await answer
+        except Exception as error:
+            self.failed(context, kind, error)
+            return
+        if done is not None:
+            self.respond(context, kind, done)
+
+    def failed(self, context: Context, kind: str, error: Exception) -> None:
+        """Answer a request whose handler raised: nobody may wait for an answer in vain."""
+        if isinstance(error, JetStreamError):
+            self.refuse(context, kind, error)
+            return
+        reason: object = error
+        if not isinstance(error, StoreError):
+            log.error("A JetStream API request (%s) failed", kind, exc_info=error)
+            reason = "internal error, see the server's log"
+        self.refuse(context, kind, errors.STREAM_GENERAL_ERROR.error(err=reason))
+
+    def respond(
+        self, context: Context, kind: str, answer: msgspec.Struct, block: bytes = b""
+    ) -> None:
+        """Send an answer, with its type in front; `block` is its headers."""
+        body = msgspec.json.encode(answer)
+        head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
+        body = head + (b"," + body[1:] if body != b"{}" else b"}")
+        if kind == "stream_msg_get":
+            self.send(context, body, block)
+            return
+        self.account_js.api.total += 1
+        self.send(context, body, block)
+        self.audit(context, body)
+
+    def refuse(self, context: Context, kind: str, error: JetStreamError) -> None:
+        """Send an error."""
+        self.account_js.api.total += 1
+        self.account_js.api.errors += 1
+        fields: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response", "error": error.wire()}
+        fields.update(REFUSED.get(kind, {}))
+        body = msgspec.json.encode(fields)
+        self.send(context, body)
+        self.audit(context, body)
+
+    def send(self, context: Context, body: bytes, block: bytes = b"") -> None:
+        """Publish an answer."""
+        if context.reply:
+            self.account_js.account.send(context.reply, body, b"", block)
+
+    def audit(self, context: Context, answer: bytes) -> None:
+        """Tell who asked what, and what was answered. Reads of messages are not told."""
+        account = self.account_js.account
+        node = self.account_js.node
+        if not node.advisories.wanted(account, "API"):
+            return
+        fields: dict[str, Any] = {
+            "server": node.server_name,
+            "client": self.client(context),
+            "subject": context.subject.decode("utf-8", "replace"),
+            "response": answer.decode("utf-8", "replace"),
+        }
+        if context.payload:
+            fields["request"] = context.payload.decode("utf-8", "replace")
+        node.advisories.send(account, "API", "api_audit", fields)
+
+    def client(self, context: Context) -> dict[str, Any]:
+        """Who asks, for advisories."""
+        js = self.account_js
+        via = b""
+        if getattr(context.origin, "account", js.account) is not js.account:
+            via = headers.get(context.headers, b"Nats-Request-Info") or b""
+        return js.node.describe(context.origin, js.account, via)
+
+    def stop(self) -> None:
+        """Stop serving, and give up the answers that still wait."""
+        for sink in self.sinks:
+            self.account_js.account.remove(sink)
+        for task in self.waiting:
+            task.cancel()

@@ -1,0 +1,297 @@
+"""Requests about streams and their messages. See `api` for what a handler is."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.backup import backup
+from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.models import (
+    LIST_LIMIT,
+    NAMES_LIMIT,
+    SUBJECTS_LIMIT,
+    AccountInfo,
+    MsgDeleteRequest,
+    MsgGetRequest,
+    MsgGot,
+    PagedStreamInfo,
+    Purged,
+    PurgeRequest,
+    RestoreRequest,
+    RestoreStarted,
+    SnapshotRequest,
+    SnapshotStarted,
+    StoredMessage,
+    StreamConfig,
+    StreamCreated,
+    StreamInfo,
+    StreamInfoRequest,
+    StreamList,
+    StreamListRequest,
+    StreamNames,
+    StreamNamesRequest,
+    StreamRequest,
+    Success,
+    decode,
+)
+from headwater.edge.jetstream.model.names import has_path_separator
+from headwater.edge.jetstream.model.requests import Context, is_json, require_empty
+from headwater.edge.jetstream.model.times import format_time, parse_time
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.jetstream.stream.stream_info import stream_info
+from headwater.edge.storage.format.errors import Damaged
+from headwater.edge.subjects.tokens import literal_subject
+
+
+def account_info(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> AccountInfo:
+    """INFO"""
+    return js.info()
+
+
+def create(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> Awaitable[StreamCreated]:
+    """STREAM.CREATE.<stream>"""
+    wanted = decode(payload, StreamRequest, ctx.strict)
+    stream_config.set_level(wanted)
+    if wanted.name != tokens[0]:
+        raise errors.STREAM_MISMATCH.error()
+    if has_path_separator(wanted.name):
+        raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS.error()
+    if wanted.sealed:
+        raise errors.invalid_config("stream configuration for create can not be sealed")
+    if wanted.mirror_direct and wanted.mirror is None:
+        raise errors.invalid_config("stream has no mirror but does have mirror direct")
+    stream = js.create(wanted, wanted.pedantic)
+    info = stream_info(stream)
+    fields = {name: getattr(info, name) for name in StreamInfo.__struct_fields__}
+    return done(js.node.durable(stream), StreamCreated(**fields, did_create=True))
+
+
+def update(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> Awaitable[StreamInfo]:
+    """STREAM.UPDATE.<stream>"""
+    wanted = decode(payload, StreamRequest, ctx.strict)
+    stream_config.checked(plain(wanted), js.scope(wanted.pedantic))
+    if wanted.name != tokens[0]:
+        raise errors.STREAM_MISMATCH.error()
+    stream = js.stream(tokens[0])
+    stream_config.set_level(wanted)
+    js.update(stream, wanted, wanted.pedantic)
+    return done(js.node.durable(stream), stream_info(stream, domain=js.node.domain))
+
+
+def plain(wanted: StreamConfig) -> StreamConfig:
+    """A copy to check, since checks fill in what they read."""
+    return stream_config.copy_of(wanted)
+
+
+def names(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamNames:
+    """STREAM.NAMES"""
+    request = page_request(payload, StreamNamesRequest, ctx)
+    found = [stream.name for stream in js.named(request.subject)]
+    offset = min(max(request.offset, 0), len(found))
+    page = found[offset : offset + NAMES_LIMIT]
+    return StreamNames(total=len(found), offset=offset, streams=page or None)
+
+
+def listing(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> StreamList:
+    """STREAM.LIST"""
+    request = page_request(payload, StreamListRequest, ctx)
+    found = js.named(request.subject)
+    offset = min(max(request.offset, 0), len(found))
+    page = [
+        stream_info(stream, domain=js.node.domain) for stream in found[offset : offset + LIST_LIMIT]
+    ]
+    return StreamList(total=len(found), offset=offset, streams=page)
+
+
+def page_request(
+    payload: bytes, kind: type[StreamNamesRequest], ctx: Context
+) -> StreamNamesRequest:
+    return decode(payload, kind, ctx.strict) if is_json(payload) else kind()
+
+
+def info(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> PagedStreamInfo:
+    """STREAM.INFO.<stream>"""
+    request = StreamInfoRequest()
+    if is_json(payload):
+        request = decode(payload, StreamInfoRequest, ctx.strict)
+    stream = js.stream(tokens[0])
+    found = stream_info(stream, request.deleted_details, js.node.domain)
+    fields = {name: getattr(found, name) for name in StreamInfo.__struct_fields__}
+    answer = PagedStreamInfo(**fields)
+    answer.cluster = js.node.cluster_info()
+    if request.subjects_filter:
+        rows = sorted(stream.store.subjects_matching(request.subjects_filter.encode()))
+        if rows:
+            offset = max(request.offset, 0)
+            answer.total, answer.offset, answer.limit = len(rows), offset, SUBJECTS_LIMIT
+            answer.state.subjects = {
+                row[0].decode("utf-8", "replace"): row[1]
+                for row in rows[offset : offset + SUBJECTS_LIMIT]
+            }
+    return answer
+
+
+def delete(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> Awaitable[Success]:
+    """STREAM.DELETE.<stream>"""
+    require_empty(payload)
+    return done(js.delete(js.stream(tokens[0])), Success(success=True))
+
+
+async def done(durable: Awaitable[None] | None, answer: Any) -> Any:
+    """`answer`, once what was asked for is durable."""
+    if durable is not None:
+        await durable
+    return answer
+
+
+def purge(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> Awaitable[Purged]:
+    """STREAM.PURGE.<stream>"""
+    request = PurgeRequest()
+    if is_json(payload):
+        request = decode(payload, PurgeRequest, ctx.strict)
+        if request.seq and request.keep:
+            raise errors.BAD_REQUEST.error()
+    stream = js.stream(tokens[0])
+    if stream.sealed:
+        raise errors.STREAM_SEALED.error()
+    if stream.config.deny_purge:
+        raise errors.STREAM_PURGE_FAILED.error(err="stream purge not permitted")
+    js.node.check_removable(stream)
+    purged = stream.purge(request.filter.encode(), request.seq, request.keep)
+    return done(js.node.kept(stream), Purged(success=True, purged=purged))
+
+
+def message_delete(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> Awaitable[Success]:
+    """STREAM.MSG.DELETE.<stream>"""
+    if is_empty(payload):
+        raise errors.BAD_REQUEST.error()
+    request = decode(payload, MsgDeleteRequest, ctx.strict)
+    stream = js.stream(tokens[0])
+    if stream.sealed:
+        raise errors.STREAM_SEALED.error()
+    if stream.config.deny_delete:
+        raise errors.STREAM_MSG_DELETE_FAILED.error(err="message delete not permitted")
+    js.node.check_removable(stream)
+    if not stream.delete_message(request.seq, not request.no_erase):
+        if stream.config.storage == "file" and request.seq < stream.store.first_seq:
+            raise errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")
+        if stream.config.storage == "file" and request.seq > stream.store.last_seq:
+            raise errors.STREAM_MSG_DELETE_FAILED.error(err="stream store EOF")
+        raise errors.SEQUENCE_NOT_FOUND.error(seq=request.seq)
+    durable = js.node.kept(stream) if request.no_erase else js.node.erased(stream)
+    return done(durable, Success(success=True))
+
+
+def is_empty(payload: bytes) -> bool:
+    try:
+        return not payload or msgspec.json.decode(payload) == {}
+    except msgspec.DecodeError:
+        return False
+
+
+def message_get(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> MsgGot:
+    """STREAM.MSG.GET.<stream>"""
+    if is_empty(payload):
+        raise errors.BAD_REQUEST.error()
+    request = decode(payload, MsgGetRequest, ctx.strict)
+    if request.batch > 0 or request.max_bytes > 0 or contradicts(request):
+        raise errors.BAD_REQUEST.error()
+    stream = js.stream(tokens[0])
+    message = read(stream, request)
+    if message is None:
+        raise errors.NO_MESSAGE_FOUND.error()
+    return MsgGot(
+        message=StoredMessage(
+            subject=message.subject.decode("utf-8", "replace"),
+            seq=message.sequence,
+            hdrs=b"" if request.no_hdr else message.headers,
+            data=message.payload,
+            time=format_time(message.timestamp),
+        )
+    )
+
+
+def contradicts(request: MsgGetRequest) -> bool:
+    """Whether a MSG.GET names no message, or two."""
+    timed = request.start_time is not None
+    if not (request.seq or request.last_by_subj or request.next_by_subj or timed):
+        return True
+    return (
+        bool(request.seq and request.last_by_subj)
+        or bool(request.seq and timed)
+        or bool(timed and request.last_by_subj)
+        or bool(request.last_by_subj and request.next_by_subj)
+    )
+
+
+def read(stream: Stream, request: MsgGetRequest) -> Any:
+    """The message that a MSG.GET asks for, None when there is none. Raises JetStreamError."""
+    store = stream.store
+    start = request.seq
+    try:
+        if request.start_time is not None:
+            start = store.sequence_at_time(parse_time(request.start_time))
+        if request.next_by_subj:
+            return store.next_by_subject(request.next_by_subj.encode(), start)
+        if start:
+            return store.get(start)
+        return store.last_by_subject(request.last_by_subj.encode())
+    except Damaged as error:
+        raise errors.STREAM_GENERAL_ERROR.error(err=error) from None
+    except ValueError as error:
+        raise errors.INVALID_JSON.error(err=error) from None
+
+
+def snapshot(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
+    """STREAM.SNAPSHOT.<stream>: the answer comes first, then the chunks."""
+    if is_empty(payload):
+        raise errors.BAD_REQUEST.error()
+    stream = js.stream(tokens[0])
+    request = decode(payload, SnapshotRequest, ctx.strict)
+    if not literal_subject(request.deliver_subject.encode()):
+        raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID.error()
+    sending = backup.Snapshot(stream, request, js.router.client(ctx))
+    started = SnapshotStarted(config=stream_config.shown(stream.config), state=sending.state)
+    js.router.respond(ctx, "stream_snapshot", started)
+    js.router.spawn(sending.run())
+
+
+def restore(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> RestoreStarted:
+    """STREAM.RESTORE.<stream>: chunks go to the subject in the answer."""
+    if is_empty(payload):
+        raise errors.BAD_REQUEST.error()
+    config = decode(payload, RestoreRequest, ctx.strict).config
+    config.name = config.name or tokens[0]
+    if config.name != tokens[0]:
+        raise errors.STREAM_MISMATCH.error()
+    if has_path_separator(config.name):
+        raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS.error()
+    js.check_new(config, False)
+    if config.name in js.streams:
+        raise errors.STREAM_NAME_EXIST_RESTORE_FAILED.error()
+    stream_config.set_level(config)
+    taking = backup.Restore(js, config, js.router.client(ctx))
+    taking.start()
+    return RestoreStarted(deliver_subject=taking.subject)
+
+
+def not_clustered(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
+    """Requests to the leaders of a cluster, which a node alone is not."""
+    raise errors.CLUSTER_REQUIRED.error()

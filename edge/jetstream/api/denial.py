@@ -1,0 +1,71 @@
+"""What an account without JetStream answers on `$JS.API.>`, so that its clients need not wait.
+
+Requests that this node knows are refused in the shape of their own answer, all others as
+`system_response`. The system account refuses everything in that shape, but for what operators ask
+the cluster there.
+"""
+
+import msgspec
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import CallbackSink, Sink
+from headwater.edge.jetstream.api.api_sinks import ApiSink, DomainSink
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.requests import REFUSED, TYPE_PREFIX, Route, find_route
+
+CLIENT_OR_LEAF = (0, 1)
+"""Kinds of connections (`KIND_*` of the broker) that are answered by the system account: those
+behind a route have been answered by the node they are connected to."""
+
+CLUSTER_REQUESTS = ("META.", "SERVER.", "ACCOUNT.")
+
+
+class Denial:
+    """The API of one account that has none."""
+
+    def __init__(self, account: Account, table: dict[str, Route], domain: str, system: bool):
+        self.account = account
+        self.table = table
+        self.system = system
+        self.sinks: list[Sink] = [
+            CallbackSink(b"$JS.API.>", self.serve) if system else ApiSink(b"$JS.API.>", self.serve)
+        ]
+        if domain and not system:
+            self.sinks.append(DomainSink(account, domain))
+
+    def listen(self) -> None:
+        """Begin to answer."""
+        for sink in self.sinks:
+            self.account.insert(sink)
+
+    def stop(self) -> None:
+        """Answer no longer."""
+        for sink in self.sinks:
+            self.account.remove(sink)
+
+    def serve(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+    ) -> None:
+        """Refuse one request; the callback of the sink."""
+        name = subject.decode("utf-8", "replace").split(".", 2)[2]
+        if not reply or (self.system and not self.concerns(name, origin)):
+            return
+        kind = self.kind(name)
+        answer = {
+            "type": f"{TYPE_PREFIX}{kind}_response",
+            "error": errors.NOT_ENABLED_FOR_ACCOUNT.error().wire(),
+            **REFUSED.get(kind, {}),
+        }
+        self.account.send(reply, msgspec.json.encode(answer))
+
+    def concerns(self, name: str, origin: object) -> bool:
+        """Whether the system account of this node answers a request."""
+        kind = getattr(origin, "kind", None)
+        return kind in CLIENT_OR_LEAF and not name.startswith(CLUSTER_REQUESTS)
+
+    def kind(self, name: str) -> str:
+        """The type of the answer."""
+        if self.system and name != "INFO":
+            return "system"
+        _, route = find_route(self.table, name.split("."))
+        return route.kind if route is not None else "system"

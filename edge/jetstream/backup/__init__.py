@@ -1,0 +1,1 @@
+"""Streams as archives: snapshots, restores, and the backup file."""

@@ -1,0 +1,1 @@
+"""Checks configurations of streams and consumers: defaults, new ones, updates."""

@@ -1,0 +1,1 @@
+"""A consumer while it runs: demand, delivery, acks, and its life from creation to recovery."""

@@ -1,0 +1,14 @@
+# Where a consumer is spoken to: acks, pull requests, flow control. See acks.py.
+from headwater.edge.broker.core cimport Endpoint, Msg, Sink
+from headwater.edge.jetstream.consumer.delivery cimport Delivery
+
+cdef class AckSink(Sink):
+    cdef Delivery consumer
+    cdef Py_ssize_t prefix              # bytes of the subject before the numbers
+    cdef bint extended                  # v2: more tokens may follow the numbers
+
+cdef class PullSink(Sink):
+    cdef Delivery consumer
+
+cdef class FlowSink(Sink):
+    cdef Delivery consumer

@@ -1,0 +1,53 @@
+"""Brings consumers back from their states in the commit log."""
+
+import logging
+from typing import Any
+
+from headwater.edge.jetstream.consumer.consumer_saving import attach
+from headwater.edge.jetstream.consumer.consumers import WIRING, add
+from headwater.edge.jetstream.consumer.delivery import Delivery
+from headwater.edge.jetstream.progress.consumer_start import resume_last_per_subject
+from headwater.edge.jetstream.progress.consumer_state import Meta, decode
+from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX, log_of
+
+log = logging.getLogger("headwater.jetstream")
+
+
+def recover(stream: Any) -> None:
+    """Bring the consumers of a stream back, when the stream itself is recovered."""
+    commit_log = log_of(stream)
+    if commit_log is None:
+        return
+    owner = stream.store.incarnation.encode()
+    for key, (value, deltas) in sorted(commit_log.states(owner).items()):
+        if not key.startswith(CONSUMER_PREFIX):
+            continue
+        if value is None:
+            log.error("state %r of stream %s has no beginning; it is kept", key, stream.name)
+            continue
+        try:
+            meta, snapshot = decode(value)
+            _revive(stream, meta, [snapshot, *deltas])
+        except Exception as error:
+            # It is kept; the stream and its other consumers go on.
+            log.error("consumer state %r of stream %s is unusable: %s", key, stream.name, error)
+
+
+def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
+    """Make one consumer from its state and let it run."""
+    consumer = Delivery(stream, meta.config, meta.name, meta.created_ns, WIRING)
+    try:
+        consumer.restore(parts)
+    except ValueError as error:
+        log.error(
+            "consumer %s of stream %s goes on where its progress is readable: %s",
+            meta.name,
+            stream.name,
+            error,
+        )
+    if consumer.skip_resume:
+        resume_last_per_subject(consumer)
+    attach(consumer)
+    commit_log = log_of(stream)
+    commit_log.snapshotter(consumer.owner, consumer.key, consumer.save_whole)
+    add(consumer)

@@ -1,0 +1,611 @@
+"""A consumer: delivers a stream's messages to whoever pulls them or listens.
+
+`run` is called when something may be deliverable (messages became durable, an ack or pull request
+came, interest changed, a receiver drained) and when a deadline is due. It delivers at most `BURST`
+messages and then lets others have their turn. Redeliveries go before new messages. Nothing is
+delivered that is not durable.
+
+Subjects, headers and statuses are those of the JetStream protocol (ADR-2, ADR-9, ADR-13, ADR-42).
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.core import MADE, Msg, Sink
+from cython.cimports.headwater.edge.jetstream.consumer.demand import (
+    POLICY_NONE,
+    POLICY_PINNED,
+    POLICY_PRIORITIZED,
+    Demand,
+)
+from cython.cimports.headwater.edge.jetstream.consumer.flow import FlowWindow
+from cython.cimports.headwater.edge.jetstream.consumer.pull import PullQueue, PullRequest
+from cython.cimports.headwater.edge.jetstream.progress.consumer import (
+    ACK_FLOW,
+    ACK_NONE,
+    monotonic_ns,
+    wall_ns,
+)
+from cython.cimports.headwater.edge.jetstream.progress.delta import Delta
+from cython.cimports.headwater.edge.jetstream.progress.pending import Entry
+from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.wire.header_block import kept_length
+from cython.cimports.headwater.edge.wire.numbers import put_number
+from cython.cimports.libc.stdlib import free, malloc, realloc
+from cython.cimports.libc.string import memcpy
+
+from headwater.edge.jetstream.config import pull_rules
+from headwater.edge.jetstream.model.bounds import span
+from headwater.edge.jetstream.progress import consumer_events as events
+from headwater.edge.jetstream.progress import consumer_setup as setup
+from headwater.edge.jetstream.progress import consumer_state as state
+from headwater.edge.storage.format.errors import Damaged
+
+DELETED = "Consumer Deleted"
+# Deliveries in one run before other tasks get theirs.
+BURST = cython.declare(cython.int, 512)
+# Five numbers of up to twenty digits and the dots between them.
+NUMBERS_MAX = cython.declare(cython.Py_ssize_t, 112)
+# A receiver that took nothing although it seemed to listen is tried again after this time.
+RETRY_NS = cython.declare(cython.longlong, 1000000000)
+TICK_NS = cython.declare(cython.longlong, 1000000)
+
+
+@cython.cclass
+class Delivery(Demand):
+    """One consumer of one stream. `consumers` and `consumer_recovery` make them."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.scratch = self.copy = cython.NULL
+        self.sinks = []
+
+    def __init__(
+        self, stream: Stream, config: object, name: str, created_ns: int, wiring: object
+    ):
+        self.wiring = wiring
+        self.stream = stream
+        self.account = stream.account
+        self.kernel = stream.kernel
+        self.store = stream.store
+        self.name = name
+        self.name_bytes = name.encode()
+        self.created_ns = created_ns
+        self.active_ns = self.sent_ns = monotonic_ns()
+        self.wall_offset = wall_ns() - self.active_ns
+        self.ack_event, self.nak_event, self.term_event, self.limit_event = events.subjects(self)
+        prefix: bytes = b"$JS.ACK." + stream.name_bytes + b"." + self.name_bytes + b"."
+        self.prefix = len(prefix)
+        self.scratch = cython.cast(cython.p_uchar, malloc(self.prefix + NUMBERS_MAX))
+        if self.scratch == cython.NULL:
+            raise MemoryError
+        memcpy(self.scratch, PyBytes_AS_STRING(prefix), self.prefix)
+        self.configure(config)
+
+    def __dealloc__(self):
+        free(self.scratch)
+        free(self.copy)
+
+    # --- configuration ----------------------------------------------------------------------------
+
+    def configure(self, config: object) -> None:
+        """Act on a checked configuration from now on."""
+        i: cython.int
+        waits = config.backoff
+        self.config = config
+        self.ack_policy = setup.ACK_POLICIES[config.ack_policy]
+        self.ack_wait = span(config.ack_wait)
+        free(self.backoff)
+        self.backoff = cython.NULL
+        self.backoff_count = 0
+        if waits:
+            self.backoff = cython.cast(
+                cython.pointer(cython.longlong), malloc(len(waits) * cython.sizeof(cython.longlong))
+            )
+            if self.backoff == cython.NULL:
+                raise MemoryError
+            self.backoff_count = len(waits)
+            for i in range(self.backoff_count):
+                self.backoff[i] = span(waits[i])
+        self.max_deliver = max(config.max_deliver, 0)
+        self.max_ack_pending = max(config.max_ack_pending, 0) if self.ack_policy else 0
+        self.sample_percent = setup.sample_percent(config)
+        patterns = setup.patterns(config)
+        if self.filter is None or self.filter.patterns != patterns:
+            self.filter = self.store.filter(patterns) if patterns else None
+            self.unread_known = False
+        self.headers_only = config.headers_only
+        self.threshold = setup.threshold(config, self.threshold)
+        self.paused_until = setup.pause_end(config)
+        self.policy = setup.POLICIES[config.priority_policy]
+        self.pin_timeout = span(config.priority_timeout)
+        self.ruled = self.policy != POLICY_NONE or pull_rules.limited(config)
+        self.heartbeat = span(config.idle_heartbeat)
+        self.set_rate(config.rate_limit_bps)
+        if config.deliver_subject:
+            self.deliver_subject = config.deliver_subject.encode()
+            self.deliver_group = config.deliver_group.encode() or None
+            self.match = None
+            if config.flow_control and self.flow is None:
+                self.flow = FlowWindow()
+        elif self.queue is None:
+            self.queue = PullQueue(config.max_waiting, self.policy == POLICY_PRIORITIZED)
+
+    def set_rate(self, bits_per_second: int) -> None:
+        """Deliver at most that fast; 0 is without a limit."""
+        self.rate = 8e9 / bits_per_second if bits_per_second else 0.0
+
+    def use_saver(self, unsaved: list) -> None:
+        """Have progress saved: `unsaved` collects the consumers that changed in a turn."""
+        self.unsaved = unsaved
+        self.delta = Delta()
+
+    def start(self) -> None:
+        """Listen for acks, requests and interest, and deliver."""
+        self.sinks = self.wiring.sinks(self)
+        for sink in self.sinks:
+            self.account.insert(cython.cast(Sink, sink))
+        if self.deliver_subject is not None:
+            self.watch = self.wiring.watch(self)
+            self.interested()
+        self.replay = self.config.replay_policy == "original"
+        self.replay_end = self.store.last_seq
+        self.active_ns = monotonic_ns()
+        self.due = True
+        self.kernel.schedule(self)
+
+    def redirect(self) -> None:
+        """The deliver subject has changed: what is pending goes to the new one."""
+        self.requeue_all(monotonic_ns())
+        if self.watch is not None:
+            self.watch.drop(self)
+            self.watch = self.wiring.watch(self)
+        self.flow = FlowWindow() if self.flow is not None else None
+        self.match = None
+        self.interested()
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again for something to do, deadlines included."""
+        self.due = True
+        self.kernel.schedule(self)
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def stop(self, reason: str = DELETED) -> None:
+        """End; waiting pulls are told `reason`. What is saved goes only with `DELETED`."""
+        if self.deleted:
+            return
+        if reason == DELETED:
+            state.forget(self)
+        else:
+            state.flush(self)
+        self.deleted = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        for sink in self.sinks:
+            self.account.remove(cython.cast(Sink, sink))
+        self.sinks = []
+        if self.watch is not None:
+            self.watch.drop(self)
+            self.watch = None
+        self.active = False
+        if self.queue is not None:
+            for request in self.queue.requests():
+                if reason == DELETED:
+                    self.status(request.reply, b"409 Consumer Deleted")
+                else:
+                    self.status_pending(request, b"409 " + reason.encode())
+            self.queue = PullQueue(0, False)
+
+    # --- choosing a message -----------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def can_send(self) -> cython.bint:
+        """Whether somebody would take a message now."""
+        if self.paused_until:
+            return False
+        if self.queue is not None:
+            return self.queue.head is not None
+        return self.active and (self.flow is None or not self.flow.blocked())
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def load(self, sequence: cython.ulonglong) -> cython.bint:
+        """Load a message; False when it is gone or damaged (the store reports damage itself)."""
+        try:
+            return self.store.load(sequence, cython.address(self.record)) == 1
+        except Damaged:
+            return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def choose(self) -> cython.int:
+        """Find and load the next message to deliver, without changing any position."""
+        sequence: cython.ulonglong
+        if self.pending.queued and self.choose_again():
+            return FOUND_AGAIN
+        if self.full():
+            return FOUND_FULL
+        if self.skip_at < self.skip_len and self.choose_skipped():
+            return FOUND_NEW
+        while True:
+            sequence = self.store.next_match(self.filter, self.at.next_seq)
+            if sequence == 0:
+                self.at.next_seq = max(self.at.next_seq, self.store.last_seq + 1)
+                return FOUND_END
+            if sequence > self.store.committed:
+                return FOUND_NOTHING
+            self.deliveries = 1
+            if self.load(sequence):
+                return FOUND_NEW
+            self.at.next_seq = sequence + 1
+            self.unread_known = False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def choose_again(self) -> cython.int:
+        """Find and load the next redelivery."""
+        entry: cython.pointer(Entry) = self.pending.next_queued()
+        while entry != cython.NULL:
+            if self.max_deliver and entry.deliveries >= self.max_deliver:
+                self.exhaust(entry)
+            elif self.load(entry.sequence):
+                self.deliveries = entry.deliveries + 1
+                return 1
+            else:
+                self.settle(entry)
+            entry = self.pending.next_queued()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def choose_skipped(self) -> cython.int:
+        """Find and load the next message of the last-per-subject phase."""
+        while self.skip_at < self.skip_len:
+            if self.load(self.skip[self.skip_at]):
+                self.deliveries = 1
+                return 1
+            self.skip_at += 1
+        self.forget_skip()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def held_back(self, now: cython.longlong) -> cython.longlong:
+        """When the chosen message may go, for rate limit and replay; 0 for at once."""
+        if self.rate and self.rate_ready > now:
+            return self.rate_ready
+        if self.replay:
+            if self.record.sequence > self.replay_end:
+                self.replay = False
+            elif self.replay_last and self.replay_ready == 0:
+                self.replay_ready = now + max(self.record.timestamp - self.replay_last, 0)
+            if self.replay and self.replay_ready > now + TICK_NS:
+                return self.replay_ready
+        return 0
+
+    # --- delivery ---------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """Do what is due, deliver what can be delivered."""
+        now: cython.longlong
+        if self.deleted:
+            return 0
+        now = monotonic_ns()
+        self.wall_offset = wall_ns() - now
+        if self.due:
+            self.due = False
+            self.arm(self.tend(now))
+            if self.deleted:
+                return 0
+        if self.waiting_for is not None:
+            if self in self.waiting_for.waiters and not self.waiting_for.closed:
+                return 0
+            self.waiting_for = None
+        return self.deliver(now)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, now: cython.longlong) -> cython.int:
+        """Deliver up to `BURST` messages."""
+        found: cython.int
+        left: cython.int = BURST
+        later: cython.longlong
+        while left > 0:
+            if self.deleted or not self.can_send():
+                return 0
+            found = self.choose()
+            if found < FOUND_NEW:
+                if found == FOUND_END:
+                    self.at_end(now)
+                elif (
+                    found == FOUND_FULL
+                    and self.ack_policy == ACK_FLOW
+                    and self.flow is not None
+                    and self.flow.token is None
+                ):
+                    self.ask_flow()
+                return 0
+            later = self.held_back(now)
+            if later:
+                return self.arm(later)
+            if not self.send_one(found, now):
+                return 0
+            left -= 1
+            if self.kernel.congested is not None:
+                self.waiting_for = self.kernel.congested
+                self.kernel.congested = None
+                self.waiting_for.waiters.append(self)
+                return 0
+        return self.kernel.schedule_later(self)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_reply(self, pending: cython.ulonglong) -> cython.Py_ssize_t:
+        """Write the ack subject of the chosen message; returns its length."""
+        out: cython.p_uchar = self.scratch
+        n: cython.Py_ssize_t = self.prefix
+        n += put_number(out + n, self.deliveries)
+        out[n] = 46
+        n += 1
+        n += put_number(out + n, self.record.sequence)
+        out[n] = 46
+        n += 1
+        n += put_number(out + n, self.at.next_cseq)
+        out[n] = 46
+        n += 1
+        n += put_number(out + n, cython.cast(cython.ulonglong, self.record.timestamp))
+        out[n] = 46
+        n += 1
+        n += put_number(out + n, pending)
+        return n
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def shape(
+        self, m: cython.pointer(Msg), request: PullRequest, inside: cython.bint
+    ) -> cython.int:
+        """Fill in subject and body as the receiver shall see them.
+
+        They point into the store, unless headers are added or the message may come back to a store
+        of this node while it is delivered; then they are copied.
+        """
+        lines: bytes = None
+        payload: cython.Py_ssize_t = self.record.size - self.record.header_len
+        headers: cython.Py_ssize_t = self.record.header_len
+        at: cython.Py_ssize_t
+        m.shown = self.record.subject
+        m.shown_len = self.record.subject_len
+        m.body = self.record.body
+        m.header_len = headers
+        m.size = self.record.size
+        if self.headers_only:
+            lines = b"Nats-Msg-Size: %d\r\n" % payload
+            payload = 0
+        if request is not None and self.policy == POLICY_PINNED and self.pin:
+            lines = (lines or b"") + b"Nats-Pin-Id: %b\r\n" % self.pin.encode()
+        if lines is None and not inside:
+            return 0
+        self.make_copy(m.shown_len + m.size + len(lines or b"") + 12)
+        memcpy(self.copy, m.shown, m.shown_len)
+        m.shown = self.copy
+        at = m.shown_len
+        m.body = self.copy + at
+        if lines is None:
+            memcpy(self.copy + at, self.record.body, self.record.size)
+            return 0
+        if kept_length(headers):
+            memcpy(self.copy + at, self.record.body, kept_length(headers))
+            at += kept_length(headers)
+        else:
+            memcpy(self.copy + at, cython.cast(cython.p_const_char, b"NATS/1.0\r\n"), 10)
+            at += 10
+        memcpy(self.copy + at, PyBytes_AS_STRING(lines), PyBytes_GET_SIZE(lines))
+        at += PyBytes_GET_SIZE(lines)
+        memcpy(self.copy + at, cython.cast(cython.p_const_char, b"\r\n"), 2)
+        at += 2
+        m.header_len = at - m.shown_len
+        if payload:
+            memcpy(self.copy + at, self.record.body + headers, payload)
+        m.size = m.header_len + payload
+        return 0
+
+    def make_copy(self, need: cython.Py_ssize_t) -> None:
+        """Have room for `need` bytes in `copy`."""
+        grown: cython.p_uchar
+        if need > self.copy_capacity:
+            grown = cython.cast(cython.p_uchar, realloc(self.copy, need * 2))
+            if grown == cython.NULL:
+                raise MemoryError
+            self.copy = grown
+            self.copy_capacity = need * 2
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def send_one(self, found: cython.int, now: cython.longlong) -> cython.int:
+        """Deliver the chosen message; 0 when nobody is there to take it."""
+        m: Msg
+        request: PullRequest = None
+        size: cython.Py_ssize_t
+        count: cython.Py_ssize_t
+        unread: cython.ulonglong = self.count_unread()
+        if found == FOUND_NEW and unread > 0:
+            unread -= 1
+        m.reply_len = self.write_reply(unread)
+        m.reply = self.scratch
+        m.via = MADE
+        size = self.record.subject_len + m.reply_len + self.record.header_len
+        if not self.headers_only:
+            size += self.record.size - self.record.header_len
+        if self.queue is not None:
+            request = self.next_request(size, now)
+            if request is None:
+                return 0
+            m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(request.reply))
+            m.subject_len = PyBytes_GET_SIZE(request.reply)
+            self.shape(cython.address(m), request, request.inside)
+        else:
+            stale: cython.bint = self.match is None or self.generation != self.account.generation
+            if stale and not self.interested():
+                return 0
+            m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.deliver_subject))
+            m.subject_len = PyBytes_GET_SIZE(self.deliver_subject)
+            self.shape(cython.address(m), None, self.inside)
+        self.record_delivery(found, now)
+        self.kernel.congested = None
+        count = self.account.route(
+            cython.address(m), None, self.match if request is None else request.match, None
+        )
+        if count == 0:
+            self.undo_delivery(found)
+            if request is None:
+                self.active = False
+                self.arm(now + RETRY_NS)
+                return 0
+            self.queue.discard(request)
+            return 1
+        self.delivered(found, size, request, now)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def record_delivery(self, found: cython.int, now: cython.longlong) -> cython.int:
+        """Move the positions over the chosen message, before it is sent."""
+        sequence: cython.ulonglong = self.record.sequence
+        entry: cython.pointer(Entry)
+        if found == FOUND_AGAIN:
+            entry = self.pending.find(sequence)
+            self.pending.unqueue(entry)
+            entry.deliveries += 1
+            if entry.deliveries == 2:
+                self.pending.redelivered += 1
+            entry.since = now
+            self.at.next_cseq += 1
+            return 0
+        if self.skip_at < self.skip_len:
+            self.skip_at += 1
+        else:
+            self.at.next_seq = sequence + 1
+            self.unread -= 1
+        if self.ack_policy != ACK_NONE:
+            self.pending.add(sequence, self.at.next_cseq, now, 1)
+        self.at.next_cseq += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def undo_delivery(self, found: cython.int) -> cython.int:
+        """Take `record_delivery` back: nobody got the message."""
+        sequence: cython.ulonglong = self.record.sequence
+        entry: cython.pointer(Entry) = self.pending.find(sequence)
+        self.at.next_cseq -= 1
+        if found == FOUND_AGAIN:
+            if entry != cython.NULL:
+                entry.deliveries -= 1
+                if entry.deliveries == 1:
+                    self.pending.redelivered -= 1
+                self.pending.requeue(entry)
+            return 0
+        if entry != cython.NULL:
+            self.pending.drop(entry)
+        if self.at.next_seq == sequence + 1 and sequence > self.at.skip_resume:
+            self.at.next_seq = sequence
+            self.unread += 1
+        else:
+            self.skip_at -= 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def delivered(
+        self,
+        found: cython.int,
+        size: cython.Py_ssize_t,
+        request: PullRequest,
+        now: cython.longlong,
+    ) -> cython.int:
+        """Everything that follows a delivery."""
+        sequence: cython.ulonglong = self.record.sequence
+        wait: cython.longlong
+        entry: cython.pointer(Entry)
+        self.at.delivered_ns = now + self.wall_offset
+        if found == FOUND_NEW:
+            self.at.delivered_seq = max(self.at.delivered_seq, sequence)
+            self.replay_last = self.record.timestamp
+            self.replay_ready = 0
+        if self.rate:
+            self.rate_ready = max(self.rate_ready, now) + cython.cast(
+                cython.longlong, size * self.rate
+            )
+        if self.ack_policy == ACK_NONE:
+            self.at.floor_cseq = self.at.next_cseq - 1
+            self.at.floor_seq = self.at.delivered_seq
+            self.mark()
+        else:
+            entry = self.pending.find(sequence)
+            if entry != cython.NULL:
+                self.note(entry)
+                wait = self.wait_of(entry.deliveries)
+                if wait and (self.timer_at == 0 or now + wait < self.timer_at):
+                    self.arm(now + wait)
+        if request is not None:
+            self.active_ns = now
+            if request.heartbeat:
+                request.heartbeat_at = now + request.heartbeat
+            if self.queue.served(request) and request.max_bytes > 0:
+                self.status_pending(request, b"409 Batch Completed")
+        else:
+            self.sent_ns = now
+            if self.flow is not None:
+                wants: cython.bint = self.flow.sent(size, now)
+                if not wants and self.ack_policy == ACK_FLOW and self.flow.token is None:
+                    wants = self.full()
+                if wants:
+                    self.ask_flow()
+        if self.ack_policy == ACK_NONE:
+            self.stream.consumer_acked(sequence)
+        return 0
+
+    # --- for interpreted callers ------------------------------------------------------------------
+
+    def numbers(self) -> dict[str, int]:
+        """Positions and counts, as INFO shows them. Times in ns, 0 for never."""
+        waiting: cython.Py_ssize_t = 0
+        if self.queue is not None:
+            self.tend_requests(monotonic_ns(), False)
+            waiting = self.queue.count
+        return {
+            "next_seq": self.at.next_seq,
+            "next_cseq": self.at.next_cseq,
+            "delivered_seq": self.at.delivered_seq,
+            "delivered_ns": self.at.delivered_ns,
+            "floor_cseq": self.at.floor_cseq,
+            "floor_seq": self.at.floor_seq,
+            "acked_ns": self.at.acked_ns,
+            "ack_pending": self.pending.count,
+            "redelivered": self.pending.redelivered + len(self.exhausted),
+            "waiting": waiting,
+            "unread": self.count_unread(),
+        }
+
+    def start_at(self, sequence: int) -> None:
+        """Begin at a stream sequence, before anything was delivered."""
+        self.at.next_seq = max(sequence, 1)
+        self.at.delivered_seq = self.at.floor_seq = self.at.next_seq - 1
+        self.unread_known = False
+
+    def start_after(self, sequence: int) -> None:
+        """What was delivered so far, for a consumer that starts with a list of sequences."""
+        self.at.delivered_seq = self.at.floor_seq = sequence
+
+    def reset(self, sequence: int) -> int:
+        """Deliver again from `sequence`, 0 for behind the ack floor; returns the sequence."""
+        target: cython.ulonglong = sequence if sequence else self.at.floor_seq + 1
+        self.reset_to(max(target, 1))
+        return self.at.next_seq

@@ -1,0 +1,1 @@
+"""Words of the JetStream API: objects, errors, names, times, bounds, requests, hosts."""

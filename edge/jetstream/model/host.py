@@ -1,0 +1,66 @@
+"""What streams and accounts need of the node that they are on. NodeJetStream is one."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from headwater.edge.jetstream.model.models import ClusterInfo, StreamConfig
+
+
+class Host(Protocol):
+    """A node, as JetStream sees it from below."""
+
+    strict: bool
+    domain: str
+    server_name: str
+    clustered: bool
+    window_max_ns: int
+    """The longest window of deduplication."""
+    direct_bytes_max: int
+    """Of the answers to one direct get."""
+    usage: dict[str, Any]
+    """By kind of storage."""
+    advisories: Any
+    describe: Callable[[Any, Any, bytes], dict[str, Any]]
+    """A client, as advisories show it."""
+    batch_limits: Any
+    upstream_factory: Any
+    """Makes what drives mirrors and sources; None where nothing does."""
+
+    def store(self) -> Any:
+        """The node's storage. Raises StoreError before it is open."""
+
+    def create_store(
+        self, account: str, config: StreamConfig, meta: bytes, incarnation: str
+    ) -> Any:
+        """Storage for a new stream. Raises JetStreamError."""
+
+    def update_meta(self, stream: Any, meta: bytes) -> None:
+        """Keep a changed description of a stream. Raises JetStreamError."""
+
+    def delete_store(self, stream: Any) -> Awaitable[None] | None:
+        """Remove what is stored of a stream."""
+
+    def set_compression(self, stream: Any) -> None:
+        """Act on what the configuration says of compression."""
+
+    def set_durability(self, stream: Any) -> None:
+        """Act on what the configuration says of durability."""
+
+    def set_disk_budget(self, stream: Any) -> None:
+        """Act on what the configuration says of room on the device."""
+
+    def check_removable(self, stream: Any) -> None:
+        """Raise JetStreamError when removals cannot be written down."""
+
+    def durable(self, stream: Any) -> Awaitable[None] | None:
+        """Done when what the log has of the stream now is durable."""
+
+    def kept(self, stream: Any) -> Awaitable[None] | None:
+        """Done when what was removed from the stream stays removed."""
+
+    def erased(self, stream: Any) -> Awaitable[None] | None:
+        """Done when what was to be erased of the stream is overwritten."""
+
+    def cluster_info(self) -> ClusterInfo | None:
+        """What answers say of the stream's place."""
+

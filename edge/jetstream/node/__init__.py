@@ -1,0 +1,1 @@
+"""JetStream of a node: opens storage, recovers, and gives accounts their API."""

@@ -1,0 +1,457 @@
+"""JetStream of a node: its storage, the accounts that use it, recovery and shared limits.
+
+The node calls `open` before anything listens (recovery is done when it returns), `enable` for each
+account that has JetStream, and `close` at the end. Upper floors plug in by `upstream_factory`.
+"""
+
+import logging
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import Kernel
+from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.api.api import Router
+from headwater.edge.jetstream.api.api_routes import routes
+from headwater.edge.jetstream.config import stream_budget, stream_durability
+from headwater.edge.jetstream.config.sealing_keys import key_ring
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.models import ClusterInfo, StreamConfig
+from headwater.edge.jetstream.node.age_watch import AgeWatch
+from headwater.edge.jetstream.stream import stream_states
+from headwater.edge.jetstream.stream.advisories import Advisories
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.jetstream.stream.usage import Usage
+from headwater.edge.ports.files import device_bytes, tree_bytes
+from headwater.edge.storage.directory.store_options import (
+    DEFAULT_SEGMENT_BYTES,
+    StoreOptions,
+)
+from headwater.edge.storage.format.durability import Durability
+from headwater.edge.storage.format.errors import NoLogFile, StoreError, StoreFull
+from headwater.edge.storage.node.node_store import NodeStore
+from headwater.edge.view.version import API_LEVEL
+
+log = logging.getLogger("headwater.jetstream")
+
+# Messages looked at in one turn when a change of interest makes a stream drop messages.
+SWEEP_SLICE = 2000
+MEMORY_SHARE = 0.75
+"""Of the machine's memory, the default limit of memory storage."""
+FILE_SHARE = 0.75
+"""Of the free space of the device, the default limit of file storage."""
+UNKNOWN_LIMIT = 1 << 40
+# A segment of the log is at most one of so many of the device, but not smaller than this.
+DEVICE_SEGMENTS = 64
+DEVICE_SEGMENT_MIN = 256 << 10
+CLUSTER_SEGMENT_BYTES = 64 << 20
+
+NOTHING_GRANTED = AccountJetStreamOptions(max_memory=0, max_store=0)
+"""Limits of what an account without JetStream has stored before."""
+
+UpstreamFactory = Callable[[Stream], Any]
+
+
+class NodeJetStream:
+    """JetStream of one node; all methods are for the loop's thread."""
+
+    def __init__(self, kernel: Kernel, options: Options, account: Callable[[str], Account]) -> None:
+        self.kernel = kernel
+        self.options = options
+        self.lookup = account
+        settings = options.jetstream
+        self.domain = settings.domain
+        self.server_name = options.server_name
+        """Shown as the leader of every asset; the node sets it when it makes up a name."""
+        self.clustered = bool(options.cluster.port)
+        self.strict = settings.strict
+        self.window_max_ns = int(settings.limits.duplicate_window * 1e9)
+        self.batch_limits = settings.limits.batch
+        self.max_ack_pending = settings.limits.max_ack_pending
+        self.max_request_batch = settings.limits.max_request_batch
+        # Half of what a slow receiver may have pending, since answers have headers, too.
+        self.direct_bytes_max = max(options.max_pending // 2, 1)
+        self.accounts: dict[str, AccountJetStream] = {}
+        self.advisories = Advisories(self.domain)
+        self.describe: Callable[[Any, Account, bytes], dict[str, Any]] = lambda *origin: {}
+        """Who made a request, by origin, account and what a crossing said: `RequestInfo.client`."""
+        self.upstream_factory: UpstreamFactory | None = None
+        self.directory = self._directory()
+        self.usage = {"memory": Usage("memory"), "file": Usage("file")}
+        self.storage: NodeStore | None = None
+        self._routes: dict[str, Any] | None = None
+        self._denials: dict[str, Any] = {}
+        """Of the accounts that are told that they have no JetStream."""
+        self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured
+        """What an account is granted; None when it has no JetStream."""
+        self._sweeps: dict[Stream, int] = {}
+        self.age_watch: AgeWatch | None = None
+        self.saver: Any = None  # saver.Saver of the consumers' progress, made with the first one
+        self.progress: Callable[[int, int], None] = lambda done, total: None
+        """Called while `open` recovers; see StoreOptions."""
+        self.closed = False
+
+    def _configured(self, name: str) -> AccountJetStreamOptions | None:
+        found = self.options.accounts.get(name)
+        return AccountJetStreamOptions() if found is None else found.jetstream
+
+    def _directory(self) -> Path:
+        parent = self.options.jetstream.store_dir
+        if not parent:
+            parent = os.path.join(tempfile.gettempdir(), "nats")
+        return Path(parent) / "jetstream"
+
+    # --- life ------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Recover everything that is stored. Raises StoreError with a text for people."""
+        settings = self.options.jetstream
+        self.usage["memory"].limit = memory_limit(settings.max_memory_store)
+        self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
+        self.storage = NodeStore(self.kernel, self.store_options())
+        self.storage.damage.listeners.append(self._on_damage)
+        recovered = 0
+        streams = self.storage.open()
+        self.age_watch = AgeWatch(
+            self.kernel,
+            self._timers,
+            self.storage.log,
+            lambda: stream_states.newest_age(self.store().log, streams),
+        )
+        for found in streams:
+            js = self.account_js(found.account)
+            try:
+                stream_life.recover(js, found.meta, found.store)
+                recovered += 1
+            except Exception as error:
+                # Whatever is wrong with one stream, the others and the node go on.
+                log.error("stream '%s > %s' not recovered: %s", found.account, found.name, error)
+                stream_life.abandon(js, found.name)
+                self.storage.problems.append(
+                    f"stream '{found.account} > {found.name}' is kept but not served: {error}"
+                )
+        self.age_watch.start()
+        if recovered:
+            log.info("  Restored %d streams", recovered)
+
+    def store_options(self) -> StoreOptions:
+        """How the node stores, by its options."""
+        return StoreOptions(
+            directory=self.directory.parent,
+            segment_bytes=segment_bytes(self.options, self.directory),
+            sync_interval=sync_interval(self.options),
+            max_delay=self.options.headwater.commit_max_delay,
+            max_store=self.usage["file"].limit,
+            max_memory=self.usage["memory"].limit,
+            disk_budget=self.options.headwater.disk_budget,
+            scrub_rate=self.options.headwater.scrub_rate,
+            scrub_pause=self.options.headwater.scrub_pause,
+            progress=self.progress,
+            numbered_elsewhere=stream_life.is_mirror,
+            keys=key_ring(self.options),
+        )
+
+    def _on_damage(self, store: Any, found: dict[int, str]) -> None:
+        """Messages were found damaged: consumers pass over them, and whoever listens is told."""
+        for js in self.accounts.values():
+            for stream in js.streams.values():
+                if stream.store is store:
+                    stream.passed_over()
+                    self.advisories.messages_lost(stream, found)
+
+    def restore_quarantined(self, name: str) -> Stream:
+        """Put a stream back from quarantine and serve it. Raises StoreError or OSError."""
+        storage = self.store()
+        item = next((item for item in storage.quarantine.items() if item.name == name), None)
+        if item is None or not item.restorable:
+            raise StoreError(f"'{name}' is not a stream with a readable meta file")
+        js = self.account_js(item.account)
+        if item.stream in js.streams:
+            raise StoreError(f"a stream '{item.account} > {item.stream}' is there already")
+        found = storage.restore_quarantined(name)
+        try:
+            stream = stream_life.recover(js, found.meta, found.store)
+        except Exception as error:
+            stream_life.abandon(js, item.stream)
+            raise StoreError(f"'{name}' is kept but cannot be served: {error}") from error
+        self.kernel.kick()
+        return stream
+
+    def _timers(self) -> list[Any]:
+        return [stream.timers for js in self.accounts.values() for stream in js.streams.values()]
+
+    def account_js(self, name: str) -> AccountJetStream:
+        """JetStream of an account by name; made when it is first asked for."""
+        found = self.accounts.get(name)
+        if found is None:
+            account = self.lookup(name)
+            found = AccountJetStream(self, account, self.granted(name) or NOTHING_GRANTED)
+            self.accounts[name] = found
+            account.jetstream = found
+        return found
+
+    def enable(
+        self, account: Account, limits: AccountJetStreamOptions | None = None
+    ) -> AccountJetStream:
+        """Serve the JetStream API in an account, with these limits where any are given."""
+        denial = self._denials.pop(account.name, None)
+        if denial is not None:
+            denial.stop()
+        found = self.account_js(account.name)
+        if limits is not None:
+            found.set_limits(limits)
+        if found.router is None:
+            found.router = Router(found, self.routes(), self.domain)
+            found.router.listen()
+        return found
+
+    def deny(self, account: Account, *, system: bool = False) -> None:
+        """Tell the clients of an account without JetStream so, instead of leaving them waiting.
+
+        What an account has stored while it had JetStream stays, and takes nothing more.
+        """
+        if account.name in self._denials:
+            return
+        from headwater.edge.jetstream.api.denial import Denial
+
+        self.withdraw(account)
+        denial = Denial(account, self.routes(), self.domain, system)
+        self._denials[account.name] = denial
+        denial.listen()
+
+    def withdraw(self, account: Account) -> None:
+        """Say nothing in an account: it has no JetStream here, and asks for it elsewhere."""
+        denial = self._denials.pop(account.name, None)
+        if denial is not None:
+            denial.stop()
+        had = self.accounts.get(account.name)
+        if had is not None:
+            had.silence()
+            had.set_limits(NOTHING_GRANTED)
+
+    async def shutdown(self) -> None:
+        """Stop all streams and leave storage so that the next start has little to read."""
+        if not self.closed:
+            self._stop_accounts()
+            if self.storage is not None:
+                await self.storage.close()
+
+    def close(self) -> None:
+        """Stop at once: what was handed over is synced, the rest is left to recovery."""
+        if not self.closed:
+            self._stop_accounts()
+            if self.storage is not None:
+                self.storage.stop_now()
+
+    def _stop_accounts(self) -> None:
+        self.closed = True
+        if self.age_watch is not None:
+            self.age_watch.stop()
+        for js in self.accounts.values():
+            js.close()
+
+    def routes(self) -> dict[str, Any]:
+        """The API's routes, made when the first account listens."""
+        if self._routes is None:
+            self._routes = routes()
+        return self._routes
+
+    # --- storage ---------------------------------------------------------------------------
+
+    def store(self) -> NodeStore:
+        """The node's storage. Raises StoreError before `open`."""
+        if self.storage is None:
+            raise StoreError("JetStream is not open")
+        return self.storage
+
+    def create_store(
+        self, account: str, config: StreamConfig, meta: bytes, incarnation: str
+    ) -> Any:
+        """Storage for a new stream; see `durable`."""
+        try:
+            return self.store().create_stream(
+                account, config.name, meta, config.storage, config.first_seq or 1, incarnation
+            )
+        except StoreError as error:
+            log.error("stream '%s > %s' not created: %s", account, config.name, error)
+            text = "error creating store for stream"
+            raise errors.STREAM_CREATE.error(err=text) from error
+
+    def set_compression(self, stream: Stream) -> None:
+        """Compress a stream's messages from now on, or no more, as its configuration says."""
+        self.store().set_compression(stream.store, stream.config.compression == "s2")
+
+    def set_durability(self, stream: Stream) -> None:
+        """Acknowledge and sync a stream's messages from now on as its configuration says."""
+        storage = self.store()
+        lazy = self.options.jetstream.sync_interval
+        try:
+            wanted = stream_durability.durability(stream.config, storage.default_durability, lazy)
+        except errors.JetStreamError as error:
+            log.error("stream '%s' is synced before every ack: %s", stream.name, error)
+            wanted = Durability()
+        storage.set_durability(stream.store, wanted)
+
+    def set_disk_budget(self, stream: Stream) -> None:
+        """Bound what a stream takes on its device as its configuration says."""
+        try:
+            stream_budget.apply(stream, self.store().disk)
+        except errors.JetStreamError as error:
+            log.error("stream '%s' has no disk budget: %s", stream.name, error)
+
+    def update_meta(self, stream: Stream, meta: bytes) -> None:
+        """Keep a stream's new description; see `durable`."""
+        try:
+            self.store().update_meta(stream.store, meta)
+        except StoreError as error:
+            raise errors.STREAM_UPDATE.error(err=error) from error
+
+    def delete_store(self, stream: Stream) -> Awaitable[None] | None:
+        """Remove a stream's data for good; the awaitable is done when that is durable, and on a
+        full device when there is the room that it leaves."""
+        self.store().delete_stream(stream.store)
+        durable = self.durable(stream)
+        if durable is not None and isinstance(self.store().log.failure, StoreFull):
+            return self.store().leaving.freed(durable, stream.store.incarnation)
+        return durable
+
+    def durable(self, stream: Stream) -> Awaitable[None] | None:
+        """Done when what was done to a stream so far is durable; None for a memory stream."""
+        if stream.config.storage != "file":
+            return None
+        commit_log = self.store().log
+        waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over())
+        return waiting
+
+    def check_removable(self, stream: Stream) -> None:
+        """Raise JetStreamError when the log has no file that a removal could be written to."""
+        if stream.config.storage == "file" and isinstance(self.store().log.failure, NoLogFile):
+            raise errors.INSUFFICIENT_RESOURCES.error()
+
+    def kept(self, stream: Stream) -> Awaitable[None] | None:
+        """Done when what was done to a stream's messages is as safe as an acknowledged message."""
+        if stream.config.storage != "file":
+            return None
+        commit_log = self.store().log
+        early = stream.store.acks_written
+        waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over(early), early)
+        return waiting
+
+    def erased(self, stream: Stream) -> Awaitable[None] | None:
+        """Done when what was to be erased of a stream is overwritten; None for a memory stream."""
+        if stream.config.storage != "file":
+            return None
+        self.store().log.hand_over()
+        return self.store().eraser.wait()
+
+    # --- retention -------------------------------------------------------------------------
+
+    def sweep(self, stream: Stream) -> None:
+        """Drop, a slice per turn, what no consumer of an interest stream needs any more."""
+        idle = not self._sweeps
+        self._sweeps[stream] = stream.store.first_seq
+        if idle:
+            self.kernel.loop.call_soon(self._sweep)
+
+    def _sweep(self) -> None:
+        for stream, at in list(self._sweeps.items()):
+            following = 0 if stream.deleted else stream.sweep_some(at, SWEEP_SLICE)
+            if following:
+                self._sweeps[stream] = following
+            else:
+                del self._sweeps[stream]
+        if self._sweeps:
+            self.kernel.loop.call_soon(self._sweep)
+        self.kernel.turn()
+
+    # --- numbers ---------------------------------------------------------------------------
+
+    def cluster_info(self) -> ClusterInfo | None:
+        """Where an asset lives: on this node alone."""
+        if not self.server_name:
+            return None
+        return ClusterInfo(name=self.options.cluster.name, leader=self.server_name)
+
+    def info(self) -> dict[str, Any]:
+        """Totals in the form of `/jsz`."""
+        streams = [stream for js in self.accounts.values() for stream in js.streams.values()]
+        return {
+            "memory": self.usage["memory"].used,
+            "storage": self.usage["file"].used,
+            "reserved_memory": self.usage["memory"].reserved,
+            "reserved_storage": self.usage["file"].reserved,
+            "accounts": len(self.accounts),
+            "ha_assets": 0,
+            "api": {
+                "level": API_LEVEL,
+                "total": sum(js.api.total for js in self.accounts.values()),
+                "errors": sum(js.api.errors for js in self.accounts.values()),
+            },
+            "streams": len(streams),
+            "consumers": sum(len(stream.consumers) for stream in streams),
+            "messages": sum(stream.store.messages for stream in streams),
+            "bytes": sum(stream.store.bytes for stream in streams),
+            "config": {
+                "max_memory": self.usage["memory"].limit,
+                "max_storage": self.usage["file"].limit,
+                "store_dir": str(self.directory),
+                "sync_interval": int(self.options.jetstream.sync_interval * 1e9),
+                "domain": self.domain,
+            },
+        }
+
+
+def sync_interval(options: Options) -> float:
+    """Seconds between syncs; 0 syncs before every acknowledgement.
+
+    The `jetstream` block decides when it says anything about syncing, else `headwater.durability`.
+    """
+    settings = options.jetstream
+    if settings.sync_always:
+        return 0.0
+    if settings.sync_is_set:
+        return max(settings.sync_interval, 0.0)
+    return 0.0 if options.headwater.durability == "fsync" else settings.sync_interval
+
+
+def segment_bytes(options: Options, directory: Path) -> int:
+    """Size of a commit-log segment: small alone, larger in a cluster, and never more than a small
+    share of the device, since a handful of them is always taken."""
+    if options.headwater.commit_segment_bytes:
+        return options.headwater.commit_segment_bytes
+    size = CLUSTER_SEGMENT_BYTES if options.cluster.port else DEFAULT_SEGMENT_BYTES
+    device = device_bytes(directory)
+    if options.headwater.disk_budget:
+        device = min(device, options.headwater.disk_budget)
+    while size > DEVICE_SEGMENT_MIN and size * DEVICE_SEGMENTS > device:
+        size //= 2
+    return size
+
+
+def memory_limit(wanted: int) -> int:
+    """Bytes that memory streams may hold; -1 chooses by the machine."""
+    if wanted >= 0:
+        return wanted
+    try:
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
+    except (ValueError, OSError):
+        return UNKNOWN_LIMIT
+
+
+def file_limit(wanted: int, directory: Path) -> int:
+    """Bytes that file streams may hold; -1 chooses by what the device has for the store, which is
+    what is free and what the store takes already."""
+    if wanted >= 0:
+        return wanted
+    there = next(path for path in [directory, *directory.parents] if path.exists())
+    try:
+        space = os.statvfs(there)
+    except OSError:
+        return UNKNOWN_LIMIT
+    room = space.f_bavail * space.f_frsize + tree_bytes(directory)
+    return int(room * FILE_SHARE)

@@ -1,0 +1,83 @@
+# How far a consumer is, and what it waits for. See consumer.py; it runs as a Delivery (delivery.pxd).
+from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.core cimport Kernel
+from headwater.edge.jetstream.progress.delta cimport Delta, Position
+from headwater.edge.jetstream.progress.pending cimport Entry, PendingTable
+from headwater.edge.jetstream.stream.stream cimport Stream
+from headwater.edge.jetstream.stream.stream_observer cimport StreamObserver
+from headwater.edge.storage.index.filter cimport Filter
+from headwater.edge.storage.index.store cimport MessageStore
+
+cdef enum:
+    ACK_NONE = 0
+    ACK_ALL = 1
+    ACK_EXPLICIT = 2
+    ACK_FLOW = 3
+
+cdef class Consumer(StreamObserver):
+    cdef public str name
+    cdef public bytes name_bytes
+    cdef public Stream stream
+    cdef public object config           # models.ConsumerConfig
+    cdef public long long created_ns
+    cdef public bint deleted
+    cdef Kernel kernel
+    cdef Account account
+    cdef MessageStore store
+    cdef Filter filter                  # None matches everything
+    cdef Position at
+    cdef public PendingTable pending
+    cdef public dict exhausted          # sequence -> deliveries, of messages at max_deliver
+    cdef int ack_policy
+    cdef long long ack_wait             # ns, 0 for ever
+    cdef long long* backoff             # ns, by number of deliveries
+    cdef int backoff_count
+    cdef long long max_deliver          # 0: no limit
+    cdef long long max_ack_pending      # 0: no limit
+    cdef int sample_percent
+    cdef long long wall_offset          # wall clock minus monotonic clock, ns
+    cdef public bytes ack_event         # subjects of advisories and metrics
+    cdef public bytes nak_event
+    cdef public bytes term_event
+    cdef public bytes limit_event
+    cdef unsigned long long unread      # matching messages from `at.next_seq` to `counted`
+    cdef unsigned long long counted
+    cdef bint unread_known
+    cdef unsigned long long* skip       # last-per-subject: skip[skip_at:skip_len] come first
+    cdef Py_ssize_t skip_at
+    cdef Py_ssize_t skip_len
+    cdef Delta delta                    # None when progress is kept in memory only
+    cdef list unsaved                   # the node's list of consumers to be saved this turn
+    cdef bint dirty
+    cdef public list replies            # subjects of acks to answer once the progress is durable
+    cdef public bint stale              # the log lacks a delta: write the whole state next
+    cdef public bytes owner             # of the state in the log
+    cdef public bytes key
+    cpdef bytes save_whole(self)        # configuration and progress, as one value for the log
+    cpdef bytes snapshot(self)          # progress, as one delta
+    cpdef purged(self)                  # the stream dropped many messages: purge, rollback
+    cdef int mark(self) except -1
+    cdef int skipped(self, unsigned long long sequence) noexcept nogil
+    cdef int forget_skip(self) except -1
+    cpdef set_skip(self, list sequences, unsigned long long resume)
+    cpdef unsigned long long count_unread(self) except? 0
+    cdef long long age_offset(self) noexcept nogil
+    cdef int move_floor(self, bint was_first) except -1
+    cdef int settle(self, Entry* entry) except -1
+    cdef int exhaust(self, Entry* entry) except -1
+    cdef bint full(self) noexcept nogil
+    cdef int acknowledge(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bint sample) except -1
+    cdef int acknowledge_one(self, unsigned long long sequence, bint sample) except -1
+    cdef int acknowledge_all(self, unsigned long long sequence, unsigned long long consumer_seq) except -1
+    cdef int refuse(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, object delay) except -1
+    cdef int progress(self, unsigned long long sequence) except -1
+    cdef int terminate(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bytes reason) except -1
+    cdef int note(self, Entry* entry) except -1
+    cdef long long wait_of(self, unsigned int deliveries) noexcept nogil
+    cdef long long expire(self, long long now) except? -1
+    cdef int requeue_all(self, long long now) except -1
+    cdef int arm(self, long long when) except -1
+    cdef int reset_to(self, unsigned long long sequence) except -1
+
+cdef long long monotonic_ns() noexcept nogil
+cdef long long wall_ns() noexcept nogil

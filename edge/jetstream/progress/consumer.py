@@ -1,0 +1,606 @@
+"""How far a consumer is: positions, pending acks, what is still to come, and acknowledgement.
+
+This is what streams know of a consumer; `Delivery` is what runs. It sends nothing but events.
+Deadlines count on the monotonic clock, so that a wall clock that jumps redelivers nothing; what is
+written down is converted to wall time.
+"""
+
+import cython
+from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.jetstream.progress.delta import Delta, apply_delta
+from cython.cimports.headwater.edge.jetstream.progress.pending import (
+    ENTRY_ALIVE,
+    ENTRY_QUEUED,
+    Entry,
+    PendingTable,
+)
+from cython.cimports.libc.stdlib import free, malloc
+from cython.cimports.libc.string import memmove
+from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+
+from headwater.edge.jetstream.model.bounds import span
+from headwater.edge.jetstream.progress import consumer_events as events
+from headwater.edge.jetstream.progress import consumer_state as state
+
+BILLION = cython.declare(cython.longlong, 1000000000)
+# Looking through many pending acks takes time, so that is done less often the more there are: at
+# most every microsecond per entry, but ten times a second however many there are.
+SCAN_NS = cython.declare(cython.longlong, 1000)
+SCAN_PAUSE_NS = cython.declare(cython.longlong, 100000000)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def monotonic_ns() -> cython.longlong:
+    """The clock of deadlines."""
+    now: timespec
+    clock_gettime(CLOCK_MONOTONIC, cython.address(now))
+    return cython.cast(cython.longlong, now.tv_sec) * BILLION + now.tv_nsec
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def wall_ns() -> cython.longlong:
+    """The clock of everything that is shown or stored."""
+    now: timespec
+    clock_gettime(CLOCK_REALTIME, cython.address(now))
+    return cython.cast(cython.longlong, now.tv_sec) * BILLION + now.tv_nsec
+
+
+@cython.cclass
+class Consumer(StreamObserver):
+    """State of one consumer. `arm(when)` of a subclass has `run` called at a monotonic time."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.backoff = cython.NULL
+        self.skip = cython.NULL
+        self.pending = PendingTable()
+        self.exhausted = {}
+        self.replies = []
+        self.key = self.owner = b""
+        self.at.next_seq = self.at.next_cseq = 1
+
+    def __dealloc__(self):
+        free(self.backoff)
+        free(self.skip)
+
+    # --- what is still to come -------------------------------------------------------------------
+
+    @cython.ccall
+    @cython.exceptval(0, check=True)
+    def count_unread(self) -> cython.ulonglong:
+        """Stored messages that this consumer has not been given yet; exact."""
+        last: cython.ulonglong = self.store.last_seq
+        if not self.unread_known:
+            self.unread = self.store.count_match(self.filter, self.at.next_seq)
+            self.unread_known = True
+            self.counted = last
+        elif last > self.counted:
+            self.unread += self.store.count_match(
+                self.filter, max(self.counted + 1, self.at.next_seq)
+            )
+            self.counted = last
+        return self.unread + cython.cast(cython.ulonglong, self.skip_len - self.skip_at)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def skipped(self, sequence: cython.ulonglong) -> cython.int:
+        """Index + 1 of a sequence that is still to come in the last-per-subject phase, or 0."""
+        low: cython.Py_ssize_t = self.skip_at
+        high: cython.Py_ssize_t = self.skip_len
+        middle: cython.Py_ssize_t
+        while low < high:
+            middle = (low + high) >> 1
+            if self.skip[middle] < sequence:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self.skip_len and self.skip[low] == sequence:
+            return cython.cast(cython.int, low + 1)
+        return 0
+
+    @cython.ccall
+    def set_skip(self, sequences: list, resume: cython.ulonglong):
+        """Deliver `sequences` (ascending) first, then everything above `resume`."""
+        i: cython.Py_ssize_t
+        free(self.skip)
+        self.skip = cython.NULL
+        self.skip_at = self.skip_len = 0
+        self.at.skip_resume = 0
+        if sequences:
+            self.skip = cython.cast(
+                cython.pointer(cython.ulonglong),
+                malloc(len(sequences) * cython.sizeof(cython.ulonglong)),
+            )
+            if self.skip == cython.NULL:
+                raise MemoryError
+            for i in range(len(sequences)):
+                self.skip[i] = sequences[i]
+            self.skip_len = len(sequences)
+            self.at.skip_resume = resume
+        self.at.next_seq = resume + 1
+        self.unread_known = False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def forget_skip(self) -> cython.int:
+        """The last-per-subject phase is over."""
+        free(self.skip)
+        self.skip = cython.NULL
+        self.skip_at = self.skip_len = 0
+        self.at.skip_resume = 0
+        return 0
+
+    # --- what the stream asks and tells ----------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def needs(self, sequence: cython.ulonglong) -> cython.bint:
+        """Whether this consumer still has to deliver the message or waits for its ack."""
+        if sequence >= self.at.next_seq:
+            return self.filter is None or self.store.next_match(self.filter, sequence) == sequence
+        if self.skip_at < self.skip_len and self.skipped(sequence):
+            return True
+        if self.ack_policy == ACK_NONE:
+            return False
+        if self.pending.find(sequence) != cython.NULL:
+            return True
+        return bool(self.exhausted) and sequence in self.exhausted
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def removed(self, sequence: cython.ulonglong) -> cython.int:
+        """The stream dropped a message: neither deliver it nor wait for its ack."""
+        entry: cython.pointer(Entry)
+        index: cython.int
+        if sequence >= self.at.next_seq:
+            if self.unread_known and sequence <= self.counted:
+                if self.filter is None:
+                    self.unread -= 1
+                else:
+                    self.unread_known = False
+            return 0
+        if self.skip_at < self.skip_len:
+            index = self.skipped(sequence)
+            if index:
+                memmove(
+                    self.skip + index - 1,
+                    self.skip + index,
+                    (self.skip_len - index) * cython.sizeof(cython.ulonglong),
+                )
+                self.skip_len -= 1
+        entry = self.pending.find(sequence)
+        if entry != cython.NULL:
+            if self.full():
+                self.kernel.schedule(self)
+            self.settle(entry)
+        elif self.exhausted and sequence in self.exhausted:
+            del self.exhausted[sequence]
+            self.mark()
+            if self.delta is not None:
+                self.delta.forgive(sequence)
+        return 0
+
+    @cython.ccall
+    def purged(self):
+        """The stream dropped many messages at once."""
+        i: cython.Py_ssize_t = self.pending.head
+        sequence: cython.ulonglong
+        self.unread_known = False
+        if self.skip_at < self.skip_len:
+            kept = [self.skip[k] for k in range(self.skip_at, self.skip_len)]
+            kept = [s for s in kept if self.store.at(s) != cython.NULL]
+            self.set_skip(kept, self.at.next_seq - 1)
+        while i < self.pending.end and self.pending.count:
+            sequence = self.pending.items[i].sequence
+            if (
+                self.pending.items[i].flags & ENTRY_ALIVE
+                and self.store.at(sequence) == cython.NULL
+            ):
+                self.settle(cython.address(self.pending.items[i]))
+            i += 1
+        for key in [k for k in self.exhausted if self.store.at(k) == cython.NULL]:
+            del self.exhausted[key]
+            if self.delta is not None:
+                self.delta.forgive(key)
+        if self.at.next_seq < self.store.first_seq:
+            self.at.next_seq = self.store.first_seq
+        elif self.filter is not None and not self.store.next_match(self.filter, self.at.next_seq):
+            self.at.next_seq = self.store.last_seq + 1
+        if self.pending.count == 0 and self.skip_at >= self.skip_len:
+            self.at.delivered_seq = self.at.floor_seq = self.at.next_seq - 1
+            self.at.floor_cseq = self.at.next_cseq - 1
+        self.mark()
+        self.kernel.schedule(self)
+
+    # --- bookkeeping -----------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def mark(self) -> cython.int:
+        """Have the progress saved when this turn ends."""
+        if not self.dirty and self.unsaved is not None and not self.deleted:
+            self.dirty = True
+            self.unsaved.append(self)
+            if not self.kernel.turning:
+                self.kernel.kick()
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def full(self) -> cython.bint:
+        """Whether no new message may be delivered before one is acknowledged."""
+        return self.max_ack_pending > 0 and self.pending.count >= self.max_ack_pending
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def age_offset(self) -> cython.longlong:
+        """The node's age clock less the monotonic one, ns. Saved times bear a clock that is set."""
+        return self.wall_offset - self.stream.age_offset
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note(self, entry: cython.pointer(Entry)) -> cython.int:
+        """Write a pending ack down as it is now."""
+        if self.delta is not None:
+            self.delta.track(
+                entry.sequence,
+                entry.consumer_seq,
+                entry.since + self.age_offset(),
+                entry.deliveries,
+            )
+            self.mark()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def move_floor(self, was_first: cython.bint) -> cython.int:
+        """Move the ack floor after an entry was dropped."""
+        entry: cython.pointer(Entry) = self.pending.first()
+        if entry == cython.NULL:
+            self.at.floor_cseq = self.at.next_cseq - 1
+            self.at.floor_seq = max(self.at.floor_seq, self.at.delivered_seq)
+        elif was_first:
+            self.at.floor_cseq = entry.consumer_seq - 1
+            self.at.floor_seq = entry.sequence - 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def settle(self, entry: cython.pointer(Entry)) -> cython.int:
+        """Nothing is awaited for this entry any more."""
+        was_first: cython.bint = entry == self.pending.first()
+        if self.delta is not None:
+            self.delta.drop(entry.sequence)
+        self.pending.drop(entry)
+        self.move_floor(was_first)
+        self.mark()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def exhaust(self, entry: cython.pointer(Entry)) -> cython.int:
+        """The message was delivered as often as it may be: it is no longer awaited, but kept."""
+        sequence: cython.ulonglong = entry.sequence
+        deliveries: cython.uint = entry.deliveries
+        was_first: cython.bint = entry == self.pending.first()
+        self.exhausted[sequence] = deliveries
+        self.pending.drop(entry)
+        self.move_floor(was_first)
+        if self.delta is not None:
+            self.delta.exhaust(sequence, deliveries)
+            self.mark()
+        self.kernel.schedule(self)
+        if self.account.has_interest(self.limit_event):
+            events.max_deliveries(self, sequence, deliveries)
+        return 0
+
+    @cython.ccall
+    def snapshot(self) -> bytes:
+        """All progress as one delta."""
+        i: cython.Py_ssize_t
+        whole: Delta = Delta()
+        whole.reset()
+        for i in range(self.pending.head, self.pending.end):
+            if self.pending.items[i].flags & ENTRY_ALIVE:
+                whole.track(
+                    self.pending.items[i].sequence,
+                    self.pending.items[i].consumer_seq,
+                    self.pending.items[i].since + self.age_offset(),
+                    self.pending.items[i].deliveries,
+                )
+        for sequence, deliveries in self.exhausted.items():
+            whole.exhaust(sequence, deliveries)
+        return whole.take(cython.address(self.at))
+
+    @cython.ccall
+    def save_whole(self) -> bytes:
+        """Configuration and progress as one value for the log."""
+        return state.encode(self)
+
+    def restore(self, parts: list) -> None:
+        """Take over saved progress: a snapshot and the deltas after it. Raises ValueError.
+
+        What is ahead of the data is taken back, so that nothing new is skipped.
+        """
+        last: cython.ulonglong = self.store.last_seq
+        for part in parts:
+            apply_delta(
+                part, cython.address(self.at), self.pending, self.exhausted, self.age_offset()
+            )
+        for sequence, _, _, _ in self.pending.entries():
+            if sequence > last or self.store.at(sequence) == cython.NULL:
+                self.pending.take(sequence)
+        for sequence in [s for s in self.exhausted if self.store.at(s) == cython.NULL]:
+            del self.exhausted[sequence]
+        self.at.next_seq = max(1, min(self.at.next_seq, last + 1))
+        self.at.delivered_seq = min(self.at.delivered_seq, self.at.next_seq - 1)
+        self.at.floor_seq = min(self.at.floor_seq, self.at.delivered_seq)
+        self.move_floor(False)
+        self.unread_known = False
+
+    def go_on(self, delivered: tuple, floor: tuple, waiting: list, exhausted: dict) -> None:
+        """Begin where another consumer was, before anything was delivered here.
+
+        `delivered` and `floor` are pairs of stream and consumer sequence. `waiting` has what
+        `waiting_entries` gives. What is ahead of the data is taken back. Raises OverflowError.
+        """
+        self.forget_skip()
+        self.at.delivered_seq, self.at.next_seq = delivered[0], delivered[0] + 1
+        self.at.next_cseq = delivered[1] + 1
+        self.at.floor_seq, self.at.floor_cseq = floor
+        for sequence, consumer_seq, since, deliveries in waiting:
+            self.pending.add(sequence, consumer_seq, since - self.age_offset(), deliveries)
+        self.exhausted.update(exhausted)
+        self.restore([])
+
+    def waiting_entries(self) -> list:
+        """(sequence, consumer sequence, wall time of delivery in ns, deliveries) of every message
+        that waits for its ack."""
+        i: cython.Py_ssize_t
+        found: list = []
+        for i in range(self.pending.head, self.pending.end):
+            if self.pending.items[i].flags & ENTRY_ALIVE:
+                found.append(
+                    (
+                        self.pending.items[i].sequence,
+                        self.pending.items[i].consumer_seq,
+                        self.pending.items[i].since + self.age_offset(),
+                        self.pending.items[i].deliveries,
+                    )
+                )
+        return found
+
+    @property
+    def skip_resume(self) -> int:
+        """End of a last-per-subject phase that was not over when the progress was saved."""
+        return self.at.skip_resume
+
+    # --- acknowledgement -------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def acknowledge(
+        self,
+        sequence: cython.ulonglong,
+        consumer_seq: cython.ulonglong,
+        deliveries: cython.longlong,
+        sample: cython.bint,
+    ) -> cython.int:
+        """Take an ack; 1 when it may be answered, 0 when it is beyond what was delivered."""
+        was_full: cython.bint = self.full()
+        if self.ack_policy == ACK_NONE:
+            return 0
+        if sequence >= self.at.next_seq and self.ack_policy != ACK_FLOW:
+            return 0
+        if self.ack_policy == ACK_EXPLICIT:
+            self.acknowledge_one(sequence, sample)
+        else:
+            self.acknowledge_all(sequence, consumer_seq)
+        if was_full and not self.full():
+            self.kernel.schedule(self)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def acknowledge_one(self, sequence: cython.ulonglong, sample: cython.bint) -> cython.int:
+        """Take an ack for one message, pending or exhausted."""
+        entry: cython.pointer(Entry) = self.pending.find(sequence)
+        if entry != cython.NULL:
+            self.at.acked_ns = wall_ns()
+            if (
+                sample
+                and self.sample_percent
+                and self.kernel.random() % 100 < cython.cast(cython.ulonglong, self.sample_percent)
+                and self.account.has_interest(self.ack_event)
+            ):
+                events.ack_sample(
+                    self,
+                    sequence,
+                    entry.consumer_seq,
+                    monotonic_ns() - entry.since,
+                    entry.deliveries,
+                )
+            self.settle(entry)
+        elif self.exhausted and sequence in self.exhausted:
+            del self.exhausted[sequence]
+            if self.delta is not None:
+                self.delta.forgive(sequence)
+            self.mark()
+        else:
+            return 0
+        return self.stream.consumer_acked(sequence)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def acknowledge_all(
+        self, sequence: cython.ulonglong, consumer_seq: cython.ulonglong
+    ) -> cython.int:
+        """Take an ack for everything delivered up to a message."""
+        entry: cython.pointer(Entry)
+        acked: cython.ulonglong
+        if consumer_seq <= self.at.floor_cseq or sequence <= self.at.floor_seq:
+            return 0
+        self.at.acked_ns = wall_ns()
+        self.at.floor_cseq = consumer_seq
+        self.at.floor_seq = sequence
+        if self.delta is not None:
+            self.delta.floor(sequence)
+        self.mark()
+        for key in [k for k in self.exhausted if k <= sequence] if self.exhausted else ():
+            del self.exhausted[key]
+            self.stream.consumer_acked(key)
+        entry = self.pending.first()
+        while entry != cython.NULL and entry.sequence <= sequence:
+            acked = entry.sequence
+            self.pending.drop(entry)
+            self.stream.consumer_acked(acked)
+            entry = self.pending.first()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def refuse(
+        self,
+        sequence: cython.ulonglong,
+        consumer_seq: cython.ulonglong,
+        deliveries: cython.longlong,
+        delay: object,
+    ) -> cython.int:
+        """Take a -NAK: deliver again, at once or after `delay` ns."""
+        entry: cython.pointer(Entry)
+        now: cython.longlong
+        wait: cython.longlong
+        if consumer_seq <= self.at.floor_cseq or consumer_seq >= self.at.next_cseq:
+            return 0
+        entry = self.pending.find(sequence)
+        if entry == cython.NULL:
+            return 0
+        if self.account.has_interest(self.nak_event):
+            events.naked(self, sequence, consumer_seq, deliveries)
+        if delay is None or delay <= 0:
+            self.pending.requeue(entry)
+            self.kernel.schedule(self)
+            return 0
+        now = monotonic_ns()
+        wait = span(delay)
+        self.pending.unqueue(entry)
+        entry.since = now + wait - self.wait_of(entry.deliveries)
+        self.note(entry)
+        self.arm(now + wait)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def progress(self, sequence: cython.ulonglong) -> cython.int:
+        """Take a +WPI: the ack wait starts anew."""
+        entry: cython.pointer(Entry) = self.pending.find(sequence)
+        if entry != cython.NULL:
+            entry.since = monotonic_ns()
+            self.note(entry)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def terminate(
+        self,
+        sequence: cython.ulonglong,
+        consumer_seq: cython.ulonglong,
+        deliveries: cython.longlong,
+        reason: bytes,
+    ) -> cython.int:
+        """Take a +TERM: never deliver again."""
+        answer: cython.int = self.acknowledge(sequence, consumer_seq, deliveries, False)
+        if self.account.has_interest(self.term_event):
+            events.terminated(self, sequence, consumer_seq, deliveries, reason)
+        return answer
+
+    # --- deadlines -------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def wait_of(self, deliveries: cython.uint) -> cython.longlong:
+        """How long to wait for the ack of the n-th delivery, in ns; 0 for ever."""
+        index: cython.int
+        if self.backoff_count == 0:
+            return self.ack_wait
+        index = cython.cast(cython.int, deliveries) - 1
+        if index < 0:
+            index = 0
+        return self.backoff[min(index, self.backoff_count - 1)]
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def expire(self, now: cython.longlong) -> cython.longlong:
+        """Queue what was not acknowledged in time; returns the next deadline, 0 without one."""
+        i: cython.Py_ssize_t
+        deadline: cython.longlong
+        earliest: cython.longlong = 0
+        entry: cython.pointer(Entry)
+        if self.ack_wait == 0 or self.pending.count == 0:
+            return 0
+        i = self.pending.head
+        while i < self.pending.end and self.pending.count:
+            entry = cython.address(self.pending.items[i])
+            i += 1
+            if entry.flags & (ENTRY_ALIVE | ENTRY_QUEUED) != ENTRY_ALIVE:
+                continue
+            deadline = entry.since + self.wait_of(entry.deliveries)
+            if deadline > now:
+                if earliest == 0 or deadline < earliest:
+                    earliest = deadline
+            elif self.max_deliver and entry.deliveries >= self.max_deliver:
+                self.exhaust(entry)
+            else:
+                self.pending.requeue(entry)
+        if earliest:
+            earliest = max(earliest, now + min(self.pending.count * SCAN_NS, SCAN_PAUSE_NS))
+        return earliest
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def requeue_all(self, now: cython.longlong) -> cython.int:
+        """Deliver everything pending again: the receiver has changed."""
+        i: cython.Py_ssize_t = self.pending.head
+        entry: cython.pointer(Entry)
+        while i < self.pending.end and self.pending.count:
+            entry = cython.address(self.pending.items[i])
+            i += 1
+            if not entry.flags & ENTRY_ALIVE:
+                continue
+            if self.max_deliver and entry.deliveries >= self.max_deliver:
+                self.exhaust(entry)
+            else:
+                self.pending.requeue(entry)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def arm(self, when: cython.longlong) -> cython.int:
+        """Have `run` called at a monotonic time. Hook: the timer belongs to `Demand`."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def reset_to(self, sequence: cython.ulonglong) -> cython.int:
+        """Start anew at a stream sequence: nothing delivered, nothing pending (ADR-60)."""
+        self.forget_skip()
+        self.pending.clear()
+        self.exhausted.clear()
+        self.at.next_seq = sequence
+        self.at.delivered_seq = self.at.floor_seq = sequence - 1
+        self.at.next_cseq = 1
+        self.at.floor_cseq = 0
+        self.at.delivered_ns = self.at.acked_ns = 0
+        self.unread_known = False
+        if self.delta is not None:
+            self.delta.reset()
+        self.mark()
+        self.kernel.schedule(self)
+        return 0

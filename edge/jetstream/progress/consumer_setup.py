@@ -1,0 +1,63 @@
+"""What a consumer's configuration means to it, and what it does seldom enough to be interpreted."""
+
+import random
+from typing import Any
+
+from headwater.edge.jetstream.model.bounds import span
+from headwater.edge.jetstream.model.times import SECOND, parse_time
+from headwater.edge.jetstream.model.unique_ids import unique_id
+from headwater.edge.jetstream.progress import consumer_events as events
+
+ACK_POLICIES = {"none": 0, "all": 1, "explicit": 2, "flow_control": 3}
+POLICIES = {"": 0, "none": 0, "overflow": 1, "pinned_client": 2, "prioritized": 3}
+
+# An ephemeral consumer is deleted when nobody has used it for this long.
+EPHEMERAL_NS = 5 * SECOND
+# Spread, so that a client that comes back after its link was down is not raced by the timer, and
+# many consumers that were left at once do not end at once.
+_JITTER_NS = (SECOND // 10, SECOND)
+
+
+def sample_percent(config: Any) -> int:
+    """Percentage of acks that are reported."""
+    text = config.sample_freq.removesuffix("%")
+    return min(int(text), 100) if text else 0
+
+
+def patterns(config: Any) -> tuple[bytes, ...]:
+    """Subject patterns that the consumer wants; empty for everything."""
+    found = config.filter_subjects or ([config.filter_subject] if config.filter_subject else [])
+    return () if found == [">"] else tuple(subject.encode() for subject in found)
+
+
+def threshold(config: Any, current: int) -> int:
+    """ns without use after which the consumer is deleted, 0 for never; `current` is kept if apt."""
+    base: int = span(config.inactive_threshold)
+    low, high = _JITTER_NS
+    if base <= 0:
+        if config.durable_name:
+            return 0
+        base = EPHEMERAL_NS
+    elif config.deliver_subject:
+        return base
+    if base + low <= current <= base + high:
+        return current
+    return base + random.randint(low, high)
+
+
+def pause_end(config: Any) -> int:
+    """Wall clock ns at which a pause ends, 0 without one."""
+    return max(parse_time(config.pause_until), 0) if config.pause_until else 0
+
+
+def pin_client(consumer: Any, request: Any) -> None:
+    """Pin the client behind a pull request (ADR-42)."""
+    request.pin = unique_id()
+    consumer.set_pin(request.pin, consumer.stream.kernel.clock())
+    events.pinned(consumer, request.group, request.pin)
+
+
+def unpin_client(consumer: Any, reason: str) -> None:
+    """Let another client be pinned; `reason` is admin or timeout."""
+    consumer.set_pin("", 0)
+    events.unpinned(consumer, consumer.config.priority_groups[0], reason)

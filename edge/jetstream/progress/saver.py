@@ -1,0 +1,103 @@
+"""Writes consumers' progress to the node's commit log: one record per changed consumer and turn.
+
+It runs before the log hands its batch over, so that what a turn delivered and what was acknowledged
+in it become durable together with the data. Acks that asked for an answer get it when that is done.
+How soon it is synced, and whether answers wait for that, is the stream's durability.
+"""
+
+import logging
+
+import cython
+from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.jetstream.progress.consumer import Consumer
+from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
+
+from headwater.edge.storage.format.errors import StoreError
+
+log = logging.getLogger("headwater.jetstream")
+
+
+@cython.cclass
+class Answers(Task):
+    """Answers to acks that wait for one batch of the log to be durable, or written."""
+
+    owed: list
+
+    def __init__(self):
+        self.owed = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """Send them: the batch is safe."""
+        for account, subject in self.owed:
+            cython.cast(Account, account).send(subject, b"")
+        self.owed = []
+        return 0
+
+
+@cython.cclass
+class Saver(Task):
+    """Saves what changed at the end of every turn. `unsaved` is filled by the consumers."""
+
+    log: CommitLog
+    unsaved: list
+
+    def __init__(self, log: CommitLog):
+        self.log = log
+        self.unsaved = []
+
+    def use(self) -> list:
+        """The list that consumers enter themselves in."""
+        return self.unsaved
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """Save every consumer that changed in this turn."""
+        batch: list
+        consumer: Consumer
+        answers: Answers = Answers()
+        early: Answers = Answers()
+        owed: list
+        lsn: cython.ulonglong = 0
+        if not self.unsaved:
+            return 0
+        batch = self.unsaved[:]
+        self.unsaved.clear()
+        for item in batch:
+            consumer = item
+            consumer.dirty = False
+            if not consumer.key:
+                continue
+            try:
+                lsn = self.save(consumer)
+            except StoreError as error:
+                # The whole state is written as soon as the log takes records again.
+                consumer.stale = True
+                log.error("progress of consumer %s is not saved: %s", consumer.name, error)
+                continue
+            if consumer.replies:
+                owed = early.owed if consumer.stream.store.acks_written else answers.owed
+                for subject in consumer.replies:
+                    owed.append((consumer.account, subject))
+                consumer.replies = []
+        if answers.owed:
+            self.log.when_durable(lsn, answers)
+        if early.owed:
+            self.log.when_written(lsn, early)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def save(self, consumer: Consumer) -> cython.ulonglong:
+        """Write a consumer's progress; returns the log sequence number."""
+        data: bytes
+        delay_ns: cython.longlong = consumer.stream.store.sync_delay_ns
+        if consumer.stale:
+            consumer.stale = False
+            data = consumer.save_whole()
+            return self.log.put_state(consumer.owner, consumer.key, data, delay_ns)
+        data = consumer.delta.take(cython.address(consumer.at))
+        return self.log.add_delta(consumer.owner, consumer.key, data, delay_ns)

@@ -1,0 +1,1 @@
+"""From a routed message to a stored one: ingest, batches, counters."""

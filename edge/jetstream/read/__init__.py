@@ -1,0 +1,1 @@
+"""Direct gets: messages read without a consumer."""

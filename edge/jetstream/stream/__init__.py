@@ -1,0 +1,1 @@
+"""A stream while it runs: messages, ages, deduplication, answers to publishers, schedules."""

@@ -1,0 +1,81 @@
+# A stream: what consumers and federation see of it. See stream.py.
+from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.jetstream.stream.dedupe cimport DedupeWindow
+from headwater.edge.jetstream.stream.puback cimport AckQueue
+from headwater.edge.jetstream.stream.republish cimport Republisher
+from headwater.edge.jetstream.stream.usage cimport Usage
+from headwater.edge.storage.index.store cimport MessageStore
+from headwater.edge.subjects.transform cimport Transform
+
+cdef class Stream(Task):                # as a Task: runs when the store's `committed` grew
+    cdef public str name
+    cdef public bytes name_bytes
+    cdef public str incarnation         # hex; names this life of the stream for ever
+    cdef public Account account
+    cdef public Kernel kernel
+    cdef public MessageStore store
+    cdef public object config           # models.StreamConfig
+    cdef public object node             # jetstream.node.NodeJetStream
+    cdef public long long created_ns
+    cdef public dict consumers          # name -> Consumer; call `consumers_changed` after a change
+    cdef public bint deleted
+    cdef public object upstream         # federation's mirror/source driver, None without
+    # For the stream's own compiled parts.
+    cdef public list sinks              # IngestSinks and direct-get sinks in the account
+    cdef public AckQueue acks
+    cdef AckQueue refusals              # answers that overtake `acks` while the store has failed
+    cdef public DedupeWindow dedupe
+    cdef public Republisher republisher # None without
+    cdef public Transform transform     # input transform, None without
+    cdef public Usage usage             # the account's tier that this stream draws on
+    cdef public object timers           # expiry.Expiry: age, per-message TTL, delete markers
+    cdef public object schedules        # schedules.Schedules, None unless allow_msg_schedules
+    cdef public object batches          # batch.Batches, None unless batches are allowed
+    cdef bint changed                   # `active` and `interests` are not what `consumers` says
+    cdef list active                    # consumers.values(), as a list
+    cdef tuple interests                # patterns that some consumer wants, if `keeps_interest`
+    cdef dict error_texts               # err_code -> PubAck payload of a constant error
+    cdef public bytes last_msg_id
+    cdef long long max_msgs
+    cdef public long long max_bytes     # in force: that of the configuration, or `disk` sets it
+    cdef public object disk             # stream_budget.StreamBudget, None without
+    cdef long long max_age
+    cdef public long long age_offset    # wall clock less the node's age clock, ns (see age_clock.py)
+    cdef public long long lift          # what timestamps are ahead of a clock that was set back, ns
+    cdef public bint age_armed          # whether `timers` waits for the oldest message to end
+    cdef long long max_per_subject
+    cdef long long max_msg_size
+    cdef long long marker_ttl_s
+    cdef bint discard_new
+    cdef bint discard_new_per
+    cdef bint no_ack
+    cdef public bint sealed
+    cdef bint keeps_interest            # interest retention
+    cdef public bint doubtful           # a consumer is unreadable: drop nothing for lack of interest
+    cdef bint keeps_work                # work-queue retention
+    cdef bint ttl_allowed
+    cdef bint rollup_allowed
+    cdef public bint is_mirror
+    cdef bint counter                   # a counter stream (ADR-49)
+    cdef long long overhead             # bytes counted per message besides its content
+    cdef long long counted_bytes        # of this stream's bytes, as far as `usage` knows
+    # For consumers.
+    cdef int consumer_acked(self, unsigned long long sequence) except -1
+    cpdef wake_consumers(self)
+    cpdef consumers_changed(self)       # `consumers` or a consumer's filter changed
+    cdef list running(self)
+    # For ingest, retention and federation.
+    cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0
+    cdef unsigned long long pass_over(self, Msg* m, long long timestamp) except 0
+    cdef bint wanted(self, const unsigned char* subject, Py_ssize_t n) except -1
+    cdef int drop(self, unsigned long long sequence) except -1
+    cdef int trim(self) except -1
+    cpdef bint has_room(self, long long size, Py_ssize_t subject_len) except -1
+    cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
+    cdef int count_usage(self) except -1
+    cdef bint needed(self, unsigned long long sequence) except -1
+    cdef int answer(self, Msg* m, bytes payload) except -1
+    cdef int answer_later(self, Msg* m, unsigned long long sequence, bytes payload) except -1
+    cdef int answer_stored(self, Msg* m, unsigned long long sequence, int kind) except -1

@@ -1,0 +1,535 @@
+"""A stream: stored messages of some subjects, and what is owed for them.
+
+A `Stream` ties its store, its consumers and its account together: it appends what ingest accepts,
+keeps the limits, releases answers when the store has made them durable, wakes consumers, and drops
+what retention no longer needs. Checks of headers are ingest's, ages are `expiry`'s, requests
+are the API's. Everything here runs on the loop's thread.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.core import MADE, Kernel, Msg, Task
+from cython.cimports.headwater.edge.jetstream.stream.dedupe import DedupeWindow
+from cython.cimports.headwater.edge.jetstream.stream.puback import EMPTY, STORED, AckQueue
+from cython.cimports.headwater.edge.jetstream.stream.republish import Republisher
+from cython.cimports.headwater.edge.jetstream.stream.stream_observer import StreamObserver
+from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
+from cython.cimports.headwater.edge.storage.index.store import MessageStore
+from cython.cimports.headwater.edge.subjects.tokens import subject_matches
+from cython.cimports.headwater.edge.subjects.transform import Transform
+
+from headwater.edge.jetstream.model.bounds import span
+from headwater.edge.jetstream.model.times import SECOND
+from headwater.edge.jetstream.stream import stream_wire
+from headwater.edge.wire.header_block import opened
+
+
+@cython.cclass
+class Stream(Task):
+    """One stream of one account. `start` makes it listen, `stop` ends it without deleting data."""
+
+    def __init__(
+        self,
+        account: Account,
+        store: MessageStore,
+        config: object,
+        incarnation: str,
+        created_ns: int,
+        node: object,
+        usage: Usage,
+    ):
+        self.account = account
+        self.kernel = account.kernel
+        self.store = store
+        self.name = config.name
+        self.name_bytes = self.name.encode()
+        self.incarnation = incarnation
+        self.created_ns = created_ns
+        self.node = node
+        self.usage = usage
+        self.consumers = {}
+        self.active = []
+        self.interests = ()
+        self.error_texts = {}
+        self.sinks = []
+        self.acks = AckQueue(stream_wire.ack_head(self.name, node.domain))
+        self.dedupe = DedupeWindow(0)
+        self.last_msg_id = b""
+        store.listener = self
+        self.configure(config)
+        self.count_usage()
+
+    def configure(self, config: object) -> None:
+        """Act on a checked configuration from now on."""
+        self.config = config
+        self.max_msgs = config.max_msgs
+        self.max_bytes = config.max_bytes
+        self.max_age = span(config.max_age)
+        self.max_per_subject = config.max_msgs_per_subject
+        self.max_msg_size = config.max_msg_size
+        self.marker_ttl_s = span(config.subject_delete_marker_ttl) // SECOND
+        self.discard_new = config.discard == "new"
+        self.discard_new_per = config.discard_new_per_subject
+        self.no_ack = config.no_ack
+        self.sealed = config.sealed
+        self.keeps_interest = config.retention == "interest"
+        self.changed = True
+        self.keeps_work = config.retention == "workqueue"
+        self.ttl_allowed = config.allow_msg_ttl
+        self.rollup_allowed = config.allow_rollup_hdrs
+        self.is_mirror = config.mirror is not None
+        self.counter = config.allow_msg_counter
+        self.overhead = stream_wire.OVERHEAD[config.storage]
+        self.dedupe.resize(span(config.duplicate_window))
+        self.transform = stream_wire.input_transform(config)
+        self.republisher = None
+        republish = stream_wire.republish_transform(config)
+        if republish is not None:
+            self.republisher = Republisher(
+                self.name_bytes, republish, config.republish.headers_only
+            )
+
+    # --- storing ---------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def keep(
+        self,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """Store an accepted message and keep the limits; returns its sequence.
+
+        `sequence` 0 takes the next one. Raises StoreError.
+        """
+        last: cython.ulonglong = 0
+        if not self.is_mirror:
+            timestamp += self.lift
+        if timestamp < self.store.last_ts:
+            if self.timers is not None and not self.is_mirror:
+                self.timers.behind(self.store.last_ts - timestamp)
+            timestamp = self.store.last_ts
+        if self.republisher is not None:
+            last = self.store.last_for(m.subject, m.subject_len)
+        sequence = self.store.append(m, timestamp, sequence)
+        if self.republisher is not None:
+            self.republisher.note(m, sequence, timestamp, last)
+        if self.schedules is not None:
+            self.schedules.stored(
+                sequence,
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len),
+                timestamp,
+            )
+        if self.max_per_subject > 0:
+            self.trim_subject(m.subject, m.subject_len)
+        if self.max_msgs > 0 or self.max_bytes > 0:
+            self.trim()
+        if self.max_age > 0 and not self.age_armed and self.timers is not None:
+            self.timers.arm()
+        self.count_usage()
+        return sequence
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def append_import(
+        self,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+        extra: bytes,
+    ) -> cython.ulonglong:
+        """Store a message of a mirror (its own `sequence`) or a source (0: a new one).
+
+        `extra` (may be None) are header lines, each ended by CR LF, to be added. A sequence at or
+        below the last one is known already and not stored again. Returns the sequence. Raises
+        StoreError.
+        """
+        copy: Msg = m[0]
+        body: bytes
+        block: bytes
+        if sequence and sequence <= self.store.last_seq:
+            return sequence
+        if extra is not None and extra:
+            block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.size)
+            body = opened(block[: m.header_len]) + extra + b"\r\n"
+            copy.header_len = PyBytes_GET_SIZE(body)
+            body += block[m.header_len :]
+            copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+            copy.size = PyBytes_GET_SIZE(body)
+        if self.keeps_interest and not self.wanted(copy.subject, copy.subject_len):
+            if not sequence:
+                return self.pass_over(cython.address(copy), self.kernel.now_ns)
+            self.store.skip(sequence)
+            return sequence
+        if not timestamp:
+            timestamp = self.kernel.now_ns
+        sequence = self.keep(cython.address(copy), timestamp, sequence)
+        if self.ttl_allowed and copy.header_len and self.timers is not None:
+            self.timers.note_header(
+                sequence,
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, copy.body), copy.header_len),
+            )
+        return sequence
+
+    def import_message(
+        self,
+        subject: bytes,
+        headers: bytes,
+        payload: bytes,
+        timestamp: int,
+        sequence: int,
+        extra: bytes | None = None,
+    ) -> int:
+        """`append_import` for interpreted callers."""
+        m: Msg
+        body: bytes = headers + payload
+        m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+        m.subject_len = PyBytes_GET_SIZE(subject)
+        m.reply = m.shown = cython.NULL
+        m.reply_len = m.shown_len = 0
+        m.via = MADE
+        m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+        m.header_len = PyBytes_GET_SIZE(headers)
+        m.size = PyBytes_GET_SIZE(body)
+        return self.append_import(cython.address(m), timestamp, sequence, extra)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def pass_over(
+        self, m: cython.pointer(Msg), timestamp: cython.longlong
+    ) -> cython.ulonglong:
+        """Use up a sequence for a message that nobody is interested in; returns it.
+
+        An empty message is stored and dropped in the same commit, so that the sequence is durable
+        before it is acknowledged. Raises StoreError.
+        """
+        copy: Msg = m[0]
+        sequence: cython.ulonglong
+        copy.header_len = copy.size = 0
+        sequence = self.store.append(cython.address(copy), timestamp, 0)
+        self.store.remove(sequence, False)
+        return sequence
+
+    # --- answers ---------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answer(self, m: cython.pointer(Msg), payload: bytes) -> cython.int:
+        """Answer a publisher with `payload`, after the answers that are already owed.
+
+        While the store has failed, these may have to wait long for what was stored before to be
+        durable; refusals do not wait for them.
+        """
+        queue: AckQueue = self.acks
+        if m.reply_len and not self.no_ack:
+            if self.store.failure is not None and len(queue):
+                if self.refusals is None:
+                    self.refusals = AckQueue(b"")
+                queue = self.refusals
+            queue.add(m.reply, m.reply_len, 0, 0, STORED, payload)
+            self.kernel.schedule(self)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answer_stored(
+        self, m: cython.pointer(Msg), sequence: cython.ulonglong, kind: cython.int
+    ) -> cython.int:
+        """Owe the publisher a PubAck for `sequence`, as soon as that is durable."""
+        if m.reply_len and not self.no_ack:
+            self.acks.add(m.reply, m.reply_len, sequence, sequence, kind, None)
+            if self.store.committed >= sequence:
+                self.kernel.schedule(self)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answer_later(
+        self, m: cython.pointer(Msg), sequence: cython.ulonglong, payload: bytes
+    ) -> cython.int:
+        """Owe the publisher `payload`, as soon as `sequence` is durable."""
+        if m.reply_len and not self.no_ack:
+            self.acks.add(m.reply, m.reply_len, sequence, sequence, STORED, payload)
+            if self.store.committed >= sequence:
+                self.kernel.schedule(self)
+        return 0
+
+    def answer_text(self, reply: bytes, sequence: int, payload: bytes, empty: bool = False) -> None:
+        """`answer_later` for interpreted callers; `empty` sends a message without payload."""
+        if reply and not self.no_ack:
+            self.acks.add(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply)),
+                PyBytes_GET_SIZE(reply),
+                sequence,
+                sequence,
+                EMPTY if empty else STORED,
+                payload,
+            )
+            self.kernel.schedule(self)
+
+    def ack_start(self) -> bytes:
+        """What every PubAck starts with."""
+        return self.acks.head
+
+    def load_ids(self) -> None:
+        """Fill the deduplication window with the ids of stored messages, once after a start."""
+        self.dedupe.loaded = True
+        stream_wire.load_ids(self)
+
+    def error_payload(self, error: object) -> bytes:
+        """The PubAck form of an error."""
+        return stream_wire.ack_error(self.name, error)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        """Release what is durable now."""
+        committed: cython.ulonglong = self.store.committed
+        if self.deleted:
+            return 0
+        self.acks.release(self.account, committed)
+        if self.republisher is not None:
+            self.republisher.release(self.account, committed)
+        if self.refusals is not None:
+            self.refusals.release(self.account, 0)
+            if self.store.failure is None:
+                self.refusals = None
+        self.wake_consumers()
+        return 0
+
+    @cython.ccall
+    def wake_consumers(self):
+        """Have every consumer look for something to deliver."""
+        for item in self.running():
+            self.kernel.schedule(cython.cast(StreamObserver, item))
+
+    # --- consumers and retention -----------------------------------------------------------
+
+    @cython.ccall
+    def consumers_changed(self):
+        """Note that `consumers`, or what one of them filters, is not what it was."""
+        self.changed = True
+        if self.keeps_interest and self.store.messages and not self.doubtful:
+            self.node.sweep(self)
+
+    @cython.cfunc
+    def running(self) -> list:
+        """The consumers, looked at again only after a change: there may be thousands, made one
+        after the other."""
+        wanted: list = []
+        if self.changed:
+            self.changed = False
+            self.active = list(self.consumers.values())
+            if self.keeps_interest:
+                for consumer in self.active:
+                    wanted.extend(stream_wire.consumer_filters(consumer.config))
+            self.interests = (b">",) if b">" in wanted else tuple(wanted)
+        return self.active
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def wanted(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+        """Whether some consumer's filter matches a subject."""
+        pattern: bytes
+        if self.changed:
+            self.running()
+        for item in self.interests:
+            pattern = cython.cast(bytes, item)
+            if subject_matches(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(pattern)),
+                PyBytes_GET_SIZE(pattern),
+                subject,
+                n,
+            ):
+                return True
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def consumer_acked(self, sequence: cython.ulonglong) -> cython.int:
+        """A consumer is done with `sequence`; drop it when retention says so."""
+        if self.keeps_work or (
+            self.keeps_interest and not self.doubtful and not self.needed(sequence)
+        ):
+            self.drop(sequence)
+            self.count_usage()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def needed(self, sequence: cython.ulonglong) -> cython.bint:
+        """Whether some consumer has still to acknowledge `sequence`."""
+        for item in self.running():  # noqa: SIM110 - a generator would cost an object per call
+            if cython.cast(StreamObserver, item).needs(sequence):
+                return True
+        return False
+
+    def sweep_some(self, start: int, most: int) -> int:
+        """Drop up to `most` messages from `start` on that interest no longer holds.
+
+        Returns where to go on, 0 at the end.
+        """
+        at: cython.ulonglong = start
+        left: cython.longlong = most
+        everything = self.store.filter(())
+        if not self.keeps_interest or self.doubtful:
+            return 0
+        while left > 0:
+            at = self.store.next_match(everything, at)
+            if not at:
+                break
+            if not self.needed(at):
+                self.drop(at)
+            at += 1
+            left -= 1
+        self.count_usage()
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def drop(self, sequence: cython.ulonglong) -> cython.int:
+        """Remove a message, and tell the consumers that may hold it; 1 when it was there."""
+        if not self.store.remove(sequence, False):
+            return 0
+        for item in self.running():
+            cython.cast(StreamObserver, item).removed(sequence)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def trim(self) -> cython.int:
+        """Drop the oldest messages until `max_msgs` and `max_bytes` hold, unless it is the new
+        ones that are refused."""
+        last: cython.ulonglong
+        if self.discard_new:
+            return 0
+        while self.max_msgs > 0 and self.store.messages > cython.cast(
+            cython.ulonglong, self.max_msgs
+        ):
+            self.drop(self.store.first_seq)
+        while (
+            self.max_bytes > 0
+            and self.store.messages > 0
+            and self.store.bytes > cython.cast(cython.ulonglong, self.max_bytes)
+        ):
+            last = self.store.first_seq if self.disk is None else self.disk.last_to_go()
+            while self.store.messages > 0 and self.store.first_seq <= last:
+                self.drop(self.store.first_seq)
+        return 0
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def has_room(self, size: cython.longlong, subject_len: cython.Py_ssize_t) -> cython.bint:
+        """Whether `size` bytes more are within `max_bytes`."""
+        if self.max_bytes <= 0:
+            return True
+        if cython.cast(cython.longlong, self.store.bytes) + size <= self.max_bytes:
+            return True
+        return self.disk is not None and self.disk.has_room(size, subject_len)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def trim_subject(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+        """Drop the oldest messages of a subject until `max_msgs_per_subject` holds."""
+        oldest: cython.ulonglong
+        while self.store.count_for(subject, n) > cython.cast(
+            cython.ulonglong, self.max_per_subject
+        ):
+            oldest = self.store.first_for(subject, n)
+            if not oldest or not self.drop(oldest):
+                break
+        return 0
+
+    def trim_all(self) -> None:
+        """Make a changed configuration's limits hold for what is stored."""
+        text: bytes
+        self.trim()
+        if self.max_per_subject > 0:
+            for row in self.store.subjects_matching(b">"):
+                text = row[0]
+                self.trim_subject(
+                    cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text)), len(text)
+                )
+        self.count_usage()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def count_usage(self) -> cython.int:
+        """Tell the account how many bytes this stream holds."""
+        held: cython.longlong = self.store.bytes
+        if held != self.counted_bytes:
+            self.usage.change(held - self.counted_bytes)
+            self.counted_bytes = held
+        return 0
+
+    # --- requests --------------------------------------------------------------------------
+
+    def delete_message(self, sequence: int, erase: bool) -> bool:
+        """Delete one message; False when it is not there."""
+        if not self.store.delete(sequence, erase):
+            return False
+        for item in self.running():
+            cython.cast(StreamObserver, item).removed(sequence)
+        self.count_usage()
+        return True
+
+    def purge(self, subject: bytes = b"", sequence: int = 0, keep: int = 0) -> int:
+        """Remove messages of `subject` (b"": all) below `sequence`, or all but the last `keep`.
+
+        Returns how many. Raises StoreError.
+        """
+        gone: int = self.store.purge(subject or b">", sequence, keep)
+        if gone:
+            for item in self.running():
+                stream_wire.tell_purged(item)
+            self.count_usage()
+        return gone
+
+    def passed_over(self) -> None:
+        """The store took messages out by itself, because they are damaged."""
+        for item in self.running():
+            stream_wire.tell_purged(item)
+        self.count_usage()
+        self.wake_consumers()
+
+    # --- life ------------------------------------------------------------------------------
+
+    def listen(self, sinks: list) -> None:
+        """Replace the stream's sinks in its account; what stays the same is not touched."""
+        wanted: dict = {(type(sink), sink.subject): sink for sink in sinks}
+        kept: list = []
+        for sink in self.sinks:
+            if wanted.pop((type(sink), sink.subject), None) is None:
+                self.account.remove(sink)
+            else:
+                kept.append(sink)
+        for sink in wanted.values():
+            self.account.insert(sink)
+            kept.append(sink)
+        self.sinks = kept
+
+    def stop(self, deleted: bool) -> None:
+        """End: no more sinks, timers or answers. The data is the node's to close or delete."""
+        self.listen([])
+        self.deleted = True
+        if self.timers is not None:
+            self.timers.stop()
+        self.acks.clear()
+        self.store.listener = None
+        if deleted:
+            self.usage.change(-self.counted_bytes)
+            self.counted_bytes = 0
+
+    def refusal(self, kind: object) -> bytes:
+        """The PubAck form of an error whose text never changes, made once."""
+        text = self.error_texts.get(kind.err_code)
+        if text is None:
+            text = self.error_texts[kind.err_code] = self.error_payload(kind.error())
+        return text

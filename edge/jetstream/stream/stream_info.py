@@ -1,0 +1,74 @@
+"""What INFO tells of a stream."""
+
+from typing import Any
+
+from headwater.edge.jetstream.config.stream_config import shown
+from headwater.edge.jetstream.model.models import (
+    LostData,
+    SourceInfo,
+    StreamInfo,
+    StreamSource,
+    StreamState,
+)
+from headwater.edge.jetstream.model.times import ZERO_TIME, format_time
+from headwater.edge.storage.segments.loss import lost_bytes
+
+# Deleted sequences that an answer lists at most: a page of the protocol's client tools.
+DELETED_MAX = 1_000_000
+
+
+def stream_info(stream: Any, details: bool = False, domain: str = "") -> StreamInfo:
+    """A stream as INFO shows it; `details` lists the deleted sequences."""
+    config = stream.config
+    info = StreamInfo(
+        config=shown(config),
+        created=format_time(stream.created_ns),
+        state=stream_state(stream, details),
+        domain=domain,
+        ts=format_time(stream.kernel.clock()),
+    )
+    if config.mirror is not None:
+        info.mirror = source_info(stream, config.mirror)
+    if config.sources:
+        info.sources = [source_info(stream, source) for source in config.sources]
+    return info
+
+
+def source_info(stream: Any, source: StreamSource) -> SourceInfo:
+    """How far a mirror or source is: its driver knows, else only what was configured."""
+    found = stream.upstream.info(source) if stream.upstream is not None else None
+    if found is None:
+        found = SourceInfo(
+            name=source.name,
+            external=source.external,
+            filter_subject=source.filter_subject,
+            subject_transforms=source.subject_transforms,
+        )
+    return found
+
+
+def stream_state(stream: Any, details: bool = False) -> StreamState:
+    """The numbers of a stream."""
+    store = stream.store
+    unused = store.messages == 0 and store.last_seq == 0
+    state = StreamState(
+        messages=store.messages,
+        bytes=store.bytes,
+        first_seq=0 if unused else store.first_seq,
+        first_ts=format_time(store.first_ts) if store.messages else ZERO_TIME,
+        last_seq=store.last_seq,
+        last_ts=format_time(store.last_ts) if store.last_ts else ZERO_TIME,
+        num_subjects=store.num_subjects,
+        num_deleted=store.num_deleted,
+        consumer_count=visible_consumers(stream),
+    )
+    if details and state.num_deleted:
+        state.deleted = store.deleted(DELETED_MAX)
+    if store.lost:
+        state.lost = LostData(msgs=sorted(store.lost), bytes=lost_bytes(store))
+    return state
+
+
+def visible_consumers(stream: Any) -> int:
+    """How many consumers a stream has, not counting those of mirrors and sources."""
+    return sum(1 for consumer in stream.consumers.values() if not consumer.config.direct)

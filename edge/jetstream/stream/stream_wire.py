@@ -1,0 +1,84 @@
+"""What a stream says and reads, away from its hot path: answers, filters, transforms."""
+
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.model import errors, headers
+from headwater.edge.storage.format.errors import Damaged, StoreFull
+from headwater.edge.subjects.transform import Transform, transform
+
+# Bytes that a stored message counts besides its subject, headers and payload.
+OVERHEAD = {"file": 30, "memory": 16}
+
+_json = msgspec.json.encode
+
+
+def ack_head(name: str, domain: str) -> bytes:
+    """The start of every PubAck, up to the sequence."""
+    place = b',"domain":' + _json(domain) if domain else b""
+    return b'{"stream":' + _json(name) + place + b',"seq":'
+
+
+def ack_error(name: str, error: errors.JetStreamError) -> bytes:
+    """The PubAck of a refused message."""
+    return _json({"error": error.wire(), "stream": name, "seq": 0})
+
+
+def append_error(failure: Exception) -> errors.JetStreamError:
+    """The API error for a StoreError: a full device is a lack of resources."""
+    if isinstance(failure, StoreFull):
+        return errors.INSUFFICIENT_RESOURCES.error()
+    return errors.STREAM_STORE_FAILED.error(err=failure)
+
+
+def input_transform(config: Any) -> Transform | None:
+    """The transform of arriving subjects, None without one."""
+    wanted = config.subject_transform
+    if wanted is None or not wanted.dest:
+        return None
+    return transform(wanted.src, wanted.dest)
+
+
+def republish_transform(config: Any) -> Transform | None:
+    """The transform that makes republish subjects, None without republishing."""
+    wanted = config.republish
+    if wanted is None or not wanted.dest:
+        return None
+    return transform(wanted.src, wanted.dest)
+
+
+def consumer_filters(config: Any) -> list[bytes]:
+    """The patterns that a consumer wants."""
+    if config.filter_subjects:
+        return [subject.encode() for subject in config.filter_subjects]
+    return [config.filter_subject.encode() or b">"]
+
+
+def tell_purged(consumer: Any) -> None:
+    """Let a consumer look at what a purge has left of its pending messages."""
+    consumer.purged()
+
+
+def last_sequence(store: Any, pattern: bytes) -> int:
+    """The last sequence on a subject pattern, 0 when nothing is stored there."""
+    return max((row[3] for row in store.subjects_matching(pattern)), default=0)
+
+
+def load_ids(stream: Any) -> None:
+    """Fill a stream's deduplication window from the messages stored within it."""
+    store, window, timers = stream.store, stream.dedupe, stream.timers
+    sequence = max(timers.first_since(timers.now() - window.window_ns), 1)
+    while sequence <= store.last_seq:
+        at = store.next_matching(store.filter(()), sequence)
+        if not at:
+            return
+        try:
+            message = store.get(at)
+        except Damaged:
+            message = None
+        if message is not None and message.headers:
+            msg_id = headers.get(message.headers, b"Nats-Msg-Id")
+            if msg_id:
+                window.remember(msg_id, at, timers.life_of(at, message.timestamp))
+        sequence = at + 1

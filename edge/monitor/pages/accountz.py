@@ -1,0 +1,114 @@
+"""/accountz: accounts and one account's details (NATS monitoring, `Accountz`)."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from headwater.edge.conf.options import AccountOptions, ExportOptions, ImportOptions
+from headwater.edge.monitor.errors import MonitorError
+from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.monitor.pages.links import links
+from headwater.edge.monitor.pages.subsz import interest_stats
+from headwater.edge.monitor.query import Query
+from headwater.edge.view.node_view import NodeView
+from headwater.security import jwt
+
+
+class AccountzOptions(msgspec.Struct, kw_only=True):
+    """What a request asks for; names as in `$SYS.REQ.SERVER.*.ACCOUNTZ`."""
+
+    account: str = ""
+
+    @classmethod
+    def from_query(cls, query: Query) -> "AccountzOptions":
+        """From HTTP parameters."""
+        return cls(account=query.text("acc"))
+
+
+def accountz(node: NodeView, options: AccountzOptions | None = None) -> dict[str, Any]:
+    """The names of all accounts, or one account. Raises MonitorError."""
+    answer: dict[str, Any] = {
+        "server_id": node.server_id,
+        "now": rfc3339(time.time_ns()),
+        "system_account": node.system_account,
+    }
+    if options is None or not options.account:
+        answer["accounts"] = list(node.accounts)
+    else:
+        answer["account_detail"] = account_info(node, options.account)
+    return answer
+
+
+def account_info(node: NodeView, name: str) -> dict[str, Any]:
+    """One account. Raises MonitorError when it does not exist."""
+    account = node.accounts.get(name)
+    if account is None:
+        raise MonitorError(f"Account {name} does not exist")
+    leafs = sum(1 for leaf in links(node, "leafs") if leaf.get("account") == name)
+    info: dict[str, Any] = {
+        "account_name": name,
+        "update_time": rfc3339(node.started_ns),
+        "expired": False,
+        "complete": True,
+        "jetstream_enabled": account.jetstream is not None,
+        "leafnode_connections": leafs,
+        "client_connections": account.connections,
+        "subscriptions": account.trie.size,
+        "name_tag": name,
+        "sublist_stats": interest_stats([account]),
+    }
+    if name == node.system_account:
+        info["is_system"] = True
+    configured = node.options.accounts.get(name)
+    if configured is not None:
+        info.update(_shares(configured))
+    claims = node.authenticator.resolver.claims(name)
+    if claims is not None:
+        info["issuer_key"] = claims.iss
+        info["expired"] = jwt.expired(claims, time.time())
+        info["jwt"] = node.authenticator.resolver.token(name)
+        info["name_tag"] = claims.name or name
+    return info
+
+
+def _shares(account: AccountOptions) -> dict[str, Any]:
+    shares: dict[str, Any] = {}
+    if account.mappings:
+        shares["mappings"] = {
+            mapping.source: [
+                {"subject": to.subject, "weight": to.weight, "cluster": to.cluster}
+                for to in mapping.destinations
+            ]
+            for mapping in account.mappings
+        }
+    if account.exports:
+        shares["exports"] = [_export(export) for export in account.exports]
+    if account.imports:
+        shares["imports"] = [_import(item) for item in account.imports]
+    return shares
+
+
+def _export(export: ExportOptions) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "subject": export.subject,
+        "type": export.kind,
+        "approved_accounts": export.accounts,
+    }
+    if export.kind == "service":
+        fields["response_type"] = export.response_type.capitalize()
+    return fields
+
+
+def _import(item: ImportOptions) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "subject": item.subject,
+        "account": item.account,
+        "type": item.kind,
+        "invalid": False,
+        "share": item.share,
+        "tracking": False,
+    }
+    if item.to:
+        fields["to"] = fields["local_subject"] = item.to
+    return fields

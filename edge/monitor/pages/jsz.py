@@ -1,0 +1,240 @@
+"""/jsz: JetStream on this node (NATS monitoring, `JSInfo`)."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from headwater.edge.monitor.errors import MonitorError
+from headwater.edge.monitor.moments import nanoseconds, rfc3339
+from headwater.edge.monitor.query import Query
+from headwater.edge.view.node_view import NodeView
+from headwater.edge.view.version import API_LEVEL
+
+LIMIT_DEFAULT = 1024
+"""Accounts in one answer when the request names no limit."""
+
+
+class JszOptions(msgspec.Struct, kw_only=True):
+    """What a request asks for; names as in `$SYS.REQ.SERVER.*.JSZ`."""
+
+    account: str = ""
+    accounts: bool = False
+    streams: bool = False
+    consumer: bool = False
+    direct_consumer: bool = False
+    config: bool = False
+    leader_only: bool = False
+    offset: int = 0
+    limit: int = 0
+    raft: bool = False
+    stream_leader_only: bool = False
+
+    @classmethod
+    def from_query(cls, query: Query) -> "JszOptions":
+        """From HTTP parameters. Raises MonitorError."""
+        return cls(
+            account=query.text("acc"),
+            accounts=query.flag("accounts"),
+            streams=query.flag("streams"),
+            consumer=query.flag("consumers"),
+            direct_consumer=query.flag("direct-consumers"),
+            config=query.flag("config"),
+            leader_only=query.flag("leader-only"),
+            offset=query.number("offset"),
+            limit=query.number("limit"),
+            raft=query.flag("raft"),
+            stream_leader_only=query.flag("stream-leader-only"),
+        )
+
+
+def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
+    """The answer; accounts, streams and consumers as far as they are asked for."""
+    wanted = options or JszOptions()
+    identity = {"server_id": node.server_id, "now": rfc3339(time.time_ns())}
+    if node.jetstream is None:
+        if wanted.leader_only:
+            raise MonitorError("filtered response: not leader")
+        return {**_stats([], 0, 0), **identity, "disabled": True, **_counts([]), "total": 0}
+    enabled = enabled_accounts(node)
+    answer: dict[str, Any] = {
+        **node_stats(node),
+        **identity,
+        "config": node_config(node),
+        "limits": node_limits(node),
+        **_counts(enabled.values()),
+    }
+    storage = node.jetstream.storage
+    if storage is not None and (storage.lost or storage.quarantined):
+        answer["headwater"] = {"lost": storage.lost, "quarantined": storage.quarantined}
+    if wanted.raft:
+        answer["streams_leader"] = answer["streams"]
+        answer["consumers_leader"] = answer["consumers"]
+    chosen = _chosen(enabled, wanted)
+    if chosen:
+        answer["account_details"] = [account_detail(node, name, wanted) for name in chosen]
+    answer["total"] = len(enabled)
+    return answer
+
+
+def enabled_accounts(node: NodeView) -> dict[str, Any]:
+    """The JetStream of every account that has it, by account name."""
+    if node.jetstream is None:
+        return {}
+    return {name: js for name, js in node.jetstream.accounts.items() if js.sinks}
+
+
+def allocated_bytes(node: NodeView, account: str, stream: str) -> int:
+    """What a stream's files take on the device; 0 for one in memory."""
+    store = node.jetstream.accounts[account].streams[stream].store
+    return int(node.jetstream.storage.disk.taken_by(store))
+
+
+def node_stats(node: NodeView) -> dict[str, Any]:
+    """Use of memory and storage, and API requests, of all accounts together."""
+    usage = node.jetstream.usage
+    return _stats(enabled_accounts(node).values(), usage["memory"], usage["file"])
+
+
+def _stats(accounts: Iterable[Any], memory: Any, file: Any) -> dict[str, Any]:
+    found = list(accounts)
+    return {
+        "memory": memory.used if memory else 0,
+        "storage": file.used if file else 0,
+        "reserved_memory": memory.reserved if memory else 0,
+        "reserved_storage": file.reserved if file else 0,
+        "accounts": len(found),
+        "ha_assets": 0,
+        "api": {
+            "level": API_LEVEL,
+            "total": sum(js.api.total for js in found),
+            "errors": sum(js.api.errors for js in found),
+        },
+    }
+
+
+def node_config(node: NodeView) -> dict[str, Any]:
+    """The node's JetStream configuration; limits are what was found to be available."""
+    options = node.options.jetstream
+    usage = node.jetstream.usage
+    config: dict[str, Any] = {
+        "max_memory": usage["memory"].limit,
+        "max_storage": usage["file"].limit,
+        "store_dir": str(node.jetstream.directory),
+        "sync_interval": nanoseconds(options.sync_interval),
+    }
+    if options.max_memory_store > 0 and options.max_file_store > 0:
+        config["compress_ok"] = True
+    if options.sync_always:
+        config["sync_always"] = True
+    if options.domain:
+        config["domain"] = options.domain
+    if options.unique_tag:
+        config["unique_tag"] = options.unique_tag
+    if options.strict:
+        config["strict"] = True
+    return config
+
+
+def node_limits(node: NodeView) -> dict[str, Any]:
+    """Configured limits of JetStream; those that were not configured are left out."""
+    limits = node.options.jetstream.limits
+    fields = {
+        "max_request_batch": limits.max_request_batch,
+        "max_ack_pending": limits.max_ack_pending,
+        "max_ha_assets": limits.max_ha_assets,
+        "duplicate_window": nanoseconds(limits.duplicate_window),
+        "max_batch_inflight_per_stream": limits.batch.max_inflight_per_stream,
+        "max_batch_inflight_total": limits.batch.max_inflight_total,
+        "max_batch_size": limits.batch.max_messages,
+        "max_batch_timeout": nanoseconds(limits.batch.timeout),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _counts(accounts: Iterable[Any]) -> dict[str, int]:
+    streams = [stream for js in accounts for stream in js.streams.values()]
+    return {
+        "streams": len(streams),
+        "consumers": sum(len(_consumers(stream, direct=False)) for stream in streams),
+        "messages": sum(stream.store.messages for stream in streams),
+        "bytes": sum(stream.store.bytes for stream in streams),
+    }
+
+
+def _chosen(enabled: dict[str, Any], options: JszOptions) -> list[str]:
+    if options.account in enabled:
+        return [options.account]
+    streams = options.streams or options.consumer
+    if not options.accounts and not (streams and not options.account):
+        return []
+    limit = options.limit or LIMIT_DEFAULT
+    names = sorted(enabled)[max(0, options.offset) :]
+    return names[:limit] if limit > 0 else names
+
+
+def account_detail(node: NodeView, name: str, options: JszOptions) -> dict[str, Any]:
+    """One account that has JetStream. Raises MonitorError when it has not."""
+    js = enabled_accounts(node).get(name)
+    if js is None:
+        raise MonitorError(f"account {name!r} not jetstream enabled".replace("'", '"'))
+    stats = _stats([js], js.usage["memory"], js.usage["file"])
+    stats["accounts"] = 0
+    stats["api"]["level"] = 0
+    detail: dict[str, Any] = {"name": name, "id": name, **stats}
+    if (options.streams or options.consumer) and js.streams:
+        detail["stream_detail"] = [
+            _stream_detail(node, stream, options) for stream in js.streams.values()
+        ]
+    return detail
+
+
+def _stream_detail(node: NodeView, stream: Any, options: JszOptions) -> dict[str, Any]:
+    from headwater.edge.jetstream.stream.stream_info import stream_info
+
+    info = msgspec.to_builtins(stream_info(stream, domain=node.options.jetstream.domain))
+    detail: dict[str, Any] = {
+        "name": stream.name,
+        "created": info["created"],
+        "cluster": {"leader": node.server_name},
+    }
+    for field in ("config", "state", "mirror", "sources"):
+        if field in info and (field != "config" or options.config):
+            detail[field] = info[field]
+    if options.consumer:
+        shown = _consumer_details(stream, options, direct=False)
+        if shown:
+            detail["consumer_detail"] = shown
+        if options.direct_consumer:
+            direct = _consumer_details(stream, options, direct=True)
+            if direct:
+                detail["direct_consumer_detail"] = direct
+    if options.raft:
+        detail["consumer_raft_groups"] = []
+    _strip_versions(detail.get("config"))
+    return detail
+
+
+def _strip_versions(config: dict[str, Any] | None) -> None:
+    """Leave out what the JetStream API adds to metadata about the node that answers."""
+    if config and "metadata" in config:
+        for name in ("_nats.level", "_nats.ver"):
+            config["metadata"].pop(name, None)
+
+
+def _consumers(stream: Any, *, direct: bool) -> list[Any]:
+    return [c for c in stream.consumers.values() if bool(c.config.direct) is direct]
+
+
+def _consumer_details(stream: Any, options: JszOptions, *, direct: bool) -> list[dict[str, Any]]:
+    from headwater.edge.jetstream.consumer.consumer_info import consumer_info
+
+    details = []
+    for consumer in _consumers(stream, direct=direct):
+        info = msgspec.to_builtins(consumer_info(consumer))
+        if not options.config:
+            info.pop("config", None)
+        _strip_versions(info.get("config"))
+        details.append(info)
+    return details

@@ -1,0 +1,98 @@
+"""/subsz: interest on this node (NATS monitoring, `Subsz`)."""
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.monitor.errors import MonitorError
+from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.monitor.pages.connz import sub_detail
+from headwater.edge.monitor.query import Query
+from headwater.edge.view.node_view import NodeView
+from headwater.security.subjects import is_valid_publish_subject, matches
+
+if TYPE_CHECKING:
+    from headwater.edge.broker.account import Account
+
+LIMIT_DEFAULT = 1024
+"""Subscriptions in one answer when the request names no limit."""
+
+
+class SubszOptions(msgspec.Struct, kw_only=True):
+    """What a request asks for; names as in `$SYS.REQ.SERVER.*.SUBSZ`."""
+
+    offset: int = 0
+    limit: int = 0
+    subscriptions: bool = False
+    account: str = ""
+    test: str = ""
+
+    @classmethod
+    def from_query(cls, query: Query) -> "SubszOptions":
+        """From HTTP parameters. Raises MonitorError."""
+        return cls(
+            subscriptions=query.flag("subs"),
+            offset=query.number("offset"),
+            limit=query.number("limit"),
+            account=query.text("acc"),
+            test=query.text("test"),
+        )
+
+
+def subsz(node: NodeView, options: SubszOptions | None = None) -> dict[str, Any]:
+    """The answer. Raises MonitorError."""
+    wanted = options or SubszOptions()
+    if wanted.test and not is_valid_publish_subject(wanted.test):
+        raise MonitorError(
+            f"invalid test subject, must be valid publish subject: {wanted.test}"
+        )
+    accounts = [a for a in node.accounts.values() if wanted.account in ("", a.name)]
+    offset = max(0, wanted.offset)
+    limit = wanted.limit if wanted.limit > 0 else LIMIT_DEFAULT
+    answer: dict[str, Any] = {
+        "server_id": node.server_id,
+        "now": rfc3339(time.time_ns()),
+        **interest_stats(accounts),
+        "total": 0,
+        "offset": offset,
+        "limit": limit,
+    }
+    if wanted.subscriptions:
+        found = [detail for detail in _details(node, wanted) if _selected(detail, wanted.test)]
+        answer["total"] = len(found)
+        answer["subscriptions_list"] = found[offset : offset + limit]
+    return answer
+
+
+def interest_stats(accounts: Iterable["Account"]) -> dict[str, Any]:
+    """Counts of the interest of some accounts; every change of it is a generation."""
+    size = changes = 0
+    for account in accounts:
+        size += account.trie.size
+        changes += account.generation - 1
+    return {
+        "num_subscriptions": size,
+        "num_cache": 0,
+        "num_inserts": (changes + size) // 2,
+        "num_removes": (changes - size) // 2,
+        "num_matches": 0,
+        "cache_hit_rate": 0.0,
+        "max_fanout": 0,
+        "avg_fanout": 0.0,
+    }
+
+
+def _details(node: NodeView, options: SubszOptions) -> Iterable[dict[str, Any]]:
+    for conn in list(node.sessions.conns.values()):
+        if conn.account is None or options.account not in ("", conn.account.name):
+            continue
+        for sub in list(conn.subs.values()):
+            yield sub_detail(conn, sub, conn.account.name)
+
+
+def _selected(detail: dict[str, Any], test: str) -> bool:
+    return not test or matches(detail["subject"].split("."), test.split("."))
+
+

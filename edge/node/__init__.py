@@ -1,0 +1,1 @@
+"""A node put together: start, reload, lame duck, stop."""

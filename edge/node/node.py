@@ -1,0 +1,379 @@
+"""A node: the kernel, accounts, sessions, JetStream and services of one process.
+
+`Node(options).start()` makes a working single node; floors above add services before `start`.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import Kernel
+from headwater.edge.broker.imports.imports_shares import Shares
+from headwater.edge.broker.listener import Listener, ListenError, shown_hosts
+from headwater.edge.broker.sessions import Sessions
+from headwater.edge.broker.tls_context import tls_context
+from headwater.edge.conf.auth_config import auth_config
+from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.monitor.observations import Observations
+from headwater.edge.node.account_terms import terms_of
+from headwater.edge.node.lame_duck import lame_duck
+from headwater.edge.system.system import SystemService
+from headwater.edge.system.system_info import ServerInfo
+from headwater.edge.view.info import NodeFacts
+from headwater.edge.view.progress import Progress
+from headwater.edge.view.service import EarlyService, Service
+from headwater.edge.view.version import NATS_LEVEL, VERSION
+from headwater.security import nkeys
+from headwater.security.auth_options import SYSTEM_ACCOUNT
+from headwater.security.authenticator import Authenticator
+
+log = logging.getLogger("headwater.node")
+
+
+class Node:
+    """One running node. All methods are for the event loop's thread."""
+
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self.options = options
+        self.loop = loop
+        self.kernel = Kernel(loop)
+        self.server_id, key = _own_key(options)
+        self.server_name = options.server_name or self.server_id
+        self.accounts: dict[str, Account] = {}
+        self.authenticator = Authenticator(auth_config(options))
+        self.system_account = options.system_account or SYSTEM_ACCOUNT
+        self.jetstream: Any = None
+        self.services: list[Service] = []
+        self._running: list[Service] = []
+        self.account_hooks: list[Callable[[Account], None]] = []
+        """Called with every account that is made."""
+        self.reload_hooks: list[Callable[[], None]] = []
+        """Called when other options have come into force."""
+        self.farewells: list[Callable[[], None]] = []
+        """Called when lame duck mode begins."""
+        self.reloader: Callable[[], None] | None = None
+        """Reads the configuration again; None where there is none to read."""
+        self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
+        """Called while JetStream recovers, with segments done and segments in all."""
+        self.progress = Progress()
+        self.listeners: list[Listener] = []
+        self.facts = self._facts()
+        self.sessions = Sessions(
+            self.kernel, options, self.facts, self.authenticator, self.account
+        )
+        self.callouts = _callouts(self, key)
+        self.sessions.describe_node = ServerInfo(self).next
+        self.started_ns = self.kernel.clock()
+        self.observations = Observations()
+        self.sessions.observers.append(self.observations.tally)
+        if not options.no_system_account:
+            self.services.append(SystemService())
+        self._tls_context: Any = None
+        self._stopped = asyncio.Event()
+        self.shares = Shares(self)
+        self._make_accounts()
+
+    # --- accounts ---
+
+    def account(self, name: str) -> Account:
+        """The account of that name; made when it is first asked for."""
+        found = self.accounts.get(name)
+        if found is None:
+            found = Account(name, self.kernel)
+            self.accounts[name] = found
+            self._apply_terms(found)
+            for hook in self.account_hooks:
+                hook(found)
+        return found
+
+    def known_account(self, name: str) -> Account | None:
+        """The account of that name if this node is to have it; what a peer names is not made."""
+        found = self.accounts.get(name)
+        if found is None and self.authenticator.account_claims(name) is not None:
+            found = self.account(name)
+        return found
+
+    def account_changed(self, name: str) -> None:
+        """The token of an account has changed, or is gone: act on it at once."""
+        self.shares.refresh()
+        account = self.accounts.get(name)
+        if account is not None:
+            registry = self.sessions.registry
+            self._apply_terms(account)
+            registry.judge(registry.of_account(account))
+        self.kernel.kick()
+
+    def _make_accounts(self) -> None:
+        for name in self.options.account_names():
+            self.account(name)
+        self.account(self.system_account)
+        self.apply_account_limits()
+
+    def apply_account_limits(self) -> None:
+        """Give accounts the terms, mappings and imports that are in force now."""
+        self.shares.refresh()
+        for name in self.options.account_names():
+            self.account(name)
+        for account in list(self.accounts.values()):
+            self._apply_terms(account)
+
+    def _apply_terms(self, account: Account) -> None:
+        """Bring what an account is granted into force; sessions beyond that end."""
+        terms = terms_of(account.name, self.options, self.authenticator)
+        account.limits = terms.limits()
+        registry = self.sessions.registry
+        registry.expire_account(account, terms.expires)
+        registry.apply_limits(account)
+        for session in registry.of_account(account):
+            session.apply_limits()
+        self._serve_jetstream(account, terms.jetstream)
+
+    def _serve_jetstream(
+        self, account: Account, granted: AccountJetStreamOptions | None
+    ) -> None:
+        """Give an account its JetStream API, or the answer that it has none."""
+        if self.jetstream is None:
+            return
+        if account.name == self.system_account:
+            self.jetstream.deny(account, system=True)
+        elif granted is not None:
+            self.jetstream.enable(account, granted)
+        elif self.shares.imports_service(account.name, "$JS.API.INFO"):
+            self.jetstream.withdraw(account)
+        else:
+            self.jetstream.deny(account)
+
+    # --- start ---
+
+    def start(self) -> None:
+        """Recover, listen, and say so. Raises ListenError or a StoreError with a clear text."""
+        options = self.options
+        log.info("Starting nats-server")
+        log.info("  Version:  %s (headwater %s)", NATS_LEVEL, VERSION)
+        log.info("  Name:     %s", self.server_name)
+        log.info("  ID:       %s", self.server_id)
+        if options.config_file:
+            log.info("Using configuration file: %s", options.config_file)
+        if options.tls is not None:
+            self._tls_context = tls_context(options.tls)
+        if options.jetstream.enabled:
+            self._start_jetstream()
+        for service in self.services:
+            service.start(self)
+            if service not in self._running:
+                self._running.append(service)
+        self._listen()
+        self._write_files()
+        log.info("Server is ready")
+
+    def _start_jetstream(self) -> None:
+        from headwater.edge.broker.imports.imports_info import RequestInfo
+        from headwater.edge.jetstream.node.node import NodeJetStream
+
+        log.info("Starting JetStream")
+        jetstream = NodeJetStream(self.kernel, self.options, self.account)
+        jetstream.granted = lambda name: terms_of(name, self.options, self.authenticator).jetstream
+        jetstream.describe = RequestInfo(self).client
+        jetstream.server_name = self.server_name
+        jetstream.progress = self._recovering
+        self.progress = Progress()
+        for service in self.services:
+            if isinstance(service, EarlyService):
+                self._running.append(service)
+                service.before_recovery(self)
+        jetstream.open()
+        self.jetstream = jetstream
+        for account in list(self.accounts.values()):
+            self._apply_terms(account)
+
+    def _recovering(self, done: int, total: int) -> None:
+        self.progress.now = (done, total)
+        self.recovery_progress(done, total)
+
+    def _listen(self) -> None:
+        host, port = self.options.host, self.options.port
+        try:
+            listener = Listener(self.loop, host, port, self._on_socket)
+        except ListenError as error:
+            raise ListenError(f'Error listening on port: {host}:{port}, "{error}"') from error
+        self.listeners.append(listener)
+        self.facts.host = self.options.host
+        self.facts.port = listener.port
+        listener.start()
+        log.info("Listening for client connections on %s:%d", self.options.host, listener.port)
+
+    def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        conn = self.sessions.accept(sock, address)
+        tls = self.options.tls
+        if tls is not None and tls.handshake_first:
+            self._expect_handshake(conn, sock, tls.handshake_first_fallback)
+        else:
+            conn.attach(sock)
+            self._greet(conn)
+            self.kernel.turn()
+            if tls is not None and not conn.closed:
+                conn.use_filter(self._tls_filter(conn))
+        if self.options.proxy_protocol and not conn.closed:
+            from headwater.edge.broker.proxy_protocol import HeaderWatch
+
+            HeaderWatch(conn, sock, self.options.auth_timeout(), self.sessions.relocate)
+
+    def _greet(self, conn: Any) -> None:
+        self.sessions.detail(conn)["greeted"] = True
+        self.sessions.greet(conn)
+
+    def _expect_handshake(self, conn: Any, sock: socket.socket, patience: float) -> None:
+        """TLS before INFO; after `patience` seconds (0: never) without TLS, INFO comes first."""
+        session = self._tls_filter(conn)
+        conn.attach(sock, session)
+        if self.sessions.full():
+            conn.close("Maximum Connections Exceeded")
+            return
+
+        def give_up() -> None:
+            if not conn.closed and not session.begun:
+                conn.use_filter(None)
+                self._greet(conn)
+                self.kernel.turn()
+                if not conn.closed:
+                    conn.use_filter(session)
+
+        if patience > 0:
+            self.loop.call_later(patience, give_up)
+
+    def use_tls(self, context: Any) -> None:
+        """Use another TLS context for connections that come from now on."""
+        self._tls_context = context
+
+    def _tls_filter(self, conn: Any) -> Any:
+        from headwater.edge.broker.tls_filter import TLSFilter
+
+        def ready(session: Any) -> None:
+            detail = self.sessions.detail(conn)
+            detail["secure"] = True
+            detail["certificate"] = session.tls.getpeercert()
+            detail["tls_version"] = session.tls.version()
+            cipher = session.tls.cipher()
+            detail["tls_cipher"] = cipher[0] if cipher else ""
+            if not detail.get("greeted"):
+                detail["tls_first"] = True
+                self._greet(conn)
+
+        return TLSFilter(
+            self._tls_context, on_ready=ready, optional=self.options.allow_non_tls
+        )
+
+    def _facts(self) -> NodeFacts:
+        options = self.options
+        return NodeFacts(
+            server_id=self.server_id,
+            server_name=self.server_name,
+            host=options.host,
+            port=options.port,
+            max_payload=options.max_payload,
+            headers=not options.no_header_support,
+            jetstream=options.jetstream.enabled,
+            domain=options.jetstream.domain if options.jetstream.enabled else "",
+            cluster=options.cluster.name,
+            auth_required=self.authenticator.auth_required(),
+            tls_required=options.tls is not None and not options.allow_non_tls,
+            tls_available=options.tls is not None and options.allow_non_tls,
+            tls_verify=options.tls is not None
+            and (options.tls.verify or options.tls.verify_and_map),
+        )
+
+    # --- files for launchers ---
+
+    def ports(self) -> dict[str, list[str]]:
+        """URLs of every listener, by the names of the ports file."""
+        scheme = "tls" if self.options.tls is not None else "nats"
+        found = {
+            "nats": [
+                f"{scheme}://{host}:{listener.port}"
+                for listener in self.listeners
+                for host in shown_hosts(self.options.host)
+            ]
+        }
+        for service in self.services:
+            found.update(service.ports())
+        return found
+
+    def port_of(self, name: str, otherwise: int) -> int:
+        """The port of a listener by its name in `ports`; `otherwise` when it does not listen."""
+        for service in self.services:
+            for url in service.ports().get(name, ()):
+                return urlsplit(url).port or otherwise
+        return otherwise
+
+    def _write_files(self) -> None:
+        if self.options.pid_file:
+            Path(self.options.pid_file).write_text(str(os.getpid()))
+        if self.options.ports_file_dir:
+            self._ports_file().write_text(json.dumps(self.ports()))
+
+    def _ports_file(self) -> Path:
+        name = Path(sys.argv[0]).name
+        name = "nats-server" if name in ("headwater", "__main__.py", "") else name
+        return Path(self.options.ports_file_dir) / f"{name}_{os.getpid()}.ports"
+
+    # --- end ---
+
+    async def stop(self) -> None:
+        """End cleanly: sessions first, then services, then storage."""
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        log.info("Initiating Shutdown...")
+        for listener in self.listeners:
+            listener.close()
+        self.sessions.halt()
+        for service in reversed(self._running):
+            await service.stop()
+        if self.jetstream is not None:
+            await self.jetstream.shutdown()
+            self.kernel.turn()
+        self.sessions.close_all()
+        if self.callouts is not None:
+            self.callouts.stop()
+        self.shares.stop()
+        self.kernel.turn()
+        for path in [self.options.pid_file, self.options.ports_file_dir and self._ports_file()]:
+            if path:
+                Path(path).unlink(missing_ok=True)
+        log.info("Server Exiting..")
+
+    async def lame_duck(self) -> None:
+        """Send clients away gently, then stop."""
+        await lame_duck(self)
+
+    async def stopped(self) -> None:
+        """Wait until the node has ended."""
+        await self._stopped.wait()
+
+
+def _own_key(options: Options) -> tuple[str, nkeys.KeyPair | None]:
+    """A node's id and, where it will have to sign questions to a callout service, its key."""
+    if options.auth.callout is None and not options.operator.enabled():
+        # Code that makes keys takes a third of the time to start.
+        return nkeys.encode("N", secrets.token_bytes(32)), None
+    key = nkeys.KeyPair.create("N")
+    return key.public_key, key
+
+
+def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
+    if key is None:
+        return None
+    from headwater.edge.broker.callouts import Callouts
+
+    callouts = Callouts(node, key)
+    node.sessions.checks.ask_service = callouts.ask
+    return callouts

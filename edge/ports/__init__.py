@@ -1,0 +1,1 @@
+"""Files, time, disk, network and chance, as ports; what a directory takes on its device."""

@@ -1,0 +1,1 @@
+"""The system account: requests to nodes, events about them, tokens of accounts."""

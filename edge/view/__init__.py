@@ -1,0 +1,1 @@
+"""What monitoring and services see of a node."""

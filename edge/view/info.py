@@ -1,0 +1,68 @@
+"""INFO: what a node tells of itself (NATS client protocol, INFO fields)."""
+
+import platform
+from typing import Any
+
+import msgspec
+
+from headwater.edge.view.version import API_LEVEL, NATS_LEVEL, VERSION
+
+
+class NodeFacts(msgspec.Struct, kw_only=True):
+    """Facts that are the same for every connection of a node."""
+
+    server_id: str
+    server_name: str
+    host: str
+    port: int
+    max_payload: int
+    headers: bool = True
+    jetstream: bool = False
+    domain: str = ""
+    cluster: str = ""
+    tls_required: bool = False
+    tls_verify: bool = False
+    tls_available: bool = False
+    auth_required: bool = False
+    connect_urls: list[str] = []
+    ws_connect_urls: list[str] = []
+    """Told to WebSocket clients instead of `connect_urls`."""
+    lame_duck: bool = False
+
+
+def info_fields(facts: NodeFacts, *, cid: int, client_ip: str, nonce: str = "") -> dict[str, Any]:
+    """Fields of the INFO that a new connection gets."""
+    fields: dict[str, Any] = {
+        "server_id": facts.server_id,
+        "server_name": facts.server_name,
+        "version": NATS_LEVEL,
+        "headwater": VERSION,
+        "proto": 1,
+        "go": f"python{platform.python_version()}",
+        "host": facts.host,
+        "port": facts.port,
+        "headers": facts.headers,
+        "max_payload": facts.max_payload,
+        "client_id": cid,
+        "client_ip": client_ip,
+        "api_lvl": API_LEVEL,
+    }
+    optional = {
+        "jetstream": facts.jetstream,
+        "domain": facts.domain,
+        "cluster": facts.cluster,
+        "auth_required": facts.auth_required,
+        "tls_required": facts.tls_required,
+        "tls_verify": facts.tls_verify,
+        "tls_available": facts.tls_available,
+        "nonce": nonce,
+        "connect_urls": facts.connect_urls,
+        "ldm": facts.lame_duck,
+    }
+    fields.update({key: value for key, value in optional.items() if value})
+    return fields
+
+
+def info_line(fields: dict[str, Any]) -> bytes:
+    """The protocol line for `fields`."""
+    return b"INFO " + msgspec.json.encode(fields) + b" \r\n"

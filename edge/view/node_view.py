@@ -1,0 +1,72 @@
+"""What monitoring, system services and services of upper floors see of a node."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import Kernel
+from headwater.edge.broker.listener import Listener
+from headwater.edge.broker.sessions import Sessions
+from headwater.edge.conf.options import Options
+from headwater.edge.monitor.observations import Observations
+from headwater.edge.view.info import NodeFacts
+from headwater.edge.view.progress import Progress
+from headwater.security.authenticator import Authenticator
+
+
+class NodeView(Protocol):
+    """A running node, for those who look at it and are part of it. `Node` is one."""
+
+    options: Options
+    loop: asyncio.AbstractEventLoop
+    kernel: Kernel
+    server_id: str
+    server_name: str
+    started_ns: int
+    """Wall clock."""
+    accounts: dict[str, Account]
+    authenticator: Authenticator
+    system_account: str
+    jetstream: Any
+    """NodeJetStream; None where it is off."""
+    services: list[Any]
+    """Of class Service."""
+    account_hooks: list[Callable[[Account], None]]
+    """Called with every account that is made."""
+    reload_hooks: list[Callable[[], None]]
+    """Called when other options have come into force."""
+    farewells: list[Callable[[], None]]
+    """Called when lame duck mode begins."""
+    reloader: Callable[[], None] | None
+    listeners: list[Listener]
+    facts: NodeFacts
+    sessions: Sessions
+    observations: Observations
+    progress: Progress
+    shares: Any
+    """Imports and exports between accounts."""
+
+    def account(self, name: str) -> Account:
+        """The account of that name; made when it is first asked for."""
+
+    def known_account(self, name: str) -> Account | None:
+        """The account of that name if this node is to have it."""
+
+    def account_changed(self, name: str) -> None:
+        """The token of an account has changed: act on it."""
+
+    def apply_account_limits(self) -> None:
+        """Give accounts the terms, mappings and imports that are in force now."""
+
+    def use_tls(self, context: Any) -> None:
+        """Take another context for clients that come from now on."""
+
+    def port_of(self, name: str, otherwise: int) -> int:
+        """The port that a service listens on; `otherwise` where it does not."""
+
+    async def stop(self) -> None:
+        """End at once."""
+
+    async def stopped(self) -> None:
+        """Return once the node has ended."""

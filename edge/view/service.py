@@ -1,0 +1,31 @@
+"""The interfaces through which upper floors plug into a node. `edge` owns them."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from headwater.edge.view.node_view import NodeView
+
+
+class Service(Protocol):
+    """Something that lives and ends with a node: leaf links, discovery, monitoring."""
+
+    name: str
+
+    def start(self, node: NodeView) -> None:
+        """Begin. Called before the node says that it is ready; must not block."""
+
+    async def stop(self) -> None:
+        """End, and leave nothing behind."""
+
+    def ports(self) -> dict[str, list[str]]:
+        """URLs this service listens on, by the name the ports file uses."""
+
+    def status(self) -> dict[str, Any]:
+        """Facts for monitoring."""
+
+
+@runtime_checkable
+class EarlyService(Protocol):
+    """A service that does something before the node recovers what is stored, which takes long."""
+
+    def before_recovery(self, node: NodeView) -> None:
+        """Called before `start`; `stop` is called even when `start` never is."""

@@ -1,0 +1,240 @@
+"""Finding hubs by zeroconf (DNS service discovery over multicast, RFC 6763).
+
+A hub announces its leaf listener; edges collect the addresses of hubs. That yields addresses and
+nothing else: whoever is found has still to be authenticated, and has to authenticate us. The
+library runs in a thread of its own and is loaded there, so that a node starts without waiting.
+"""
+
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.conf.options import Options
+from headwater.edge.view.version import VERSION
+
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger("headwater.discovery")
+
+FOUND_MAX = 256
+"""Hubs that are remembered; further ones are ignored until some vanish."""
+
+RESOLVE_TIMEOUT_MS = 3000
+LABEL_MAX = 63
+"""Bytes of an instance name (RFC 6763, 4.1.1)."""
+
+
+class Announcement(msgspec.Struct, kw_only=True, frozen=True):
+    """What a hub tells of its leaf listener."""
+
+    name: str
+    node_id: str
+    port: int
+    host: str = ""
+    """Address that is listened on; a wildcard or empty announces every address."""
+    domain: str = ""
+    cluster: str = ""
+    tls: bool = False
+
+
+class Hub(msgspec.Struct, kw_only=True, frozen=True):
+    """A hub that was found."""
+
+    node_id: str
+    urls: list[str]
+    cluster: str = ""
+    domain: str = ""
+
+
+class Discovery:
+    """Announces and finds hubs. `on_change()` is called on the loop when the list changed."""
+
+    def __init__(
+        self, options: Options, loop: "asyncio.AbstractEventLoop", node_id: str
+    ) -> None:
+        self._loop = loop
+        self._service = options.headwater.discovery_service
+        self._label = options.headwater.cluster_label
+        self._interfaces = interfaces(options)
+        self._node_id = node_id
+        self._zeroconf: Any = None
+        self._browser: Any = None
+        self._hubs: dict[str, Hub] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.on_change: Callable[[], None] | None = None
+        self.error = ""
+
+    def start(self, announcement: Announcement | None, browse: bool) -> None:
+        """Begin in the background; `browse` looks for hubs."""
+        self._thread = threading.Thread(
+            target=self._open, args=(announcement, browse), name="discovery", daemon=True
+        )
+        self._thread.start()
+
+    def urls(self, cluster: str) -> list[str]:
+        """Leaf URLs of the hubs found that carry the label `cluster` (empty: this node's own)."""
+        wanted = cluster or self._label
+        with self._lock:
+            hubs = sorted(self._hubs.items())
+        return [
+            url for _, hub in hubs if not wanted or hub.cluster == wanted for url in hub.urls
+        ]
+
+    def status(self) -> dict[str, Any]:
+        """Facts for monitoring."""
+        with self._lock:
+            hubs = [msgspec.to_builtins(hub) for hub in self._hubs.values()]
+        return {"hubs": hubs, "error": self.error}
+
+    def close(self) -> None:
+        """Take the announcement back and end; waits for the goodbye to be sent."""
+        with self._lock:
+            self._closed = True
+            opened = self._zeroconf
+            self._zeroconf = None
+        if opened is not None:
+            opened.close()
+
+    # --- in the thread ----------------------------------------------------------------------
+
+    def _open(self, announcement: Announcement | None, browse: bool) -> None:
+        try:
+            opened = self._open_sockets()
+            if opened is None:
+                return
+            if browse:
+                self._browse(opened)
+            if announcement is not None:
+                opened.register_service(self._describe(announcement), allow_name_change=True)
+                log.info("Announcing leafnode port %d as %s", announcement.port, self._service)
+        except Exception as error:  # the library raises a great many kinds
+            self.error = f"{type(error).__name__}: {error}"
+            if not self._closed:
+                log.error("Discovery is not available: %s", self.error)
+
+    def _open_sockets(self) -> Any:
+        from zeroconf import InterfaceChoice, IPVersion, Zeroconf
+
+        chosen: Any = self._interfaces or InterfaceChoice.All
+        opened = Zeroconf(interfaces=chosen, ip_version=IPVersion.V4Only)
+        with self._lock:
+            if not self._closed:
+                self._zeroconf = opened
+                return opened
+        opened.close()
+        return None
+
+    def _browse(self, opened: Any) -> None:
+        from zeroconf import ServiceBrowser, ServiceStateChange
+
+        def changed(
+            zeroconf: Any, service_type: str, name: str, state_change: ServiceStateChange
+        ) -> None:
+            if state_change is ServiceStateChange.Removed:
+                self._forget(name)
+            else:
+                found = zeroconf.get_service_info(service_type, name, RESOLVE_TIMEOUT_MS)
+                if found is not None:
+                    self._learn(name, found)
+
+        self._browser = ServiceBrowser(opened, self._service, handlers=[changed])
+
+    def _describe(self, announcement: Announcement) -> Any:
+        from zeroconf import ServiceInfo
+
+        instance = instance_name(announcement.name)
+        return ServiceInfo(
+            self._service,
+            f"{instance}.{self._service}",
+            addresses=[socket.inet_aton(each) for each in self._addresses(announcement.host)],
+            port=announcement.port,
+            properties={
+                "v": VERSION,
+                "id": announcement.node_id,
+                "domain": announcement.domain,
+                "cluster": announcement.cluster,
+                "tls": "1" if announcement.tls else "0",
+                "leaf": str(announcement.port),
+            },
+            server=f"{announcement.node_id.lower()[:LABEL_MAX]}.local.",
+        )
+
+    def _addresses(self, host: str) -> list[str]:
+        import ifaddr
+
+        if self._interfaces:
+            return self._interfaces
+        if host and host not in ("0.0.0.0", "::"):
+            return [socket.gethostbyname(host)]
+        ips = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4]
+        every = [str(ip.ip) for ip in ips]
+        return [each for each in every if not _is_loopback(each)] or ["127.0.0.1"]
+
+    def _learn(self, name: str, info: Any) -> None:
+        text = {
+            key.decode("utf-8", "replace"): (value or b"").decode("utf-8", "replace")
+            for key, value in info.properties.items()
+        }
+        port = text.get("leaf", "")
+        if text.get("id") == self._node_id or not port.isdigit():
+            return
+        scheme = "tls" if text.get("tls") == "1" else "nats"
+        hub = Hub(
+            node_id=text.get("id", ""),
+            urls=[f"{scheme}://{address}:{port}" for address in info.parsed_addresses()],
+            cluster=text.get("cluster", ""),
+            domain=text.get("domain", ""),
+        )
+        with self._lock:
+            if name not in self._hubs and len(self._hubs) >= FOUND_MAX:
+                return
+            known = self._hubs.get(name)
+            self._hubs[name] = hub
+        if known != hub:
+            log.info("Found hub %s at %s", name, ", ".join(hub.urls))
+            self._tell()
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            gone = self._hubs.pop(name, None)
+        if gone is not None:
+            log.info("Hub %s is no longer announced", name)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.on_change is not None and not self._closed:
+            self._loop.call_soon_threadsafe(self.on_change)
+
+
+def interfaces(options: Options) -> list[str]:
+    """Addresses of the interfaces to use; empty means all of them.
+
+    A node that listens on the loopback interface alone announces and looks only there.
+    """
+    hosts = [options.host]
+    if options.leaf.host:
+        hosts.append(options.leaf.host)
+    return ["127.0.0.1"] if all(map(_is_loopback, hosts)) else []
+
+
+def instance_name(name: str) -> str:
+    """A name as one label of a service instance."""
+    label = name.replace(".", "-").encode()[:LABEL_MAX]
+    return label.decode("utf-8", "ignore") or "headwater"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
