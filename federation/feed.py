@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -39,9 +39,6 @@ from headwater.federation.origin_request import (
     random_token,
     source_parts,
 )
-
-if TYPE_CHECKING:
-    from headwater.federation.upstream import Upstream
 
 log = logging.getLogger("headwater.upstream")
 
@@ -128,10 +125,33 @@ class LinkChanged(OriginError):
     """A link came up while an answer was awaited: the request may have gone down with the old."""
 
 
+class FeedOwner(Protocol):
+    """What drives the feeds of one stream (`upstream.Upstream`), as a feed sees it."""
+
+    manager: Any
+    """Knows cursors, links and bounds of all streams of the node."""
+    stream: Any
+
+    def begin_again(self) -> None:
+        """The stream was emptied: every feed begins anew."""
+
+    def source_of(self, headers: bytes) -> tuple[str, int, str]:
+        """Which source a stored message came from: its name, sequence there, and identity."""
+
+    def has_twins(self, source: StreamSource) -> bool:
+        """Whether the stream has another source of the same name."""
+
+    def add_inflow(self, inflow: Inflow) -> None:
+        """Messages of this feed come in by `inflow`."""
+
+    def drop_inflow(self, inflow: Inflow) -> None:
+        """They do no more."""
+
+
 class Feed:
     """The way of one origin's messages into one stream."""
 
-    def __init__(self, upstream: "Upstream", source: StreamSource, *, mirror: bool) -> None:
+    def __init__(self, upstream: FeedOwner, source: StreamSource, *, mirror: bool) -> None:
         self.upstream = upstream
         self.stream = upstream.stream
         self.source = source
