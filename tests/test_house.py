@@ -140,7 +140,7 @@ def test_imports_make_no_circle() -> None:
     graph = import_graph.imports(ROOT, FLOORS)
     for circle in import_graph.circles(graph):
         pytest.fail(
-            "a circle of imports: move what both sides need below both, or let the lower one take a "
+            "a circle of imports: move what both need below both, or let the lower one take a "
             f"Protocol\n{import_graph.arrows(graph, circle)}"
         )
 
