@@ -69,9 +69,11 @@ class Routes:
         node.facts.cluster = self.cluster
 
     def _judge(self) -> None:
-        """Other options are in force: end the routes whose credentials are right no more."""
+        """Other options are in force, those of the log, too: end the routes whose credentials
+        are right no more."""
         self.options = self.node.options.cluster
         for conn in list(self.conns.values()):
+            conn.trace_protocol()
             session: RouteSession = conn.session
             if session.told is not None:
                 self.judge(conn, session.told, functools.partial(self._judged, conn))

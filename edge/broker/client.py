@@ -502,12 +502,16 @@ class ClientConn(Conn):
 
     def drop_sub(self, sub: ClientSub) -> None:
         """End one subscription."""
+        if self.tracer is not None:
+            self.tracer.unsubscribed(sub.sid)
         self.subs.pop(sub.sid, None)
         self.account.remove(sub)
 
     def ended(self) -> None:
         """Forget all subscriptions."""
         for sub in list(self.subs.values()):
+            if self.tracer is not None:
+                self.tracer.unsubscribed(sub.sid)
             self.account.remove(sub)
         self.subs.clear()
 

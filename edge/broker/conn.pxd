@@ -5,6 +5,7 @@ cdef class Conn(Endpoint):
     cdef public object loop
     cdef public object sock
     cdef public object filter           # TLS or WebSocket codec between socket and protocol; None
+    cdef public object tracer           # `ProtocolLog` of a connection that is traced; None
     cdef public object on_closed        # called once with (conn, reason)
     cdef public str reason
     cdef int fd
@@ -41,6 +42,7 @@ cdef class Conn(Endpoint):
     cdef Py_ssize_t parse_on(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef Py_ssize_t parse(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int take(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int take_piece(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int handle(self, Py_ssize_t n) except -1
     cdef int take_held(self) except -1
     cdef int hold(self, const unsigned char* data, Py_ssize_t n) except -1

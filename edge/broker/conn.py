@@ -19,6 +19,8 @@ from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memmove
 
+from headwater.edge.logging.logs import TRACE
+
 # Above this many queued bytes producers wait for the receiver, until a quarter of it is left; four
 # read buffers, so that one turn's worth of fan-out never stalls a healthy receiver.
 HIGH_WATER = cython.declare(cython.Py_ssize_t, 4 << 20)
@@ -39,6 +41,7 @@ LINGER_S = 0.5
 HANDSHAKE_FAILURE = "TLS Handshake Failure"
 
 log = logging.getLogger("headwater.broker")
+protocol = logging.getLogger("headwater.protocol")
 
 
 @cython.cclass
@@ -74,7 +77,17 @@ class Conn(Endpoint):
         self.sock = sock
         self.fd = sock.fileno()
         self.use_filter(filter)
+        self.trace_protocol()
         self.resume()
+
+    def trace_protocol(self) -> None:
+        """Log what is said and heard from now on, or no longer, as the level of the log is."""
+        if self.closed or not protocol.isEnabledFor(TRACE):
+            self.tracer = None
+        elif self.tracer is None:
+            from headwater.edge.logging.protocol_log import ProtocolLog
+
+            self.tracer = ProtocolLog(self)
 
     def use_filter(self, filter: object) -> None:
         """Pass bytes through `filter.receive(data) -> bytes` and `filter.send(data) -> bytes`.
@@ -260,6 +273,23 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def take(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+        """Log what came where that is wanted, and parse it."""
+        if self.tracer is None:
+            return self.take_piece(data, n)
+        for item in self.tracer.heard(
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, data), n)
+        ):
+            piece: bytes = item
+            if self.closed:
+                break
+            self.take_piece(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(piece)), PyBytes_GET_SIZE(piece)
+            )
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def take_piece(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
         """Parse what came, keeping the bytes of an unfinished frame, or of a pause."""
         used: cython.Py_ssize_t
         if self.held_len:
@@ -401,6 +431,12 @@ class Conn(Endpoint):
                     self.close("Write Error")
                     return 0
                 break
+            if self.tracer is not None:
+                self.tracer.said(
+                    PyBytes_FromStringAndSize(
+                        cython.cast(cython.p_char, self.out + self.out_start), n
+                    )
+                )
             self.out_start += n
             self.pending -= n
             self.progress_ns = self.kernel.now_ns
@@ -439,9 +475,12 @@ class Conn(Endpoint):
         n: cython.Py_ssize_t = min(
             self.out_end - self.out_start, PIECE_SLOW if self.writing else PIECE_FAST
         )
-        self.wire += self.filter.send(
-            PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.out + self.out_start), n)
+        piece: bytes = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, self.out + self.out_start), n
         )
+        if self.tracer is not None:
+            self.tracer.said(piece)
+        self.wire += self.filter.send(piece)
         self.out_start += n
         return 0
 
@@ -537,7 +576,7 @@ class Conn(Endpoint):
         self.out = self.held = cython.NULL
         self.out_start = self.out_end = self.out_capacity = 0
         self.held_len = self.held_capacity = 0
-        self.filter = self.wire = None
+        self.filter = self.wire = self.tracer = None
 
     def ended(self) -> None:
         """Hook of the subclasses: forget subscriptions. Called once, before `on_closed`."""

@@ -88,8 +88,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", By("hub.routes"), "client_advertise"),
     **_rows("", By("edge.logging.logs"), "debug trace logtime logtime_utc logfile log_file "
             "logfile_size_limit log_size_limit logfile_max_num log_max_num syslog remote_syslog"),
-    **_rows("", Hint("the protocol is not logged"), "trace_verbose trace_headers"),
-    **_rows("", Hint("traced messages are not shown"), "max_traced_msg_len"),
+    **_rows("", By("edge.logging.protocol_log"), "trace_headers max_traced_msg_len"),
+    **_rows("", Hint("what the node itself publishes is not logged"), "trace_verbose"),
     **_rows("", By("edge.broker.mappings"), "mappings maps"),
     **_rows("", Hint("matches are always cached, within a bound"),
             "disable_sublist_cache no_sublist_cache"),

@@ -47,6 +47,10 @@ class LogSettings:
     syslog: str = ""
     debug: bool = False
     trace: bool = False
+    trace_headers: bool = False
+    """Whether only the headers of traced messages are shown."""
+    max_traced_message: int = 0
+    """Bytes of a traced message that are shown; 0 leaves that to who shows them."""
     with_time: bool = True
     utc: bool = False
 
@@ -60,9 +64,19 @@ def settings_of(options: Options) -> LogSettings:
         syslog=options.remote_syslog or ("local" if options.syslog else ""),
         debug=options.debug,
         trace=options.trace,
+        trace_headers=options.trace_headers,
+        max_traced_message=options.max_traced_message,
         with_time=options.logtime,
         utc=options.logtime_utc,
     )
+
+
+_in_force = LogSettings()
+
+
+def in_force() -> LogSettings:
+    """The settings that the log was configured with last."""
+    return _in_force
 
 
 def printable(text: str) -> str:
@@ -158,7 +172,9 @@ def configure(settings: LogSettings) -> None:
 
     Raises OSError when a file cannot be opened or syslog is not there, ValueError for a wrong URL.
     """
+    global _in_force
     handler = _handler(settings)
+    _in_force = settings
     handler.addFilter(LineLimit(handler.handle))
     logger = logging.getLogger("headwater")
     for old in logger.handlers:

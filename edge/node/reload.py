@@ -115,7 +115,7 @@ def reload_node(node: "NodeView", options: Options) -> None:
     node.options = node.sessions.options = options
     node.authenticator = node.sessions.authenticator = authenticator
     node.use_tls(context)
-    _apply_log_settings(old, options)
+    _apply_log_settings(node, old, options)
     _apply_facts(node)
     node.apply_account_limits()
     _apply_limits(node)
@@ -144,9 +144,12 @@ def _apply_disk_budget(node: "NodeView", options: Options) -> None:
         raise ConfigError([str(error)]) from error
 
 
-def _apply_log_settings(old: Options, new: Options) -> None:
+def _apply_log_settings(node: "NodeView", old: Options, new: Options) -> None:
     if logs.settings_of(old) != logs.settings_of(new):
         logs.configure(logs.settings_of(new))
+    registry = node.sessions.registry
+    for conn in [*node.sessions.conns.values(), *(session.conn for session in registry.all())]:
+        conn.trace_protocol()
 
 
 def _apply_facts(node: "NodeView") -> None:
