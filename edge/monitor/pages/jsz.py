@@ -82,7 +82,7 @@ def enabled_accounts(node: NodeView) -> dict[str, Any]:
     """The JetStream of every account that has it, by account name."""
     if node.jetstream is None:
         return {}
-    return {name: js for name, js in node.jetstream.accounts.items() if js.sinks}
+    return {name: js for name, js in node.jetstream.accounts.items() if js.router is not None}
 
 
 def allocated_bytes(node: NodeView, account: str, stream: str) -> int:
