@@ -1,30 +1,22 @@
 """The HTTP server of the monitoring endpoints.
 
-Its sockets are bound before the node recovers, and `early` answers until that is done. The HTTP
-library, which takes a while to import, is loaded in a thread afterwards; requests that come
-meanwhile wait in the backlog.
+Its sockets are bound before the node recovers, and `early` answers until that is done; requests
+that come when it ends wait in the backlog for the moment until `visitors` takes them.
 """
 
-import asyncio
-import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
 from headwater.edge.monitor.query import Query
-from headwater.edge.monitor.routes import JSON, render
+from headwater.edge.monitor.routes import JSON, TEXT, Reply, render
+from headwater.edge.monitor.visitors import Answer, Visitors
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.monitor")
-
-REQUEST_BYTES_MAX = 64 * 1024
-"""Longest request body that is read (and ignored)."""
-
-STOP_S = 1.0
-"""Time that requests under way have when the node stops."""
 
 
 class MonitorService:
@@ -37,9 +29,7 @@ class MonitorService:
         self._base = "/" + options.http_base_path.strip("/") if options.http_base_path else ""
         self._places: list[tuple[str, str, int]] = []
         self._doors: list[tuple[Listener, Any]] = []
-        self._runner: Any = None
         self._visitors: Any = None
-        self._serving: asyncio.Task[None] | None = None
         self._early: Any = None
 
     def before_recovery(self, node: "NodeView") -> None:
@@ -55,7 +45,9 @@ class MonitorService:
         self._stop_early()
         if not self._doors:
             self._bind(node)
-        self._serving = node.loop.create_task(self._serve())
+        self._visitors = Visitors(node.loop, self._answer)
+        for listener, _ in self._doors:
+            listener.start()
 
     def _stop_early(self) -> None:
         if self._early is not None:
@@ -81,25 +73,7 @@ class MonitorService:
         log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)
         self._places.append((scheme, host, listener.port))
 
-    async def _serve(self) -> None:
-        visitors = await asyncio.to_thread(
-            importlib.import_module, "headwater.edge.monitor.visitors"
-        )
-        from aiohttp import web
-
-        app = web.Application(client_max_size=REQUEST_BYTES_MAX)
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
-        await self._runner.setup()
-        self._visitors = visitors.Visitors(self._runner, self._node.loop)
-        for listener, _ in self._doors:
-            listener.start()
-
-    async def _answer(self, request: Any) -> Any:
-        from aiohttp import web
-
-        request.protocol.asked()
-        path = request.path
+    def _answer(self, path: str, parameters: dict[str, str]) -> Answer:
         if self._base:
             if path != self._base and not path.startswith(self._base + "/"):
                 path = "/nowhere"
@@ -107,32 +81,26 @@ class MonitorService:
                 path = path[len(self._base) :]
         path = "/" + path.strip("/")
         try:
-            reply = render(self._node, path, Query(request.query))
+            reply = render(self._node, path, Query(parameters))
         except Exception:
             log.exception("a monitoring request for %s could not be answered", path)
-            return web.Response(status=500, text="this page could not be made; see the log\n")
-        response = web.Response(body=reply.body, status=reply.status)
-        callback = request.query.get("callback", "")
+            reply = Reply(500, b"this page could not be made; see the log\n", TEXT)
+        callback = parameters.get("callback", "")
         if callback.isidentifier() and reply.content_type == JSON:
-            response.body = b"%s(%s)" % (callback.encode(), reply.body)
-            response.headers["Content-Type"] = "application/javascript"
-            return response
-        response.headers["Content-Type"] = reply.content_type
+            body = b"%s(%s)" % (callback.encode(), reply.body)
+            return Answer(reply.status, body, (("Content-Type", "application/javascript"),))
+        headers = [("Content-Type", reply.content_type)]
         if reply.content_type == JSON:
-            response.headers["Access-Control-Allow-Origin"] = "*"
-        return response
+            headers.append(("Access-Control-Allow-Origin", "*"))
+        return Answer(reply.status, reply.body, tuple(headers))
 
     async def stop(self) -> None:
         """Stop serving."""
         self._stop_early()
-        if self._serving is not None:
-            await asyncio.wait([self._serving], timeout=STOP_S)
         for listener, _ in self._doors:
             listener.close()
         if self._visitors is not None:
             self._visitors.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     def ports(self) -> dict[str, list[str]]:
         """URLs of the endpoints."""

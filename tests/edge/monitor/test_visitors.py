@@ -1,0 +1,127 @@
+"""HTTP at the monitoring port: what a client may send, and what becomes of what it may not."""
+
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.servers import Recipe, Server, free_port, program
+from tests.certificates import certificate
+
+BOTH = {
+    "headwater": (program("headwater"), "serve"),
+    "nats-server": (program("nats-server"),),
+}
+TAIL = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+ANSWERED = {
+    "get": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + TAIL,
+    "head": b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + TAIL,
+    "body": b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc" + TAIL,
+    "absolute": b"GET http://x/healthz?js-enabled=0 HTTP/1.1\r\nHost: x\r\n\r\n" + TAIL,
+    "escaped": b"GET /health%7a HTTP/1.1\r\nHost: x\r\n\r\n" + TAIL,
+    "older": b"GET /healthz HTTP/1.0\r\n\r\n",
+    "long": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 9000 + b"\r\n\r\n" + TAIL,
+    "no host": b"GET /healthz HTTP/1.1\r\n\r\n" + TAIL,
+    "two hosts": b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n" + TAIL,
+    "junk": b"JUNK\r\n\r\n" + TAIL,
+    "length": b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n" + TAIL,
+    "negative": b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n" + TAIL,
+    "header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nno header\r\n\r\n" + TAIL,
+    "space": b"GET /healthz HTTP/1.1\r\nHost: x\r\nA : b\r\n\r\n" + TAIL,
+}
+
+
+@contextmanager
+def monitored(name: str, config: str = "") -> Iterator[int]:
+    """A server's monitoring port."""
+    port = free_port()
+    text = config.replace("PORT", str(port)) or f"http: '127.0.0.1:{port}'\n"
+    with Server(Recipe(name, BOTH[name], text)):
+        yield port
+
+
+def ask(port: int, data: bytes) -> list[tuple[int, bytes]]:
+    """Statuses and bodies of the answers to `data`, until the server closes."""
+    with socket.create_connection(("127.0.0.1", port), 10) as link:
+        link.sendall(data)
+        with link.makefile("rb") as stream:
+            text = stream.read()
+    answers = []
+    while text:
+        head, _, rest = text.partition(b"\r\n\r\n")
+        length = next(
+            (int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length")),
+            len(rest),
+        )
+        if data.startswith(b"HEAD") and not answers:
+            length = 0
+        status = int(head.split()[1])
+        # The words of a refusal are each server's own.
+        answers.append((status, rest[:length] if status != 400 else b""))
+        text = rest[length:]
+    return answers
+
+
+def test_answers_are_those_of_the_real_server() -> None:
+    found = {}
+    for name in BOTH:
+        with monitored(name) as port:
+            found[name] = {kind: ask(port, data) for kind, data in ANSWERED.items()}
+    assert found["headwater"] == found["nats-server"]
+    assert found["headwater"]["get"][0] == (200, b'{"status":"ok"}')
+
+
+def test_what_would_cost_too_much_is_refused() -> None:
+    post = b"POST /healthz HTTP/1.1\r\nHost: x\r\n"
+    with monitored("headwater") as port:
+        assert ask(port, b"GET / HTTP/1.1\r\nX: " + b"y" * (20 << 10))[0][0] == 431
+        assert ask(port, post + b"Content-Length: 1000000\r\n\r\n")[0][0] == 413
+        both = b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n"
+        assert [status for status, _ in ask(port, post + both + TAIL)] == [400]
+        chunked = b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        assert [status for status, _ in ask(port, post + chunked + TAIL)] == [200]
+
+
+def test_requests_in_small_parts_and_many_at_once() -> None:
+    request = b"GET /varz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with monitored("headwater") as port:
+        with socket.create_connection(("127.0.0.1", port), 10) as link:
+            for at in range(len(request)):
+                link.sendall(request[at : at + 1])
+            assert link.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        statuses = [status for status, _ in ask(port, request * 2000 + TAIL)]
+    assert statuses == [200] * 2000 + [404]
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    tls = certificate(tmp_path)
+    files = f"cert_file: '{tls.cert_file}', key_file: '{tls.key_file}'"
+    config = f"https: '127.0.0.1:PORT'\ntls {{ {files} }}\n"
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with monitored("headwater", config) as port:
+        plain = socket.create_connection(("127.0.0.1", port), 10)
+        with context.wrap_socket(plain) as link, link.makefile("rb") as stream:
+            link.sendall(ANSWERED["get"])
+            text = stream.read()
+    assert b"200 OK" in text and b"404 Not Found" in text
+
+
+def test_the_first_page_is_there_when_the_node_is_ready() -> None:
+    port = free_port()
+    command = [*BOTH["headwater"], "-a", "127.0.0.1", "-p", "-1", "-m", str(port)]
+    best = 9.0
+    for _ in range(3):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "Server is ready" in line:
+                    break
+            began = time.monotonic()
+            assert ask(port, b"GET /varz HTTP/1.0\r\n\r\n")[0][0] == 200
+            best = min(best, time.monotonic() - began)
+            process.terminate()
+    assert best < 0.05
