@@ -47,9 +47,9 @@ def _says(why: str) -> ClaimDuty:
 
 
 _LOGIN = "security.authenticator:Authenticator"
-_TERMS = "edge.account_terms:terms_of"
-_JETSTREAM = "edge.jetstream.account_js:AccountJetStream"
-_SHARES = "edge.broker.imports_plan:plan_of_claims"
+_TERMS = "edge.node.account_terms:terms_of"
+_JETSTREAM = "edge.jetstream.account.account_js:AccountJetStream"
+_SHARES = "edge.broker.imports.imports_plan:plan_of_claims"
 _PROBLEM = "security.claims:AccountClaims.problem"
 _RULES = _by("security.permissions:Permissions")
 
@@ -94,7 +94,7 @@ _TIER = {
     "disk_storage": _by(f"{_JETSTREAM}.check_reservation"),
     "streams": _by(f"{_JETSTREAM}.check_count"),
     "consumer": _by(f"{_JETSTREAM}.check_consumers"),
-    "max_ack_pending": _by("edge.jetstream.api_consumer:limits"),
+    "max_ack_pending": _by("edge.jetstream.api.api_consumer:limits"),
     "mem_max_stream_bytes": _by(f"{_JETSTREAM}.scope"),
     "disk_max_stream_bytes": _by(f"{_JETSTREAM}.scope"),
     "max_bytes_required": _by(f"{_JETSTREAM}.scope"),
@@ -140,7 +140,7 @@ ACCOUNT: dict[str, ClaimDuty] = {
             "to": _by(_SHARES),
             "local_subject": _by(_SHARES),
             "type": _by(_SHARES),
-            "share": _by("edge.broker.imports_info:RequestInfo"),
+            "share": _by("edge.broker.imports.imports_info:RequestInfo"),
             "allow_trace": _says("traces may follow; no message is traced"),
         },
     ),
@@ -152,8 +152,8 @@ ACCOUNT: dict[str, ClaimDuty] = {
             "type": _by(_SHARES),
             "token_req": _by(_SHARES),
             "revocations.*": _by(_SHARES),
-            "response_type": _by("edge.broker.imports_setup:Setup"),
-            "response_threshold": _by("edge.broker.imports_setup:Setup"),
+            "response_type": _by("edge.broker.imports.imports_setup:Setup"),
+            "response_threshold": _by("edge.broker.imports.imports_setup:Setup"),
             "service_latency.sampling": _hinted("latencies are not measured"),
             "service_latency.results": _hinted("latencies are not measured"),
             "account_token_position": _by(_SHARES),

@@ -15,6 +15,8 @@ from cython.cimports.libc.string import memcmp
 
 JETSTREAM = cython.declare(cython.p_const_char, b"$JS.")
 SYSTEM = cython.declare(cython.p_const_char, b"$SYS.")
+# Where servers of a cluster wait for answers to their own requests.
+SYSTEM_INBOX = cython.declare(cython.p_const_char, b"$SYS._INBOX")
 REPLICATION = cython.declare(cython.p_const_char, b"$NRG.")
 ACK = cython.declare(cython.p_const_char, b"$JS.ACK.")
 RESPONSE = cython.declare(cython.p_const_char, b"_R_.")
@@ -45,7 +47,9 @@ def reserved(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint
     i: cython.Py_ssize_t
     if n < 5 or subject[0] != 36:
         return False
-    if starts(subject, n, SYSTEM, 5) or starts(subject, n, REPLICATION, 5):
+    if starts(subject, n, SYSTEM, 5):
+        return not starts(subject, n, SYSTEM_INBOX, 11)
+    if starts(subject, n, REPLICATION, 5):
         return True
     if not starts(subject, n, JETSTREAM, 4):
         return False

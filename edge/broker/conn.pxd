@@ -4,6 +4,7 @@ cdef class Conn(Endpoint):
     cdef public Kernel kernel
     cdef public object loop
     cdef public object sock
+    cdef public tuple peer              # host and port of the other end, as it was at first
     cdef public object filter           # TLS or WebSocket codec between socket and protocol; None
     cdef public object tracer           # `ProtocolLog` of a connection that is traced; None
     cdef public object on_closed        # called once with (conn, reason)

@@ -44,6 +44,15 @@ log = logging.getLogger("headwater.broker")
 protocol = logging.getLogger("headwater.protocol")
 
 
+def peer_of(sock: object) -> tuple[str, int]:
+    """Host and port at the other end of a socket; "?" and 0 when it is gone, or has no port."""
+    try:
+        address = sock.getpeername()
+    except OSError:
+        return "?", 0
+    return (address[0], address[1]) if isinstance(address, tuple) else ("?", 0)
+
+
 @cython.cclass
 class Conn(Endpoint):
     """One peer. `attach` starts it, `close` ends it; `on_closed(conn, reason)` is called once."""
@@ -75,6 +84,7 @@ class Conn(Endpoint):
         """Serve a connected socket, through `filter` when one is given."""
         sock.setblocking(False)
         self.sock = sock
+        self.peer = peer_of(sock)
         self.fd = sock.fileno()
         self.use_filter(filter)
         self.trace_protocol()
@@ -263,10 +273,7 @@ class Conn(Endpoint):
 
     def tell_handshake(self, problem: object) -> None:
         """Log why a TLS handshake failed."""
-        try:
-            host, port = self.sock.getpeername()[:2]
-        except OSError:
-            host, port = "?", 0
+        host, port = self.peer
         text = getattr(problem, "reason", None) or problem
         log.error("%s:%d - cid:%d - TLS handshake error: %s", host, port, self.cid, text)
 

@@ -173,7 +173,8 @@ class ClaimsService:
 
     def _sync(self) -> None:
         """Ask the others for what they have, unless it is the same."""
-        self._system.send(b"$SYS.REQ.CLAIMS.PACK", self._directory().digest(), self._inbox)
+        digest = self._directory().digest()
+        self._system.send(b"$SYS.REQ.CLAIMS.PACK", digest, self._inbox, own=True)
         interval = self._node.options.operator.resolver.interval or SYNC_S
         self._timer = self._node.loop.call_later(interval, self._sync)
 
