@@ -1,4 +1,7 @@
-"""What federation plugs into a node: leaf links, discovery, mirrors and sources."""
+"""What federation plugs into a node: leaf links, discovery, mirrors and sources.
+
+A node that has none of it does not load it: it has to be ready soon after its launch.
+"""
 
 import asyncio
 import logging
@@ -6,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.conf.options import Options
 from headwater.edge.view.service import Service
-from headwater.federation.discovery import Announcement, Discovery
-from headwater.federation.leaf_links import LeafLinks
-from headwater.federation.leaf_listener import LeafListener
-from headwater.federation.leaf_remote import LeafRemote, needs_discovery
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
+    from headwater.federation.discovery import Discovery
+    from headwater.federation.leaf_links import LeafLinks
+    from headwater.federation.leaf_listener import LeafListener
+    from headwater.federation.leaf_remote import LeafRemote
     from headwater.federation.upstream import Upstreams
 
 log = logging.getLogger("headwater.leaf")
@@ -31,6 +34,10 @@ class LeafService:
 
     def start(self, node: "NodeView") -> None:
         """Listen and begin to dial. Raises ListenError or TLSConfigError."""
+        from headwater.federation.leaf_links import LeafLinks
+        from headwater.federation.leaf_listener import LeafListener
+        from headwater.federation.leaf_remote import LeafRemote, needs_discovery
+
         options = node.options.leaf
         self.links = LeafLinks(node)
         if options.port:
@@ -47,6 +54,8 @@ class LeafService:
 
     def _discover(self, node: "NodeView", browse: bool) -> None:
         """Announce the leaf listener, and look for hubs when a remote has no fixed address."""
+        from headwater.federation.discovery import Announcement, Discovery
+
         options = node.options
         announcement = None
         if self.listener is not None and options.headwater.discovery:

@@ -12,14 +12,10 @@ import importlib
 import os
 import shlex
 import stat
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-from nacl import bindings
-from nacl.exceptions import CryptoError
 
 from headwater.security.errors import SealingError
 
@@ -80,6 +76,8 @@ class KeyRing:
     ) -> dict[str, Any]:
         """A data key as it may be stored; `context` (who it belongs to) must be given again to
         unwrap it. Raises SealingError without a newest key."""
+        from nacl import bindings
+
         if self.newest is None:
             raise SealingError("there is no key to seal with")
         nonce = random(NONCE_BYTES[CHACHA])
@@ -95,6 +93,9 @@ class KeyRing:
 
     def unwrap(self, row: dict[str, Any], context: bytes) -> DataKey:
         """Raises SealingError when no node key here opens it."""
+        from nacl import bindings
+        from nacl.exceptions import CryptoError
+
         node_key = self._keys.get(str(row.get("by")))
         if node_key is None:
             raise SealingError("it is sealed with a key that is not configured")
@@ -164,6 +165,8 @@ def key_from_environment(name: str) -> NodeKey:
 
 def key_from_command(command: str) -> NodeKey:
     """A key that a command prints. Raises SealingError."""
+    import subprocess
+
     try:
         done = subprocess.run(
             shlex.split(command),

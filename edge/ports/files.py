@@ -14,7 +14,6 @@ GIL. One at or above it belongs to a twin: compiled code calls `read_at`, `write
 import errno
 import fcntl
 import os
-import shutil
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -369,6 +368,8 @@ def remove_tree(path: Path) -> None:
     """Remove a directory with everything in it."""
     try:
         if isinstance(path, Path):
+            import shutil
+
             shutil.rmtree(path)
         else:
             path.remove_tree()

@@ -6,7 +6,6 @@ star, when one of them does.
 """
 
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo
 
 from headwater.edge.jetstream.model.times import SECOND, parse_duration, parse_time
 
@@ -68,6 +67,8 @@ def rounded(ns: int) -> int:
 
 def zone_named(name: str) -> tzinfo:
     """A time zone by its IANA name, `UTC` or `Local`. Raises ScheduleError."""
+    from zoneinfo import ZoneInfo
+
     if name == "Local":
         local = datetime.now().astimezone().tzinfo
         return local if local is not None else UTC

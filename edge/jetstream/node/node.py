@@ -6,7 +6,6 @@ account that has JetStream, and `close` at the end. Upper floors plug in by `ups
 
 import logging
 import os
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +102,8 @@ class NodeJetStream:
     def _directory(self) -> Path:
         parent = self.options.jetstream.store_dir
         if not parent:
+            import tempfile
+
             parent = os.path.join(tempfile.gettempdir(), "nats")
         return Path(parent) / "jetstream"
 
