@@ -1,18 +1,20 @@
 """HTTP/1.1 connections to the monitoring port: bounded in number, in bytes and in patience.
 
-Only what a monitoring port needs: requests whose bodies are ignored, answered in their order, on
-connections that last. What is no HTTP gets 400 and ends; so do ambiguous bodies.
+The protocol is h11's, which imports in no time. Bodies of requests are read and ignored; what is no
+HTTP is answered with the status that says so, and ends.
 """
 
 import asyncio
+import http
 import logging
-import re
 import socket
 import ssl
 import time
 from collections.abc import Callable
 from typing import NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+import h11
 
 log = logging.getLogger("headwater.monitor")
 
@@ -34,15 +36,6 @@ KEEP_ALIVE_S = 15.0
 LINGER_S = 1.0
 """How long what nobody reads may still come, so that no reset overtakes the answer."""
 
-_REASONS = {
-    200: "OK", 400: "Bad Request", 404: "Not Found", 413: "Content Too Large",
-    431: "Request Header Fields Too Large", 500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-_START = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/1\.([01])")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
-
-
 class Answer(NamedTuple):
     """What is sent back; `headers` without those about length, date and connection."""
 
@@ -53,17 +46,6 @@ class Answer(NamedTuple):
 
 Answerer = Callable[[str, dict[str, str]], Answer]
 """Makes the answer to a path and its parameters; must not raise."""
-
-
-class Request(NamedTuple):
-    """The head of a request."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    keeps: bool
-    """Whether the connection lasts after the answer."""
-    body_bytes: int
 
 
 class Malformed(Exception):
@@ -80,9 +62,9 @@ class Visitor(asyncio.Protocol):
     def __init__(self, visitors: "Visitors") -> None:
         self._visitors = visitors
         self._transport: asyncio.Transport
-        self._data = bytearray()
-        self._skip = 0
-        """Bytes of a body that are still to come."""
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
+        self._request: h11.Request | None = None
+        self._body_bytes = 0
         self._ending = self._full = False
         self._unsent = 0
         self._timer: asyncio.TimerHandle
@@ -101,7 +83,7 @@ class Visitor(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came: answer every request that is complete."""
         if not self._ending:
-            self._data += data
+            self._http.receive_data(data)
             self._go_on()
 
     def pause_writing(self) -> None:
@@ -121,55 +103,69 @@ class Visitor(asyncio.Protocol):
         self._transport.close()
 
     def _go_on(self) -> None:
-        while self._data and not self._full and not self._ending:
-            if self._skip:
-                gone = min(self._skip, len(self._data))
-                del self._data[:gone]
-                self._skip -= gone
-                continue
+        while not self._full and not self._ending:
             try:
-                request = self._next()
+                event = self._http.next_event()
+                if isinstance(event, h11.Request):
+                    self._request = checked(event)
+                    self._body_bytes = 0
+                elif isinstance(event, h11.Data):
+                    self._count(len(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    self._answer()
+                else:
+                    return
+            except h11.RemoteProtocolError as error:
+                self._refuse(Malformed(error.error_status_hint, str(error)))
             except Malformed as error:
                 self._refuse(error)
-                return
-            if request is None:
-                return
-            self._skip = request.body_bytes
-            self._send(request, self._visitors.answer(request.path, request.query))
 
-    def _next(self) -> Request | None:
-        """Take the next head; None when it is not complete. Raises Malformed."""
-        end = self._data.find(b"\r\n\r\n", 0, HEAD_MAX)
-        if end < 0:
-            if len(self._data) >= HEAD_MAX:
-                raise Malformed(431, f"more than {HEAD_MAX} bytes of headers")
-            return None
-        head = bytes(self._data[:end])
-        del self._data[: end + 4]
-        return request_of(head)
+    def _count(self, more: int) -> None:
+        self._body_bytes += more
+        if self._body_bytes > BODY_MAX:
+            raise Malformed(413, f"a body of more than {BODY_MAX} bytes")
 
-    def _send(self, request: Request, answer: Answer) -> None:
-        body = b"" if request.method == "HEAD" else answer.body
-        self._transport.write(_head(answer, request.keeps) + body)
-        if request.keeps:
+    def _answer(self) -> None:
+        """Answer the request that is complete. Raises Malformed."""
+        assert self._request is not None
+        path, query = target_of(self._request)
+        self._send(self._visitors.answer(path, query))
+        if self._http.our_state is h11.DONE:
+            self._http.start_next_cycle()
             self._wait(KEEP_ALIVE_S, self._lose_patience)
         else:
             self._linger()
+
+    def _send(self, answer: Answer, *more: tuple[str, str]) -> None:
+        headers = [
+            *answer.headers,
+            ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
+            ("Content-Length", str(len(answer.body))),
+            *more,
+        ]
+        reason = http.HTTPStatus(answer.status).phrase
+        head = h11.Response(status_code=answer.status, reason=reason, headers=headers)
+        body = b"" if self._is_head() else answer.body
+        events = (head, h11.Data(data=body), h11.EndOfMessage())
+        self._transport.write(b"".join(self._http.send(event) or b"" for event in events))
+
+    def _is_head(self) -> bool:
+        return self._request is not None and self._request.method == b"HEAD"
 
     def _refuse(self, error: Malformed) -> None:
         place = self._transport.get_extra_info("peername") or ("unknown", 0)
         log.warning(
             "%s:%s - malformed request to the monitoring port: %s", place[0], place[1], error
         )
-        text = f"{error.status} {_REASONS[error.status]}: {error}\n".encode()
-        answer = Answer(error.status, text, (("Content-Type", "text/plain; charset=utf-8"),))
-        self._transport.write(_head(answer, False) + text)
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            text = f"{error.status} {http.HTTPStatus(error.status).phrase}: {error}\n".encode()
+            kind = ("Content-Type", "text/plain; charset=utf-8")
+            self._send(Answer(error.status, text, (kind,)), ("Connection", "close"))
         self._linger()
 
     def _linger(self) -> None:
         """Say that nothing follows, and discard for a while what still comes."""
         self._ending = True
-        self._data.clear()
         if self._transport.can_write_eof():
             self._transport.write_eof()
             self._wait(LINGER_S, self._lose_patience)
@@ -191,58 +187,25 @@ class Visitor(asyncio.Protocol):
             self._transport.abort()
 
 
-def request_of(head: bytes) -> Request:
-    """The request with this head, which has no empty line behind it. Raises Malformed."""
-    first, *lines = head.lstrip(b"\r\n").split(b"\r\n")
-    start = _START.fullmatch(first)
-    if start is None:
-        raise Malformed(400, "no request line")
-    fields: dict[bytes, list[bytes]] = {}
-    for line in lines:
-        found = _HEADER.fullmatch(line)
-        if found is None:
-            raise Malformed(400, "a header that is none")
-        fields.setdefault(found[1].lower(), []).append(found[2])
-    newer = start[3] == b"1"
-    if len(fields.get(b"host", ())) != 1 and (newer or b"host" in fields):
-        raise Malformed(400, "not exactly one Host header")
-    body, known = _body_bytes(fields)
-    closes = b"close" in b",".join(fields.get(b"connection", ())).lower()
+def checked(request: h11.Request) -> h11.Request:
+    """A request whose body has one length at most, and not more than is read. Raises Malformed."""
+    names = [name for name, _ in request.headers]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        raise Malformed(400, "a body with a length and an encoding")
+    for name, value in request.headers:
+        if name == b"content-length" and int(value) > BODY_MAX:
+            raise Malformed(413, f"a body of more than {BODY_MAX} bytes")
+    return request
+
+
+def target_of(request: h11.Request) -> tuple[str, dict[str, str]]:
+    """Path and parameters that a request asks for. Raises Malformed."""
     try:
-        url = urlsplit(start[2].decode("ascii"))
+        url = urlsplit(request.target.decode("ascii"))
         query = dict(reversed(parse_qsl(url.query, keep_blank_values=True, max_num_fields=100)))
     except ValueError as error:
         raise Malformed(400, "a target that is no path") from error
-    return Request(
-        start[1].decode(), unquote(url.path), query, newer and known and not closes, body
-    )
-
-
-def _body_bytes(fields: dict[bytes, list[bytes]]) -> tuple[int, bool]:
-    """How long the body is, and whether that is known. Raises Malformed."""
-    lengths = set(fields.get(b"content-length", ()))
-    if b"transfer-encoding" in fields:
-        if lengths:
-            raise Malformed(400, "a body with a length and an encoding")
-        return 0, False
-    if not lengths:
-        return 0, True
-    length = lengths.pop()
-    if lengths or not length.isdigit() or len(length) > 19:
-        raise Malformed(400, "a Content-Length that is no number")
-    if int(length) > BODY_MAX:
-        raise Malformed(413, f"a body of more than {BODY_MAX} bytes")
-    return int(length), True
-
-
-def _head(answer: Answer, keeps: bool) -> bytes:
-    lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Status')}"]
-    lines += [f"{name}: {value}" for name, value in answer.headers]
-    lines.append(time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime()))
-    lines.append(f"Content-Length: {len(answer.body)}")
-    if not keeps:
-        lines.append("Connection: close")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+    return unquote(url.path), query
 
 
 class Visitors:
