@@ -30,6 +30,7 @@ cdef class ClientConn(Conn):
     cdef public Py_ssize_t max_control_line
     cdef public Py_ssize_t max_subscriptions
     cdef public int pings_out
+    cdef bytes mapped_from              # what the message in hand was published on; None unmapped
     cdef public object trace_dest       # the account's (subject, percent) for `traceparent`; None
     cdef public bint wants_responses    # permissions carry allow_responses
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2

@@ -298,7 +298,10 @@ class ClientConn(Conn):
         ):
             self.queue(b"-ERR 'Invalid Publish Subject'\r\n")
         if self.account.mappings is not None:
+            self.mapped_from = subject
             subject = self.account.mappings.apply(subject)
+            if subject is self.mapped_from:
+                self.mapped_from = None
             m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             m.subject_len = PyBytes_GET_SIZE(subject)
         if self.publish_cache is not None:
@@ -339,6 +342,8 @@ class ClientConn(Conn):
         trace = begin(self.account, self, m, self.trace_dest)
         if trace is None:
             return self.account.publish(m, self)
+        if self.mapped_from is not None and self.account.mappings is not None:
+            trace.mapped(self.mapped_from, m)
         if not trace.valid():
             return 1 if trace.only else self.account.publish(m, self)
         if self.permissions is not None and not self.permissions.can_publish(trace.dest):

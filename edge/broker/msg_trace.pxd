@@ -17,6 +17,7 @@ cdef class Trace:
     cdef public int hops                # servers that the message went on to
     cdef public list events
     cdef Py_ssize_t route(self, Msg* m, Match match, tuple only) except -1
+    cdef int mapped(self, bytes subject, Msg* m) except -1
     cdef int offer(self, Msg* m, Sink sink, bytes block, bytes payload) except -1
     cdef int deliver(self, Msg* m, object sub) except -1
     cdef Py_ssize_t pass_on(self, Msg* m, list far, bytes block, bytes payload) except -1

@@ -97,6 +97,14 @@ class Trace:
         event.update({k: v for k, v in fields.items() if v != "" and v is not None})
         self.events.append(event)
 
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def mapped(self, subject: bytes, m: cython.pointer(Msg)) -> cython.int:
+        """Note that the message, which came in on `subject`, goes to another one."""
+        self.events[0]["subj"] = text_of(subject)
+        self.note("sm", to=text_of(subject_of(m)))
+        return 0
+
     def valid(self) -> bool:
         """Whether the events can be sent where they are wanted."""
         dest: bytes = self.dest

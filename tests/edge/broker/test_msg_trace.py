@@ -21,7 +21,8 @@ accounts {
       users: [
         { user: a, password: a }
         { user: b, password: b, permissions: { publish: { deny: "secret.>" } } }
-      ] }
+      ]
+      mappings { "old.*": "x.$1", "same.*": "same.$1" } }
 }
 """
 VOLATILE = {"server", "ts", "cid"}
@@ -114,6 +115,15 @@ async def test_who_gets_a_message_is_told(labs: list[Lab]) -> None:
     seen = same(labs)
     assert len(seen.traces) == 2
     assert len(seen.got) == 8
+
+
+async def test_a_mapping_is_told(labs: list[Lab]) -> None:
+    for lab in labs:
+        await lab.publish("old.y", Nats_Trace_Dest="traces")
+        await lab.publish("same.y", Nats_Trace_Dest="traces")
+    seen = same(labs)
+    kinds = [sorted(event["type"] for event in trace["events"]) for trace in seen.traces]
+    assert "sm" in kinds[0]
 
 
 async def test_a_message_that_is_only_traced_reaches_nobody(labs: list[Lab]) -> None:
