@@ -87,17 +87,21 @@ def is_clean(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
     other: uint64_t
     if n > WORD_BYTES_MAX:
         return False
-    while i + 8 <= n:
+    if n < 8:
+        while i < n:
+            if text[i] <= 32 or text[i] == DELETE:
+                return False
+            i += 1
+        return True
+    while True:
         memcpy(cython.address(eight), text + i, 8)
         other = eight ^ (LOW_BITS * DELETE)
         if (((eight - LOW_BITS * 33) & ~eight) | ((other - LOW_BITS) & ~other)) & HIGH_BITS:
             return False
-        i += 8
-    while i < n:
-        if text[i] <= 32 or text[i] == DELETE:
-            return False
-        i += 1
-    return True
+        if i + 8 >= n:
+            return True
+        # The last eight bytes may overlap those before.
+        i = min(i + 8, n - 8)
 
 
 @cython.cfunc
