@@ -2,7 +2,8 @@
 
 `headwater.edge.ports.files` tells of every change that it makes to a file, so nothing is walked but
 once, at the start. What counts are allocated blocks: preallocated room is in, holes are not. Growth
-is claimed before it happens, and refused like a full device refuses it. """
+is claimed before it happens, and refused like a full device refuses it.
+"""
 
 import errno
 import os

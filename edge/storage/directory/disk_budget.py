@@ -1,7 +1,8 @@
 """What a node's store takes on its device, and what it may take.
 
 The ledger counts allocated blocks (`headwater.edge.ports.allocation`). A used-up budget is the same
-to the store as a full device: publishes are refused, removals and what gives room back go on. """
+to the store as a full device: publishes are refused, removals and what gives room back go on.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -3,7 +3,8 @@
 Consumers keep their progress here. The log itself is their only home: when a segment that holds
 the newest value of a state is checkpointed, the state is put again at the tail. It knows no bytes
 on disk; the log tells it in which segment something landed. What belongs to a sealed stream is
-sealed here and in the log, and opened when somebody asks for it. """
+sealed here and in the log, and opened when somebody asks for it.
+"""
 
 import logging
 from collections.abc import Callable
@@ -38,7 +39,8 @@ class StateTable:
 
     `bytes` is what the records of all whole values take in the log, each written twice, about. The
     log is longer by twice that than it would be without states: checkpointing a segment puts its
-    states again at the tail, and so at most half of what is written is that. """
+    states again at the tail, and so at most half of what is written is that.
+    """
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -4,7 +4,8 @@ The log is the only place where consumers are kept, so a slot of it that is gone
 them along. The file is written when the node stops in order, and in the background soon after a
 consumer was made, changed or removed and whenever a log segment was checkpointed. A start reads it,
 and uses it only when something is missing of the log: then what the file has counts, with what the
-log said later. """
+log said later.
+"""
 
 import logging
 import struct

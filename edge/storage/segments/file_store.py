@@ -2,7 +2,8 @@
 
 A message is written once to the log. When its log segment is checkpointed and the message still
 lives, its record is copied to the stream's newest segment. Every read from a segment verifies
-header and body; a record that does not verify is taken out, named in `lost`, and reported. """
+header and body; a record that does not verify is taken out, named in `lost`, and reported.
+"""
 
 import struct
 from contextlib import suppress

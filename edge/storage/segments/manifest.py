@@ -1,8 +1,9 @@
 """What the log knows of a stream's segments, so that a missing or shortened file shows.
 
-A note is a state of the commit log, one per stream: written when the stream is made and with every
-checkpointing that wrote to it, after its segments were synced. So a note is never ahead of the
-files, and files that are behind their note were damaged from outside. """
+A manifest is a state of the commit log, one per stream: written when the stream is made and with
+every checkpoint that wrote to it, after its segments were synced. So it is never ahead of the
+files, and files that are behind it were damaged from outside.
+"""
 
 import json
 from collections.abc import Iterable

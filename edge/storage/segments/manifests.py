@@ -14,15 +14,15 @@ from headwater.edge.storage.segments.manifest import (
 
 
 class Manifests:
-    """One note per stream. `identities` are the node's: incarnation -> account, name and more."""
+    """One manifest per stream. `identities` are the node's: incarnation -> account and name."""
 
     def __init__(self, log: CommitLog, identities: dict[str, dict[str, Any]]) -> None:
         self._log = log
         self._identities = identities
 
-    def begin(self, incarnation: str, note: Manifest) -> None:
+    def begin(self, incarnation: str, manifest: Manifest) -> None:
         """There is a new stream. Raises StoreError."""
-        self._log.put_state(MANIFESTS_OWNER, incarnation.encode(), note.encode())
+        self._log.put_state(MANIFESTS_OWNER, incarnation.encode(), manifest.encode())
 
     def drop(self, incarnation: str) -> None:
         """The stream is removed. Raises StoreError."""
@@ -37,7 +37,7 @@ class Manifests:
                 continue
             oldest, newest = settled[0], settled[-1]
             store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
-            note = Manifest(
+            manifest = Manifest(
                 str(identity["account"]),
                 str(identity["name"]),
                 newest.number,
@@ -49,10 +49,10 @@ class Manifests:
                 store.born,
                 number_runs(store.gone_numbers),
             )
-            self.begin(store.incarnation, note)
+            self.begin(store.incarnation, manifest)
 
     def others(self, known: Container[str]) -> Iterator[tuple[str, Manifest]]:
-        """(incarnation, note) of streams that are not among the known ones."""
+        """(incarnation, manifest) of streams that are not among the known ones."""
         for key in self._log.table.keys(MANIFESTS_OWNER):
             if key.decode() not in known:
                 value = self._log.states(MANIFESTS_OWNER)[key][0]

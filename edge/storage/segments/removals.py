@@ -2,7 +2,8 @@
 
 A message that was taken out is left out when its segment is checkpointed or rewritten. A crash must
 not make that last while the removal itself, and what was written with it (the message that took its
-place), are gone. """
+place), are gone.
+"""
 
 from collections.abc import Callable
 from typing import Any
