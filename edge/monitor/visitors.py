@@ -188,7 +188,10 @@ class Visitor(asyncio.Protocol):
 
 
 def checked(request: h11.Request) -> h11.Request:
-    """A request whose body has one length at most, and not more than is read. Raises Malformed."""
+    """A request of a version that is spoken here, whose body has one length at most, and not more
+    than is read. Raises Malformed."""
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise Malformed(505, "HTTP/1.0 and HTTP/1.1 are spoken here")
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
         raise Malformed(400, "a body with a length and an encoding")

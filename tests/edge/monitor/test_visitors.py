@@ -83,6 +83,7 @@ def test_what_would_cost_too_much_is_refused() -> None:
         assert [status for status, _ in ask(port, post + both + TAIL)] == [400]
         chunked = b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
         assert [status for status, _ in ask(port, post + chunked + TAIL)] == [200, 404]
+        assert ask(port, b"GET / HTTP/9.9\r\nHost: x\r\n\r\n" + TAIL)[0][0] == 505
 
 
 def test_requests_in_small_parts_and_many_at_once() -> None:
