@@ -1,1 +1,1 @@
-"""What the groups of a node keep on disk: one log for all, hard state in slots, snapshots."""
+"""What the groups of a node keep on disk: one log for all, hard state in two copies, snapshots."""

@@ -1,7 +1,7 @@
 """The disk of a node's groups, behind the disk port.
 
     raft-NNNNNNNN.log   entries of all groups, in batches that are synced together
-    raft.hard           hard state, two slots for each group; group 0 holds the number of the boot
+    raft.hard           hard state, two copies for each group; group 0 holds the number of the boot
     snap-G-I-T          snapshot of group G at index I, term T
     clean               the last stop was orderly; where the log ended then, and a digest of
                         the hard state, so that a disk that lost only one of them is found out
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from headwater.edge.ports.ports import Disk
 from headwater.edge.storage.format.crc import checksum
+from headwater.hub.journal.hard_state_file import NAME as HARD_NAME
+from headwater.hub.journal.hard_state_file import HardStateFile
 from headwater.hub.journal.record import RecordKind, encode_record
 from headwater.hub.journal.scan import Scan, scan, segment_name, segment_numbers
-from headwater.hub.journal.slots import NAME as HARD_NAME
-from headwater.hub.journal.slots import SlotFile
 from headwater.hub.raft.codec import encode_entries
 from headwater.hub.raft.config import Config, decode_config
 from headwater.hub.raft.hard_state import HardState
@@ -37,7 +37,7 @@ GONE = 1 << 63
 
 
 @dataclass
-class Start:
+class JournalStart:
     """What a start found."""
 
     boot: int
@@ -82,25 +82,27 @@ class Journal:
         that a node whose disk was replaced does not take an old boot's number."""
         self.disk = disk
         self.dirty: set[str] = set()
-        self.slots = SlotFile(disk)
+        self.hard_states = HardStateFile(disk)
         found = scan(disk)
         clean = self._consume_clean(found)
         self.boot = 1 + max(boot_floor, self._boot_before())
-        self.start = Start(self.boot, clean and not self.slots.suspect and not found.problems)
+        self.start = JournalStart(
+            self.boot, clean and not self.hard_states.suspect and not found.problems
+        )
         self.start.problems = found.problems
         self.tops = found.tops
         self.bases: dict[int, int] = {}
         """Group -> index of its newest snapshot."""
         self._snapshots: dict[int, str] = {}
         snapshots = self._load_snapshots()
-        for group in {*self.slots.found, *snapshots} - {BOOT_GROUP}:
+        for group in {*self.hard_states.found, *snapshots} - {BOOT_GROUP}:
             self.start.groups[group] = self._restored(group, found, snapshots)
         if not self.start.clean:
             self._rewrite_tail(found)
             self._rewrite(HARD_NAME)
         self._begin_segment(found.last + 1, found.last, found.end)
         self._note_snapshots(found, snapshots)
-        self._write_slot(BOOT_GROUP, HardState(term=self.boot))
+        self._write_hard(BOOT_GROUP, HardState(term=self.boot))
         self.sync()
         disk.sync_names()
 
@@ -129,7 +131,7 @@ class Journal:
             self.dirty.add(name)
 
     def _boot_before(self) -> int:
-        hard = self.slots.found.get(BOOT_GROUP)
+        hard = self.hard_states.found.get(BOOT_GROUP)
         return hard.term if hard else 0
 
     def _consume_clean(self, found: Scan) -> bool:
@@ -144,7 +146,7 @@ class Journal:
         boot, segment, end, hard, crc = CLEAN_MARK.unpack(data)
         if crc != int(checksum(data[:-4])):
             return False
-        here = (self._boot_before(), found.last, found.end, self.slots.digest())
+        here = (self._boot_before(), found.last, found.end, self.hard_states.digest())
         return (boot, segment, end, hard) == here
 
     def _load_snapshots(self) -> dict[int, Snapshot]:
@@ -166,7 +168,7 @@ class Journal:
         self.bases[group] = snapshot.index
         log = found.groups.get(group)
         entries = log.behind(snapshot.index, snapshot.term) if log else []
-        hard = self.slots.found.get(group)
+        hard = self.hard_states.found.get(group)
         clean = self.start.clean and hard is not None and snapshot.index > 0
         return Restored(snapshot, entries, hard, clean)
 
@@ -197,7 +199,7 @@ class Journal:
         self.save_snapshot(group, restored.snapshot)
         self._add(RecordKind.BASE, group, restored.snapshot.index, restored.snapshot.term, b"")
         if restored.hard_state is not None:
-            self._write_slot(group, restored.hard_state)
+            self._write_hard(group, restored.hard_state)
         self.sync()
 
     def write(self, groups: list[tuple[int, Ready]]) -> None:
@@ -212,10 +214,10 @@ class Journal:
                 last = ready.entries[-1].index
                 self._add(RecordKind.ENTRIES, group, last, ready.before_term, body)
             if ready.hard_state is not None:
-                self._write_slot(group, ready.hard_state)
+                self._write_hard(group, ready.hard_state)
 
-    def _write_slot(self, group: int, hard: HardState) -> None:
-        self.slots.write(group, hard)
+    def _write_hard(self, group: int, hard: HardState) -> None:
+        self.hard_states.write(group, hard)
         self.dirty.add(HARD_NAME)
 
     def sync(self) -> None:
@@ -266,13 +268,13 @@ class Journal:
         if name is not None:
             self.disk.remove(name)
         self.bases.pop(group, None)
-        self.slots.erase(group)
+        self.hard_states.erase(group)
         self.dirty.add(HARD_NAME)
 
     def mark_clean(self) -> None:
         """The node stops, and everything it said is here. Nothing may be written afterwards."""
         self.sync()
-        mark = struct.pack("<QQQ8s", self.boot, self.number, self.offset, self.slots.digest())
+        mark = struct.pack("<QQQ8s", self.boot, self.number, self.offset, self.hard_states.digest())
         self.disk.write(CLEAN, 0, mark + struct.pack("<I", int(checksum(mark))))
         self.disk.sync(CLEAN)
         self.disk.sync_names()

@@ -48,14 +48,14 @@ class Record(NamedTuple):
 def encode_record(
     kind: RecordKind, segment: int, offset: int, group: int, a: int, b: int, body: bytes
 ) -> bytes:
-    """A record for one place, padded so that the next one is aligned."""
+    """A record for one offset, padded so that the next one is aligned."""
     head = HEADER.pack(MAGIC, kind, len(body), segment, offset, group, a, b, int(checksum(body)))
     whole = head + CRC.pack(int(checksum(head))) + body
     return whole + bytes(-len(whole) % ALIGN)
 
 
 def decode_record(data: bytes, offset: int, segment: int) -> Record | None:
-    """The record at a place; None when no whole one with a good header is there."""
+    """The record at an offset; None when no whole one with a good header is there."""
     head = data[offset : offset + HEADER.size]
     if head[:4] != MAGIC or len(data) < offset + HEADER_BYTES:
         return None

@@ -9,8 +9,8 @@ from itertools import count
 
 from headwater.hub.raft.config import decode_config
 from headwater.hub.raft.entry import Entry, data_of
-from headwater.hub.raft.host import Packet
 from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.multi_raft import Packet
 
 VERSION = 1
 PACKET = struct.Struct("<BQQQQI")

@@ -1,4 +1,4 @@
-"""Who is in a group, and which life of each node is meant.
+"""Who is in a group, and which incarnation of each node is meant.
 
 A member is a node *and an incarnation*. A node whose disk was lost, or that came back from an
 unclean stop, is another member than before; so its forgotten votes and acks can never be counted
@@ -23,7 +23,7 @@ NODE = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The members of a group at one place of its log."""
+    """The members of a group at one index of its log."""
 
     voters: Mapping[int, int] = field(default_factory=dict)
     """Node -> incarnation."""
@@ -35,7 +35,7 @@ class Config:
     """Node -> the greatest incarnation that was removed."""
 
     def incarnation(self, node: int) -> int | None:
-        """Which life of `node` is a member; None when it is none."""
+        """Which incarnation of `node` is a member; None when it is none."""
         found = self.voters.get(node)
         return self.learners.get(node) if found is None else found
 
@@ -44,14 +44,15 @@ class Config:
         return [*self.voters, *self.learners]
 
     def fenced(self, node: int, incarnation: int) -> bool:
-        """Whether messages of this life of `node` are to be dropped."""
+        """Whether messages of this incarnation of `node` are to be dropped."""
         current = self.incarnation(node)
         if current is not None:
             return incarnation < current
         return incarnation <= self.removed.get(node, -1)
 
     def with_learner(self, node: int, incarnation: int, returning: bool) -> "Config":
-        """`node` as a learner, in this life. A voter of an earlier life becomes one too."""
+        """`node` as a learner, in this incarnation. A voter of an earlier incarnation becomes one
+        too."""
         if self.fenced(node, incarnation):
             raise ChangeRefused(f"incarnation {incarnation} of node {node} was removed")
         if self.incarnation(node) == incarnation and node in self.voters:
@@ -73,7 +74,7 @@ class Config:
         return Config(voters, learners, self.returning - {node}, self.removed)
 
     def without(self, node: int) -> "Config":
-        """`node` removed for good, in every life up to its present one."""
+        """`node` removed for good, in every incarnation up to its present one."""
         incarnation = self.incarnation(node)
         if incarnation is None:
             raise ChangeRefused(f"node {node} is no member")

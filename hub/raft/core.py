@@ -14,7 +14,7 @@ from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import OUT_OF_TERM, Kind, Message
 from headwater.hub.raft.options import Options
-from headwater.hub.raft.progress import Progress, State
+from headwater.hub.raft.progress import MemberProgress, State
 from headwater.hub.raft.ready import ReadState, Restored, Unsynced
 from headwater.hub.raft.role import Role
 from headwater.hub.raft.snapshot import Assembly, Snapshot
@@ -53,7 +53,8 @@ class Core(ABC):
         self.vote = hard.vote
         """The node voted for in this term."""
         self.incarnation = hard.incarnation
-        """The life of this node as a member: the number of the start in which it was taken in."""
+        """The incarnation of this node as a member: the number of the start in which it was taken
+        in."""
         self.vote_floor = hard.vote_floor
         """No vote in a term below: one may have been given and forgotten."""
         self.barrier = (hard.barrier_term, hard.barrier_index)
@@ -74,7 +75,7 @@ class Core(ABC):
         self.started_quiet = True
         """No election timeout has passed since the start: a lease may still count on this node."""
         self.votes: dict[int, bool] = {}  # a candidate's: who granted
-        self.progress: dict[int, Progress] = {}  # a leader's: every other member
+        self.progress: dict[int, MemberProgress] = {}  # a leader's: every other member
         self.peer_boots: dict[int, int] = {}
         """The newest start of each node that was heard."""
         self.assembly: Assembly | None = None
@@ -82,7 +83,7 @@ class Core(ABC):
         self.transfer = Transfer()
         self.reading = Reading()
         self.sleep = Sleep()
-        self.recovery = Recovery(restored.seeds, restored.life)
+        self.recovery = Recovery(restored.seeds, restored.incarnation_floor)
         self.recovering = False
         """Votes or acks may be forgotten: no vote, no candidacy, no counted ack."""
         self.append_due = False
@@ -110,7 +111,7 @@ class Core(ABC):
 
     @property
     def is_voter(self) -> bool:
-        """Whether this life of this node is a voter of the newest configuration here."""
+        """Whether this incarnation of this node is a voter of the newest configuration here."""
         return self.log.config.voters.get(self.node) == self.incarnation
 
     @property

@@ -120,7 +120,7 @@ def on_vote(r: Core, m: Message) -> None:
 
 
 def on_vote_reply(r: Core, m: Message) -> None:
-    """A vote of a voter, in the life that the configuration knows."""
+    """A vote of a voter, in the incarnation that the configuration knows."""
     wanted = Role.PRE_CANDIDATE if m.kind is Kind.PRE_VOTE_REPLY else Role.CANDIDATE
     if r.role is not wanted or r.log.config.voters.get(m.sender) != m.incarnation:
         return

@@ -1,4 +1,4 @@
-"""One place of the replicated log."""
+"""One entry of the replicated log."""
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum

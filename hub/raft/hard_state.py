@@ -1,4 +1,5 @@
-"""What a node must remember of a group before it speaks: term, vote, and which life it is in."""
+"""What a node must remember of a group before it speaks: term, vote, and which incarnation it is
+in."""
 
 import struct
 from dataclasses import dataclass
@@ -8,16 +9,16 @@ FIELDS = struct.Struct("<QQQQQQQB")
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """Kept in two checksummed slots by storage. A node that finds none of them good is not at
+    """Kept in two checksummed copies by storage. A node that finds none of them good is not at
     term 0: it is recovering."""
 
     term: int = 0
     vote: int = 0
     """Node voted for in `term`; 0 for none."""
     commit: int = 0
-    """A place known to be committed; only a hint, it may lag."""
+    """An index known to be committed; only a hint, it may lag."""
     incarnation: int = 0
-    """The life of this node that is a member of the group."""
+    """The incarnation of this node that is a member of the group."""
     vote_floor: int = 0
     """No vote and no candidacy in a smaller term: there might have been one that was forgotten."""
     barrier_term: int = 0

@@ -2,13 +2,14 @@
 
 A leader whose members all have everything proposes sleep with a marked heartbeat; when every one
 agreed it stops. Whoever gets something to do wakes the group; when a *node* dies, the nodes' own
-heartbeats say so and `Host` wakes the groups it led. Sleep changes no rule, only who counts time.
+heartbeats say so and `MultiRaft` wakes the groups it led. Sleep changes no rule, only who counts
+time.
 """
 
 from headwater.hub.raft import heartbeat, reads
 from headwater.hub.raft.core import Core
 from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.progress import Progress, State
+from headwater.hub.raft.progress import MemberProgress, State
 
 
 def is_quiet(r: Core) -> bool:
@@ -48,7 +49,7 @@ def agrees(r: Core, m: Message) -> bool:
     return agreed
 
 
-def agreed(r: Core, progress: Progress, m: Message) -> None:
+def agreed(r: Core, progress: MemberProgress, m: Message) -> None:
     """A member sleeps; the leader does when all do."""
     progress.asleep = m.force
     if m.force:

@@ -56,7 +56,7 @@ class RaftLog:
         return self.configs[max(at - 1, 0)][1]
 
     def term(self, index: int) -> int | None:
-        """The term of a place; None when it is not here (any more)."""
+        """The term of an index; None when it is not here (any more)."""
         if self.base_index < index <= self.last:
             return self.entries[index - self.base_index - 1].term
         return self.base_term if index == self.base_index else None
@@ -70,7 +70,7 @@ class RaftLog:
         return (self.last_term, self.last) > (last_term, last_index)
 
     def agree_before(self, index: int, term: int) -> int:
-        """The greatest place <= `index` whose term is <= `term`: the logs may agree there."""
+        """The greatest index <= `index` whose term is <= `term`: the logs may agree there."""
         index = min(index, self.last)
         while index > self.base_index:
             here = self.term(index)
@@ -94,8 +94,8 @@ class RaftLog:
                     self.configs.append((entry.index, decode_config(entry.data)))
 
     def merge(self, entries: list[Entry]) -> int:
-        """Entries of the leader, the place before them known to agree. What differs is replaced;
-        what is here already stays, with everything behind it. Returns the last place of them."""
+        """Entries of the leader, the index before them known to agree. What differs is replaced;
+        what is here already stays, with everything behind it. Returns the last index of them."""
         if not entries:
             return self.last
         if entries[0].index == self.last + 1:

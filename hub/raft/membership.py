@@ -10,7 +10,7 @@ from headwater.hub.raft.core import Core
 from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.errors import ChangeRefused, NotLeader
 from headwater.hub.raft.message import REPLIES, Kind, Message
-from headwater.hub.raft.progress import Progress
+from headwater.hub.raft.progress import MemberProgress
 
 
 def add_learner(r: Core, node: int, incarnation: int) -> int:
@@ -51,7 +51,7 @@ def lead(r: Core) -> None:
 
 
 def _follow_config(r: Core) -> None:
-    """One `Progress` for each other member, in its present life."""
+    """One `MemberProgress` for each other member, in its present incarnation."""
     config = r.log.config
     for node in list(r.progress):
         if config.incarnation(node) != r.progress[node].incarnation:
@@ -59,7 +59,7 @@ def _follow_config(r: Core) -> None:
     for node in config.members():
         incarnation = config.incarnation(node)
         if node != r.node and node not in r.progress and incarnation is not None:
-            r.progress[node] = Progress(incarnation, r.log.last + 1, active=True)
+            r.progress[node] = MemberProgress(incarnation, r.log.last + 1, active=True)
     if r.transfer.target not in config.voters:
         transfer.expire(r)
 
@@ -105,8 +105,8 @@ def caught_up(r: Core, node: int) -> bool:
 
 
 def fenced(r: Core, m: Message) -> bool:
-    """Whether a life of the sender speaks that is over. Only what is committed counts: a node
-    that is to be removed may be the only one that can lead. One that was taken back under the
+    """Whether an incarnation of the sender speaks that is over. Only what is committed counts: a
+    node that is to be removed may be the only one that can lead. One that was taken back under the
     number of its present start may not have heard of it yet."""
     config = r.log.config_at(r.log.committed)
     current = config.incarnation(m.sender)
@@ -114,7 +114,7 @@ def fenced(r: Core, m: Message) -> bool:
 
 
 def tell_gone(r: Core, m: Message) -> None:
-    """A member that was removed, or that speaks for a life that is over, is told so."""
+    """A member that was removed, or that speaks for an incarnation that is over, is told so."""
     config = r.log.config_at(r.log.committed)
     current = config.incarnation(m.sender)
     if current is not None:
@@ -124,7 +124,8 @@ def tell_gone(r: Core, m: Message) -> None:
 
 
 def on_gone(r: Core, m: Message) -> None:
-    """This life of this node is over: removed for good, or to be taken back under another."""
+    """This incarnation of this node is over: removed for good, or to be taken back under
+    another."""
     if r.incarnation > m.context or r.is_leader:
         return
     if not m.force:
@@ -140,7 +141,7 @@ def on_hello(r: Core, m: Message) -> None:
     if fenced(r, m):
         tell_gone(r, m)
         return
-    recovery.tell(r, m)
+    recovery.answer(r, m)
     if r.is_leader and m.sender in r.progress:
         take_back(r, m)
 

@@ -59,21 +59,22 @@ class Message:
     group: int = 0
     term: int = 0
     incarnation: int = 0
-    """Which life of the sender speaks as a member."""
+    """Which incarnation of the sender speaks as a member."""
     boot: int = 0
     """The sender's start; greater than that of every start before."""
     to_boot: int = 0
     """In replies: the start that asked. A reply to an earlier start is dropped."""
     index: int = 0
-    """APPEND: place before the first entry. Its reply: last place that is the same, or the one
-    refused. VOTE, HELLO_REPLY: end of the log. SNAPSHOT: its place. READ_REPLY: read index."""
+    """APPEND: index before the first entry. Its reply: last index at which the logs are the same,
+    or the one refused. VOTE, HELLO_REPLY: end of the log. SNAPSHOT: its index. READ_REPLY: read
+    index."""
     log_term: int = 0
     """Term at `index`."""
     commit: int = 0
     entries: list[Entry] = field(default_factory=list)
     reject: bool = False
     hint: int = 0
-    """APPEND_REPLY that refuses: a place at or before which the logs may agree, of term
+    """APPEND_REPLY that refuses: an index at or before which the logs may agree, of term
     `log_term`."""
     context: int = 0
     """Round of heartbeats, or the asker's number of a read."""

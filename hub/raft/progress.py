@@ -22,20 +22,20 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Progress:
+class MemberProgress:
     """Invariant: 0 <= match < next."""
 
     incarnation: int
-    """Only replies of this life count."""
+    """Only replies of this incarnation count."""
     next: int
-    """The place to send next."""
+    """The index to send next."""
     match: int = 0
     """Everything up to here is durable there."""
     state: State = State.PROBE
     paused: bool = False
     """PROBE: a message is under way; a heartbeat's reply sends again."""
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
-    """REPLICATE: (last place, bytes) of messages under way; bounded by `Options.inflight_max`."""
+    """REPLICATE: (last index, bytes) of messages under way; bounded by `Options.inflight_max`."""
     inflight_bytes: int = 0
     snapshot_index: int = 0
     snapshot_offset: int = 0
@@ -47,7 +47,7 @@ class Progress:
     asleep: bool = False
     """It agreed to hibernate."""
     hello_ticks: int = 0
-    """How long another life of this node has been asking to come back."""
+    """How long another incarnation of this node has been asking to come back."""
     hello_boot: int = 0
 
     def to_probe(self) -> None:

@@ -256,7 +256,8 @@ class Raft(Core):
             membership.changed(self)
 
     def _admit(self, m: Message) -> bool:
-        """Drop what another life of the sender said, or said to another life of this node."""
+        """Drop what another incarnation of the sender said, or said to another incarnation of this
+        node."""
         if m.sender == self.node:
             return True
         known = self.peer_boots.get(m.sender, 0)

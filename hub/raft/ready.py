@@ -38,7 +38,7 @@ class Ready:
     entries: list[Entry] = field(default_factory=list)
     """The first one's index tells from where on the disk's entries are replaced."""
     before_term: int = 0
-    """The term of the place before `entries`."""
+    """The term of the index before `entries`."""
     snapshot: Snapshot | None = None
     """Takes the place of the whole log and of the state machine."""
     committed: list[Entry] = field(default_factory=list)
@@ -71,15 +71,15 @@ class Restored:
     entries: list[Entry] = field(default_factory=list)
     """Behind the snapshot, without a hole: what follows damage is left out."""
     hard_state: HardState | None = None
-    """None when no slot was good."""
+    """None when no copy was good."""
     clean: bool = False
     """The last stop was orderly, and everything written then is here. Only then may this node
     vote at once."""
     seeds: tuple[int, ...] = ()
     """Nodes to ask when the snapshot knows no members."""
-    life: int = 0
-    """At least this is the number of the new life: one more than the life that was removed, when
-    a replica is made again within one start of the node."""
+    incarnation_floor: int = 0
+    """At least this is the number of the new incarnation: one more than the incarnation that was
+    removed, when a replica is made again within one start of the node."""
 
 
 def bootstrap(config: Config, node: int) -> Restored:

@@ -27,18 +27,18 @@ def start(r: Core, restored: Restored) -> None:
     if restored.clean and hard is not None and listed in (None, hard.incarnation):
         r.log.commit_to(min(hard.commit, r.log.last))
         return
-    if listed == r.boot and may_live(r, listed):
+    if listed == r.boot and may_be(r, listed):
         r.incarnation = r.boot
         r.hard_changed()
         return
-    doubt(r, max(r.boot, restored.life))
+    doubt(r, max(r.boot, restored.incarnation_floor))
     r.recovery.since_hello = r.options.heartbeat_ticks
     prove(r)
 
 
-def may_live(r: Core, listed: int) -> bool:
+def may_be(r: Core, listed: int) -> bool:
     """Whether this replica is the member that a configuration lists."""
-    return listed == r.incarnation or (listed == r.boot and listed >= r.recovery.life)
+    return listed == r.incarnation or (listed == r.boot and listed >= r.recovery.incarnation_floor)
 
 
 def may_vote(r: Core, m: Message) -> bool:
@@ -80,7 +80,7 @@ def newer_answers(r: Core) -> list[Answer]:
     return [each for each in r.recovery.answers.values() if (each.log_term, each.last) > end]
 
 
-def tell(r: Core, m: Message) -> None:
+def answer(r: Core, m: Message) -> None:
     """Answer another member that came back from an unclean stop."""
     r.reply(
         m,
@@ -103,7 +103,7 @@ def prove(r: Core) -> None:
     """Be the member of before, when all other voters of all configurations told of answered. An
     earlier barrier is not kept: what counts is what the others have now."""
     answers = r.recovery.answers
-    former = former_life(r)
+    former = former_incarnation(r)
     if former is None or not voters_to_hear(r) <= answers.keys():
         return
     r.incarnation = former
@@ -113,13 +113,13 @@ def prove(r: Core) -> None:
     finish(r)
 
 
-def former_life(r: Core) -> int | None:
+def former_incarnation(r: Core) -> int | None:
     """As which voter the group knows this node, in the newest configuration that is known here,
     or in one before it while that is not known to be committed."""
     newer = newer_answers(r)
     if newer:
-        lives = {each.config.voters.get(r.node) for each in newer}
-        return lives.pop() if len(lives) == 1 else None
+        incarnations = {each.config.voters.get(r.node) for each in newer}
+        return incarnations.pop() if len(incarnations) == 1 else None
     certain = r.log.config_at(r.log.committed)
     return r.log.config.voters.get(r.node) or certain.voters.get(r.node)
 
@@ -137,7 +137,7 @@ def config_changed(r: Core) -> None:
     listed = r.log.config.incarnation(r.node)
     if listed is None:
         return
-    if may_live(r, listed):
+    if may_be(r, listed):
         if listed != r.incarnation or r.recovering:
             r.incarnation = listed
             finish(r)
@@ -146,7 +146,7 @@ def config_changed(r: Core) -> None:
 
 
 def begin_again(r: Core, known: int) -> None:
-    """The group knows this node under the life `known`, which is not this one."""
+    """The group knows this node under the incarnation `known`, which is not this one."""
     doubt(r, max(r.boot, known + 1))
 
 

@@ -4,7 +4,7 @@ from headwater.hub.raft import hibernation, reads, transfer
 from headwater.hub.raft.core import Core
 from headwater.hub.raft.entry import Entry, EntryKind, bytes_of
 from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.progress import Progress, State
+from headwater.hub.raft.progress import MemberProgress, State
 from headwater.hub.raft.quorum import majority_value, quorum_size
 from headwater.hub.raft.snapshot import Assembly
 
@@ -42,7 +42,7 @@ def broadcast(r: Core) -> None:
         send_append(r, node, progress)
 
 
-def send_append(r: Core, node: int, progress: Progress, empty: bool = False) -> None:
+def send_append(r: Core, node: int, progress: MemberProgress, empty: bool = False) -> None:
     """Feed one member as far as its window allows. `empty`: say something in any case, to find
     out whether messages were lost."""
     options = r.options
@@ -94,7 +94,7 @@ def on_append_reply(r: Core, m: Message) -> None:
     note_match(r, m.sender, progress, m.index)
 
 
-def note_match(r: Core, node: int, progress: Progress, index: int) -> None:
+def note_match(r: Core, node: int, progress: MemberProgress, index: int) -> None:
     """Everything up to `index` is durable at `node`."""
     progress.paused = False
     if index > r.log.last:
@@ -109,8 +109,8 @@ def note_match(r: Core, node: int, progress: Progress, index: int) -> None:
     transfer.caught_up(r, node, progress)
 
 
-def replying(r: Core, m: Message) -> Progress | None:
-    """The member that replies, when it is the life that the leader counts on."""
+def replying(r: Core, m: Message) -> MemberProgress | None:
+    """The member that replies, when it is the incarnation that the leader counts on."""
     if not r.is_leader:
         return None
     progress = r.progress.get(m.sender)
@@ -132,7 +132,7 @@ def maybe_commit(r: Core) -> bool:
 
 
 def quorum_index(r: Core) -> int:
-    """The greatest place that is durable at a majority of voters."""
+    """The greatest index that is durable at a majority of voters."""
     return majority_value(durable_at(r, node) for node in r.log.config.voters)
 
 
@@ -163,13 +163,13 @@ def on_heartbeat_reply(r: Core, m: Message) -> None:
 # -- snapshots ---------------------------------------------------------------
 
 
-def send_snapshot(r: Core, node: int, progress: Progress) -> None:
+def send_snapshot(r: Core, node: int, progress: MemberProgress) -> None:
     """The log does not reach back to what the member needs."""
     progress.to_snapshot(r.log.snapshot.index)
     send_part(r, node, progress)
 
 
-def send_part(r: Core, node: int, progress: Progress) -> None:
+def send_part(r: Core, node: int, progress: MemberProgress) -> None:
     """One part at a time: the reply asks for the next, a heartbeat's reply for the same again."""
     snapshot = r.log.snapshot
     if not snapshot.made:
@@ -256,6 +256,6 @@ def on_append(r: Core, m: Message) -> None:
 
 def on_heartbeat(r: Core, m: Message) -> None:
     """The leader is there. Its commit counts as far as the logs are known to be the same: this
-    node may have lost what it acked in another life."""
+    node may have lost what it acked in another incarnation."""
     r.commit_to(min(m.commit, r.verified))
     r.reply(m, Kind.HEARTBEAT_REPLY, context=m.context, force=hibernation.agrees(r, m))

@@ -1,4 +1,4 @@
-"""The state machine at one place of the log, and its arrival in pieces."""
+"""The state machine at one index of the log, and its arrival in pieces."""
 
 from dataclasses import dataclass
 

@@ -87,7 +87,7 @@ class Recovery:
     """`recovery`. Bounded by the number of members."""
 
     seeds: tuple[int, ...]
-    life: int = 0
-    """Lives below this number are over, even when the present start has their number."""
+    incarnation_floor: int = 0
+    """Incarnations below this number are over, even when the present start has their number."""
     since_hello: int = 0
     answers: dict[int, Answer] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from headwater.hub.raft import hibernation
 from headwater.hub.raft.core import Core
 from headwater.hub.raft.errors import ChangeRefused, NotLeader
 from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.progress import Progress
+from headwater.hub.raft.progress import MemberProgress
 
 
 def begin(r: Core, target: int) -> None:
@@ -21,7 +21,7 @@ def begin(r: Core, target: int) -> None:
     caught_up(r, target, r.progress[target])
 
 
-def caught_up(r: Core, node: int, progress: Progress) -> None:
+def caught_up(r: Core, node: int, progress: MemberProgress) -> None:
     """Tell the target to campaign when it has the whole log."""
     if node == r.transfer.target and progress.match == r.log.last:
         r.transfer.spent = True

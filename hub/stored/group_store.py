@@ -1,12 +1,14 @@
-"""All Raft groups of a node in its store: entries and marks in the commit log, hard state in slots.
+"""All Raft groups of a node in its store: entries and marks in the commit log, hard state in two
+copies.
 
 One batch of the log makes the entries of all groups durable, with the messages of streams that
-nobody replicates. A batch of `Host.ready` is `write`n; `on_synced` is called with its number when
-the log and the slots are durable, in the order of numbers. What storage refuses waits in memory
-and is tried again by `pump`; the driver stops asking for batches meanwhile (`Host.can_batch`).
+nobody replicates. A batch of `MultiRaft.ready` is `write`n; `on_synced` is called with its number
+when the log and the hard states are durable, in the order of numbers. What storage refuses waits in
+memory and is tried again by `pump`; the driver stops asking for batches meanwhile
+(`MultiRaft.can_write`).
 
-    jetstream/raft/raft.hard   hard state, see `hub.journal.slots`; group 0 has the boot's number
-    jetstream/raft/clean       the last stop was orderly: boot, digest of the slots
+    jetstream/raft/raft.hard   hard state, see `hub.journal.hard_state_file`; group 0 has the boot's
+    number jetstream/raft/clean       the last stop was orderly: boot, digest of the hard states
 """
 
 import errno
@@ -20,24 +22,24 @@ from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.journal.slots import NAME as HARD_NAME
-from headwater.hub.journal.slots import SlotFile
+from headwater.hub.journal.hard_state_file import NAME as HARD_NAME
+from headwater.hub.journal.hard_state_file import HardStateFile
 from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.host import Batch
+from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored
 from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.directory_disk import DirectoryDisk
+from headwater.hub.stored.group_log import OWNER, encode_run
 from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Machine, Replica
-from headwater.hub.stored.runs import OWNER, encode_run
-from headwater.hub.stored.slot_files import SlotFiles
-from headwater.hub.stored.start import BOOT_GROUP, CLEAN, Found, Start, read_groups
+from headwater.hub.stored.start import BOOT_GROUP, CLEAN, FoundGroup, StartReport, read_groups
 
 CLEAN_MARK = struct.Struct("<Q8sI")
 HOLD_BYTES = 16 << 20
 """Of entries that wait for a snapshot on its way to a member."""
 RETRY_SECONDS = 0.5
-"""After a refusal of the slots' file."""
+"""After a refusal of the hard-state file."""
 
 log = logging.getLogger("headwater.raft")
 
@@ -52,20 +54,20 @@ class Naming:
 
 
 @dataclass(slots=True)
-class Work:
+class PendingWrite:
     """A batch on its way to the disk."""
 
     number: int
     groups: deque[tuple[Raft, Ready]]
     writes: bool
     lsn: int = 0
-    slots: int = 0
-    """How often slots had been written then."""
+    hard_writes: int = 0
+    """How often hard states had been written then."""
 
 
 class GroupStore:
     """Made when the node's store is open; not thread-safe. Whoever uses it calls `pump` after each
-    tick, and `on_synced` gets numbers for `Host.synced`."""
+    tick, and `on_synced` gets numbers for `MultiRaft.synced`."""
 
     def __init__(
         self,
@@ -82,37 +84,41 @@ class GroupStore:
         self.naming = naming
         self.machine = machine
         self.on_synced: Callable[[int], None] = lambda number: None
-        self.files = SlotFiles(node.directory.root / "raft")
-        self.slots = SlotFile(self.files)
+        self.files = DirectoryDisk(node.directory.root / "raft")
+        self.hard_states = HardStateFile(self.files)
         clean = self._consume_clean()
-        before = self.slots.found.get(BOOT_GROUP)
+        before = self.hard_states.found.get(BOOT_GROUP)
         self.boot = 1 + max(boot_floor, before.term if before else 0)
-        self.start = Start(self.boot, clean and node.clean_start and not self.slots.suspect)
+        self.start = StartReport(
+            self.boot, clean and node.clean_start and not self.hard_states.suspect
+        )
         self.replicas: dict[int, Replica] = {}
         self._doubtful: dict[int, FileStore] = {}
         self._behind: set[int] = set()
         """Groups whose log ends before their mark: a crash came when a snapshot was installed, and
         before the log said so."""
         self._rafts: dict[int, Raft] = {}
-        self._queue: deque[Work] = deque()
-        self._unsynced: deque[Work] = deque()
+        self._queue: deque[PendingWrite] = deque()
+        self._unsynced: deque[PendingWrite] = deque()
         self._installing: tuple[int, FileStore] | None = None
         self._installed: set[int] = set()
-        self._slot_writes = 0
-        self._slot_syncs = 0
-        self._slots_busy = False
-        self._slots_bad = False
+        self._hard_writes = 0
+        self._hard_syncs = 0
+        self._hard_busy = False
+        self._hard_bad = False
         self._waits = False
-        self._hards = {group: replace(hard, commit=0) for group, hard in self.slots.found.items()}
+        self._hards = {
+            group: replace(hard, commit=0) for group, hard in self.hard_states.found.items()
+        }
         self._commits: dict[int, int] = {}
-        found = read_groups(node, group_of, self.slots.found, self.start)
+        found = read_groups(node, group_of, self.hard_states.found, self.start)
         for group, each in found.items():
             self._enter(group, each)
         if not self.start.clean:
-            self._write_slots_again()
+            self._write_hard_again()
         self._write_hard(BOOT_GROUP, HardState(term=self.boot))
-        self.slots.sync()
-        self._slot_syncs = self._slot_writes
+        self.hard_states.sync()
+        self._hard_syncs = self._hard_writes
         self.files.sync_names()
 
     # -- the start ------------------------------------------------------------
@@ -127,17 +133,17 @@ class GroupStore:
         if len(data) != CLEAN_MARK.size:
             return False
         boot, digest, crc = CLEAN_MARK.unpack(data)
-        hard = self.slots.found.get(BOOT_GROUP)
-        here = (hard.term if hard else 0, self.slots.digest())
+        hard = self.hard_states.found.get(BOOT_GROUP)
+        here = (hard.term if hard else 0, self.hard_states.digest())
         return crc == int(checksum(data[:-4])) and (boot, digest) == here
 
-    def _write_slots_again(self) -> None:
+    def _write_hard_again(self) -> None:
         """After a sync that failed, what was read may be in memory only, and no later sync would
         write it: write it again."""
         if HARD_NAME in self.files.names():
             self.files.write(HARD_NAME, 0, self.files.read(HARD_NAME))
 
-    def _enter(self, group: int, found: Found) -> None:
+    def _enter(self, group: int, found: FoundGroup) -> None:
         self.start.groups[group] = found.restored
         if found.doubtful is not None:
             self._doubtful[group] = found.doubtful
@@ -153,18 +159,20 @@ class GroupStore:
         """Make a group that begins with `bootstrap`; `done` is called when it is durable. Raises
         StoreError, OSError."""
         store = self._make_stream(group)
-        place = restored.snapshot
-        replica = self._add_replica(group, store, Mark(place.index, place.term, place.config))
+        snapshot = restored.snapshot
+        replica = self._add_replica(
+            group, store, Mark(snapshot.index, snapshot.term, snapshot.config)
+        )
         replica.marked = 0
         replica.write_mark()
-        self.log.put_state(OWNER, b"%d" % group, encode_run(place.index, place.term, 0, []))
+        self.log.put_state(OWNER, b"%d" % group, encode_run(snapshot.index, snapshot.term, 0, []))
 
         def finish() -> None:
             self.node.finish_stream(store)
             if restored.hard_state is not None:
                 self._write_hard(group, restored.hard_state)
-            self.slots.sync()
-            self._slot_syncs = self._slot_writes
+            self.hard_states.sync()
+            self._hard_syncs = self._hard_writes
             done()
 
         self.log.when_durable(self.log.hand_over(), finish)
@@ -191,37 +199,39 @@ class GroupStore:
     def _is_installing(self, raft: Raft) -> bool:
         return raft.log.base_index > self.replicas[raft.group].marked or any(
             ready.snapshot is not None and each is raft
-            for work in self._queue
-            for each, ready in work.groups
+            for pending in self._queue
+            for each, ready in pending.groups
         )
 
     # -- writing --------------------------------------------------------------
 
-    def write(self, batch: Batch) -> None:
-        """Take a batch of `Host.ready`; `on_synced` follows when it is durable."""
-        self._queue.append(Work(batch.number, deque(batch.groups), batch.writes))
+    def write(self, write_set: WriteSet) -> None:
+        """Take a batch of `MultiRaft.ready`; `on_synced` follows when it is durable."""
+        self._queue.append(
+            PendingWrite(write_set.number, deque(write_set.groups), write_set.writes)
+        )
         self.pump()
 
     def pump(self) -> None:
         """Hand on what waits, as far as storage takes it."""
         try:
-            while self._queue and self._write_work(self._queue[0]):
-                work = self._queue.popleft()
-                if work.writes:
-                    work.lsn = self.log.hand_over()
-                    work.slots = self._slot_writes
-                    self.log.when_durable(work.lsn, self._tell)
-                self._unsynced.append(work)
+            while self._queue and self._write_pending(self._queue[0]):
+                pending = self._queue.popleft()
+                if pending.writes:
+                    pending.lsn = self.log.hand_over()
+                    pending.hard_writes = self._hard_writes
+                    self.log.when_durable(pending.lsn, self._report_synced)
+                self._unsynced.append(pending)
             self._waits = False
         except (StoreError, OSError) as error:
             if not self._waits:
                 log.warning("entries wait for storage: %s", error)
             self._waits = True
-        self._sync_slots()
+        self._sync_hard()
         for replica in self.replicas.values():
             if replica.marked != replica.mark.index:
                 self._mark(replica)
-        self._tell()
+        self._report_synced()
 
     def _mark(self, replica: Replica) -> None:
         try:
@@ -229,15 +239,15 @@ class GroupStore:
         except StoreError as error:
             log.debug("a mark waits for storage: %s", error)
 
-    def _write_work(self, work: Work) -> bool:
+    def _write_pending(self, pending: PendingWrite) -> bool:
         """Write one batch, group by group; False when a snapshot has to be durable first."""
-        while work.groups:
-            raft, ready = work.groups[0]
+        while pending.groups:
+            raft, ready = pending.groups[0]
             if self._rafts.get(raft.group) is raft:
                 if ready.snapshot is not None and not self._install(raft.group, ready.snapshot):
                     return False
                 self._write_ready(raft, ready)
-            work.groups.popleft()
+            pending.groups.popleft()
         return True
 
     def _write_ready(self, raft: Raft, ready: Ready) -> None:
@@ -247,8 +257,10 @@ class GroupStore:
         if hard is not None:
             self._commits[group] = hard.commit
         if ready.snapshot is not None:
-            place = ready.snapshot
-            self.log.put_state(OWNER, key, encode_run(place.index, place.term, place.index, []))
+            snapshot = ready.snapshot
+            self.log.put_state(
+                OWNER, key, encode_run(snapshot.index, snapshot.term, snapshot.index, [])
+            )
             self._installed.discard(group)
             self._behind.discard(group)
         if ready.entries:
@@ -265,8 +277,8 @@ class GroupStore:
         """A commit that moved is a hint and goes with entries: it is not worth a write here."""
         what = replace(hard, commit=0)
         if self._hards.get(group) != what:
-            self._slot_writes += 1
-            self.slots.write(group, hard)
+            self._hard_writes += 1
+            self.hard_states.write(group, hard)
             self._hards[group] = what
 
     # -- a leader's snapshot --------------------------------------------------
@@ -321,43 +333,43 @@ class GroupStore:
 
     # -- durable --------------------------------------------------------------
 
-    def _sync_slots(self) -> None:
-        if self._slots_busy or self._slots_bad or self.slots_synced:
+    def _sync_hard(self) -> None:
+        if self._hard_busy or self._hard_bad or self.hard_synced:
             return
-        self._slots_busy = True
-        written = self._slot_writes
+        self._hard_busy = True
+        written = self._hard_writes
 
         def done(result: object, error: BaseException | None) -> None:
-            self._slots_busy = False
+            self._hard_busy = False
             if error is not None:
                 log.error("hard state cannot be written: %s", error)
-                self._slots_bad = True
-                self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_slots)
+                self._hard_bad = True
+                self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
                 return
-            self._slot_syncs = written
-            self._tell()
-            self._sync_slots()
+            self._hard_syncs = written
+            self._report_synced()
+            self._sync_hard()
 
-        self.node.background.submit(self.slots.sync, done)
+        self.node.background.submit(self.hard_states.sync, done)
 
-    def _renew_slots(self) -> None:
+    def _renew_hard(self) -> None:
         """After a failed sync another one says nothing: what can be read goes to a new file."""
         try:
             self.files.make_again(HARD_NAME)
         except OSError as error:
             log.error("hard state cannot be written: %s", error)
-            self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_slots)
+            self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
             return
-        self._slots_bad = False
-        self._slot_syncs = self._slot_writes
-        self._tell()
+        self._hard_bad = False
+        self._hard_syncs = self._hard_writes
+        self._report_synced()
 
-    def _tell(self) -> None:
+    def _report_synced(self) -> None:
         """Tell which batches are durable."""
         number = 0
         while self._unsynced:
-            work = self._unsynced[0]
-            if work.lsn > self.log.durable_lsn or work.slots > self._slot_syncs:
+            pending = self._unsynced[0]
+            if pending.lsn > self.log.durable_lsn or pending.hard_writes > self._hard_syncs:
                 break
             number = self._unsynced.popleft().number
         if number:
@@ -374,7 +386,9 @@ class GroupStore:
             return
         if raft.sends_snapshot and not raft.snapshot_wanted and raft.log.bytes < HOLD_BYTES:
             return
-        raft.compact(replica.snapshot() if raft.snapshot_wanted else replica.place())
+        raft.compact(
+            replica.snapshot() if raft.snapshot_wanted else replica.snapshot_without_data()
+        )
 
     def erase(self, group: int) -> None:
         """Forget a group for good: it was removed by an order that is committed. Raises
@@ -386,25 +400,25 @@ class GroupStore:
         for store in (replica.store if replica else None, self._doubtful.pop(group, None)):
             if store is not None and not store.closed:
                 self.node.delete_stream(store)
-        self.slots.erase(group)
+        self.hard_states.erase(group)
         self._hards.pop(group, None)
-        self._slot_writes += 1
-        self._sync_slots()
+        self._hard_writes += 1
+        self._sync_hard()
 
     def mark_clean(self) -> None:
         """The node's store is closed next, and what was said is in it. Raises OSError."""
-        if self._slots_bad:
+        if self._hard_bad:
             raise OSError(errno.EIO, "hard state is not durable")
-        self.slots.sync()
-        mark = struct.pack("<Q8s", self.boot, self.slots.digest())
+        self.hard_states.sync()
+        mark = struct.pack("<Q8s", self.boot, self.hard_states.digest())
         self.files.write(CLEAN, 0, mark + struct.pack("<I", int(checksum(mark))))
         self.files.sync(CLEAN)
         self.files.sync_names()
 
     @property
-    def slots_synced(self) -> bool:
+    def hard_synced(self) -> bool:
         """Whether all hard state is durable."""
-        return self._slot_syncs == self._slot_writes
+        return self._hard_syncs == self._hard_writes
 
     @property
     def idle(self) -> bool:

@@ -20,7 +20,7 @@ HEAD = struct.Struct("<QQQQI")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The place up to which everything is applied, and what was in force there."""
+    """The index up to which everything is applied, and what was in force there."""
 
     index: int
     term: int

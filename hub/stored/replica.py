@@ -109,7 +109,7 @@ class Replica:
 
     # -- snapshots ------------------------------------------------------------
 
-    def place(self) -> Snapshot:
+    def snapshot_without_data(self) -> Snapshot:
         """The state as a snapshot whose data nobody has asked for."""
         return Snapshot(self.mark.index, self.mark.term, self.mark.config, b"", made=False)
 

@@ -14,15 +14,15 @@ from headwater.hub.raft.config import Config
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.ready import Restored
 from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.group_log import OWNER, GroupLog, read_group_log
 from headwater.hub.stored.mark import KEY, Mark, decode_mark
-from headwater.hub.stored.runs import OWNER, Book, read_ledger
 
 BOOT_GROUP = 0
 CLEAN = "clean"
 
 
 @dataclass
-class Start:
+class StartReport:
     """What a start found."""
 
     boot: int
@@ -32,7 +32,7 @@ class Start:
 
 
 @dataclass
-class Found:
+class FoundGroup:
     """A group. `doubtful`: its stream, when that is not to be used. `behind`: what the log in the
     store has of it does not reach the mark, so it has to say first where it goes on."""
 
@@ -47,38 +47,40 @@ def read_groups(
     node: NodeStore,
     group_of: Callable[[bytes], int],
     hards: dict[int, HardState],
-    start: Start,
-) -> dict[int, Found]:
+    start: StartReport,
+) -> dict[int, FoundGroup]:
     """Every group that left something. Whatever is wrong with the node's store makes the start
     unclean."""
     start.problems += node.problems
     stores = _streams(node, group_of, start)
     logs = node.log.states(OWNER)
-    books = {int(key): read_ledger(*row) for key, row in logs.items()}
+    group_logs = {int(key): read_group_log(*row) for key, row in logs.items()}
     marks: dict[int, Mark | None] = {}
     for group, kept in stores.items():
         marks[group] = mark = _mark(node, kept)
-        wrong = _wrong(kept, mark, books.get(group))
+        wrong = _wrong(kept, mark, group_logs.get(group))
         if wrong:
             start.problems.append(f"the replica of group {group} is not used: {wrong}")
             marks[group] = None
-    start.problems += [f"the log of group {n} is torn" for n, book in books.items() if book.torn]
+    start.problems += [
+        f"the log of group {n} is torn" for n, group_log in group_logs.items() if group_log.torn
+    ]
     start.clean = start.clean and not start.problems
     found = {}
     for group in sorted({*hards, *stores} - {BOOT_GROUP}):
-        book = books.get(group, Book())
+        group_log = group_logs.get(group, GroupLog())
         mark, store = marks.get(group), stores.get(group)
-        restored = _restored(book, mark, hards.get(group), start.clean)
+        restored = _restored(group_log, mark, hards.get(group), start.clean)
         if mark is None:
-            found[group] = Found(restored, None, None, store)
+            found[group] = FoundGroup(restored, None, None, store)
         else:
-            behind = book.term(mark.index) != mark.term
-            found[group] = Found(restored, store, mark, behind=behind)
+            behind = group_log.term(mark.index) != mark.term
+            found[group] = FoundGroup(restored, store, mark, behind=behind)
     return found
 
 
 def _streams(
-    node: NodeStore, group_of: Callable[[bytes], int], start: Start
+    node: NodeStore, group_of: Callable[[bytes], int], start: StartReport
 ) -> dict[int, FileStore]:
     stores: dict[int, FileStore] = {}
     for store in node.stores():
@@ -97,7 +99,7 @@ def _mark(node: NodeStore, store: FileStore) -> Mark | None:
     return decode_mark(value) if value is not None else None
 
 
-def _wrong(store: FileStore, mark: Mark | None, book: Book | None) -> str:
+def _wrong(store: FileStore, mark: Mark | None, group_log: GroupLog | None) -> str:
     """What speaks against a replica; "" for nothing."""
     if mark is None:
         return "it has no mark"
@@ -108,17 +110,19 @@ def _wrong(store: FileStore, mark: Mark | None, book: Book | None) -> str:
             f"it ends at {store.last_seq} with {store.messages} messages, "
             f"its mark at {mark.last_seq} with {mark.messages}"
         )
-    if book is not None and book.base > mark.index:
-        return f"its log begins behind {book.base}, its mark is at {mark.index}"
+    if group_log is not None and group_log.base > mark.index:
+        return f"its log begins behind {group_log.base}, its mark is at {mark.index}"
     return ""
 
 
-def _restored(book: Book, mark: Mark | None, hard: HardState | None, clean: bool) -> Restored:
+def _restored(
+    group_log: GroupLog, mark: Mark | None, hard: HardState | None, clean: bool
+) -> Restored:
     if mark is None:
         return Restored(Snapshot(0, 0, Config()), [], hard)
-    place = Snapshot(mark.index, mark.term, mark.config, made=False)
-    entries = book.behind(mark.index, mark.term)
+    snapshot = Snapshot(mark.index, mark.term, mark.config, made=False)
+    entries = group_log.behind(mark.index, mark.term)
     if hard is not None:
         last = mark.index + len(entries)
-        hard = replace(hard, commit=max(hard.commit, mark.index, min(book.commit, last)))
-    return Restored(place, entries, hard, clean and hard is not None)
+        hard = replace(hard, commit=max(hard.commit, mark.index, min(group_log.commit, last)))
+    return Restored(snapshot, entries, hard, clean and hard is not None)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from headwater.edge.ports.twins.disk import TwinDisk
-from headwater.hub.journal import journal, scan, slots
+from headwater.hub.journal import hard_state_file, journal, scan
 from headwater.hub.journal.journal import Journal
 from headwater.hub.raft import (
     core,
@@ -102,11 +102,11 @@ bug(
 )
 bug(
     "no-hard-sync",
-    "the slots of hard state are not synced",
+    "the copies of hard state are not synced",
     (
         Journal,
         "sync",
-        lambda original: lambda self: (self.dirty.discard(slots.NAME), original(self))[1],
+        lambda original: lambda self: (self.dirty.discard(hard_state_file.NAME), original(self))[1],
     ),
 )
 
@@ -409,9 +409,9 @@ bug(
     ),
 )
 bug(
-    "one-slot-is-enough",
-    "a bad slot of hard state is no reason for doubt, nor is the stop",
-    (slots.SlotFile, "sync", lambda original: lambda self: None),
+    "one-copy-is-enough",
+    "a bad copy of hard state is no reason for doubt, nor is the stop",
+    (hard_state_file.HardStateFile, "sync", lambda original: lambda self: None),
     (
         Journal,
         "write",

@@ -79,8 +79,8 @@ def change_members(cluster: "Cluster", group: int, when: str) -> None:
         wanted = number not in voters
         try:
             if wanted:
-                life = cluster.nodes[number].host.groups[group].incarnation
-                membership.add_voter(leader, number, life)
+                incarnation = cluster.nodes[number].multi_raft.groups[group].incarnation
+                membership.add_voter(leader, number, incarnation)
             else:
                 membership.remove(leader, number)
         except ChangeRefused:
@@ -121,9 +121,9 @@ def ask(cluster: "Cluster", group: int, number: int, kind: str) -> bool:
     node = cluster.nodes[number]
     count = len(cluster.history.calls)
     if kind == "write":
-        cluster.write(node, node.host.groups[group], "a", 9)
+        cluster.write(node, node.multi_raft.groups[group], "a", 9)
     else:
-        cluster.read(node, node.host.groups[group], "a")
+        cluster.read(node, node.multi_raft.groups[group], "a")
     call = cluster.history.calls[-1]
     if not answered(cluster, node, call.number) and kind == "read":
         raise Violation(f"liveness: node {number}, group {group}: a read never ends")
@@ -161,7 +161,7 @@ def silence_strangers(cluster: "Cluster") -> None:
         leader = cluster.leader(group)
         for node in cluster.nodes.values() if leader is not None else ():
             if leader is not None and node.number not in leader.log.config.members():
-                node.host.groups[group].recovery.seeds = ()
+                node.multi_raft.groups[group].recovery.seeds = ()
 
 
 def check(cluster: "Cluster", missing: set[int], when: str) -> None:

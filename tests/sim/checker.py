@@ -9,7 +9,7 @@ from headwater.hub.raft.message import OUT_OF_TERM, Kind, Message
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored
 from tests.sim.disks import Durable
-from tests.sim.heard import lives
+from tests.sim.heard import incarnations
 from tests.sim.members import Members
 
 
@@ -18,7 +18,7 @@ class Violation(AssertionError):
 
 
 class Checker:
-    """What was ever seen, over all nodes and their lives. Keys begin with the group."""
+    """What was ever seen, over all nodes and their incarnations. Keys begin with the group."""
 
     def __init__(self, first: Mapping[int, Config]) -> None:
         self.members = Members(first, self.require)
@@ -31,14 +31,14 @@ class Checker:
         self.results: dict[tuple[int, int], int] = {}
         self.terms: dict[tuple[int, int], int] = {}
         self.durable: dict[tuple[int, int], set[tuple[int, int]]] = {}
-        """Term and place of every entry that a node ever had on its disk."""
+        """Term and index of every entry that a node ever had on its disk."""
         self.covered: dict[tuple[int, int], int] = {}
         """The greatest snapshot that it ever had there."""
         self.cast: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.acked: dict[tuple[int, int, int], tuple[int, int]] = {}
         self.acked_ever: dict[tuple[int, int], int] = {}
         self.told: dict[tuple[int, int, int], int] = {}
-        """The greatest term in which a leader called for a campaign of this life."""
+        """The greatest term in which a leader called for a campaign of this incarnation."""
         self.commits_seen: dict[tuple[int, int], int] = {}
         self.asked: dict[int, int] = {}
         self.promised: dict[tuple[int, int, int], set[int]] = {}
@@ -88,13 +88,14 @@ class Checker:
         )
 
     def note_acked(self, m: Message, term: int | None, durable: Durable) -> None:
-        """The greatest place that a life, or a start, has acknowledged, and the term there."""
+        """The greatest index that an incarnation, or a start, has acknowledged, and the term
+        there."""
         self.require(
             durable.holds(m.group, m.index, term),
             f"node {m.sender} acked {m.index} before it was on disk",
         )
-        for life in lives(m):
-            key = (m.group, m.sender, life)
+        for incarnation in incarnations(m):
+            key = (m.group, m.sender, incarnation)
             self.acked[key] = max(self.acked.get(key, (0, 0)), (m.index, term or 0))
         ever = (m.group, m.sender)
         self.acked_ever[ever] = max(self.acked_ever.get(ever, 0), m.index)
@@ -113,8 +114,8 @@ class Checker:
 
     def remembers(self, raft: Raft) -> None:
         """A voter cannot vote again in a term, and cannot help a log that lacks what it acked."""
-        term, to, life = self.cast.get((raft.group, raft.node), (0, 0, 0))
-        if life == raft.incarnation:
+        term, to, incarnation = self.cast.get((raft.group, raft.node), (0, 0, 0))
+        if incarnation == raft.incarnation:
             again = raft.term < term or (raft.term == term and raft.vote != to)
             self.require(
                 not again or raft.vote_floor > term, f"node {raft.node} may vote again in {term}"
@@ -128,12 +129,12 @@ class Checker:
             )
 
     def elected(self, raft: Raft) -> None:
-        """A majority of the voters, in their present lives, voted for a new leader."""
+        """A majority of the voters, in their present incarnations, voted for a new leader."""
         voters = raft.log.config.voters
         key = (raft.group, raft.term)
         votes = sum(
-            node == raft.node or self.votes.get((*key, node, life)) == raft.node
-            for node, life in voters.items()
+            node == raft.node or self.votes.get((*key, node, incarnation)) == raft.node
+            for node, incarnation in voters.items()
         )
         self.require(
             2 * votes > len(voters),
@@ -201,14 +202,14 @@ class Checker:
             self.covered[group, node] = top
 
     def counted(self, raft: Raft, index: int) -> None:
-        """A majority of voters, in their present lives, has it on disk and said so."""
+        """A majority of voters, in their present incarnations, has it on disk and said so."""
         log, group = raft.log, raft.group
         have = sum(
             log.durable >= index
             if n == raft.node
-            else self.acked.get((group, n, life), (0, 0))[0] >= index
+            else self.acked.get((group, n, incarnation), (0, 0))[0] >= index
             and self.had(group, n, log.term(index) or 0, index)
-            for n, life in log.config.voters.items()
+            for n, incarnation in log.config.voters.items()
         )
         self.require(
             2 * have > len(log.config.voters),
@@ -267,7 +268,7 @@ class Checker:
             self.require(owner == entry.index, f"sequence {result} was used twice")
 
     def restored_to(self, group: int, node: int, index: int, digest: int) -> None:
-        """A snapshot holds the state that everybody has at its place."""
+        """A snapshot holds the state that everybody has at its index."""
         same = self.digests.setdefault((group, index), digest)
         self.require(same == digest, f"node {node} restores another state at {index}")
 

@@ -10,7 +10,7 @@ from headwater.edge.ports.twins.network import TwinNet, Weather
 from headwater.hub.raft.codec import decode_packet, encode_packet
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.errors import InvariantBroken, RaftError
-from headwater.hub.raft.host import Packet
+from headwater.hub.raft.multi_raft import Packet
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready
@@ -170,14 +170,14 @@ class Cluster:
         found = None
         for node in self.nodes.values():
             if node.up and not node.paused:
-                raft = node.host.groups.get(group)
+                raft = node.multi_raft.groups.get(group)
                 if raft is not None and raft.is_leader and (not found or raft.term > found.term):
                     found = raft
         return found
 
     def touch(self, raft: Raft) -> None:
         node = self.nodes[raft.node]
-        node.host.touch(raft)
+        node.multi_raft.touch(raft)
         node.pump()
 
     def sound(self, number: int) -> bool:
@@ -199,7 +199,7 @@ class Cluster:
         dice = chance.below(10)
         if not node.up or node.paused or (dice < 8 and not (node := self._ask_leader(group, node))):
             return
-        raft = node.host.groups[group]
+        raft = node.multi_raft.groups[group]
         if dice < 6:
             self.write(node, raft, key, dice)
         else:
@@ -208,18 +208,18 @@ class Cluster:
     def burst(self, number: int, group: int) -> None:
         """A write at this node, when it believes that it leads."""
         node = self.nodes[number]
-        if node.up and not node.paused and node.host.groups[group].is_leader:
-            self.write(node, node.host.groups[group], "a", 9)
+        if node.up and not node.paused and node.multi_raft.groups[group].is_leader:
+            self.write(node, node.multi_raft.groups[group], "a", 9)
 
     def ask_all(self, group: int) -> None:
         """Whoever is up is asked for the newest value."""
         for node in self.nodes.values():
-            if node.up and not node.paused and node.host.groups[group].leader:
-                self.read(node, node.host.groups[group], "a")
+            if node.up and not node.paused and node.multi_raft.groups[group].leader:
+                self.read(node, node.multi_raft.groups[group], "a")
 
     def ask(self, node: SimNode) -> None:
         """A node is asked for the newest values that it leads."""
-        for raft in list(node.host.groups.values()) if node.up and not node.paused else ():
+        for raft in list(node.multi_raft.groups.values()) if node.up and not node.paused else ():
             if raft.is_leader:
                 self.read(node, raft, "a")
 
@@ -228,20 +228,20 @@ class Cluster:
         believers = [
             node
             for node in self.nodes.values()
-            if node.up and not node.paused and node.host.groups[group].is_leader
+            if node.up and not node.paused and node.multi_raft.groups[group].is_leader
         ]
         newest = self.leader(group)
         if len(believers) < 2 or newest is None:
             return False
         self.write(self.nodes[newest.node], newest, "a", 9)
         for node in believers:
-            raft = node.host.groups[group]
+            raft = node.multi_raft.groups[group]
             if raft.is_leader:
                 self.read(node, raft, "a")
         return True
 
     def _ask_leader(self, group: int, node: SimNode) -> SimNode | None:
-        raft = node.host.groups[group]
+        raft = node.multi_raft.groups[group]
         if raft.is_leader:
             return node
         hinted = self.nodes.get(raft.leader)
@@ -345,7 +345,7 @@ class Cluster:
 
     def has_majority(self, group: int, missing: set[int]) -> bool:
         """Whether a majority is up and not in doubt, as the node says that knows most."""
-        rafts = [node.host.groups[group] for node in self.nodes.values()]
+        rafts = [node.multi_raft.groups[group] for node in self.nodes.values()]
         voters = max(rafts, key=lambda r: (r.log.last_term, r.log.last)).log.config.voters
         doubtful = {raft.node for raft in rafts if raft.recovering} if missing else set()
         return 2 * len(voters.keys() - missing - doubtful) > len(voters)
@@ -362,7 +362,7 @@ class Cluster:
             return False
         members = [n for n in raft.log.config.members() if n not in missing]
         back = raft.log.config.returning - missing
-        doubtful = any(self.nodes[n].host.groups[group].recovering for n in members)
+        doubtful = any(self.nodes[n].multi_raft.groups[group].recovering for n in members)
         if back or doubtful or raft.log.last < proposed[group]:
             proposed[group] = min(proposed[group], raft.log.last)
             return False
@@ -383,7 +383,7 @@ class Cluster:
         """Where everybody stands."""
         lines = []
         for node in self.nodes.values():
-            for group, raft in node.host.groups.items() if node.up else ():
+            for group, raft in node.multi_raft.groups.items() if node.up else ():
                 log = raft.log
                 lines.append(
                     f"node {node.number} group {group}: {raft.role.value} term {raft.term}"

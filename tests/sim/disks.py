@@ -14,10 +14,10 @@ class Durable:
     vote: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     end: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Term and place of the last entry."""
+    """Term and index of the last entry."""
     base: dict[int, int] = field(default_factory=dict)
     terms: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Place -> term of each entry behind the place that the start, or a snapshot, began with."""
+    """Index -> term of each entry behind the index that the start, or a snapshot, began with."""
 
     def found(self, group: int, restored: Restored) -> None:
         """A start begins with this."""
@@ -33,8 +33,8 @@ class Durable:
             self._begin(group, ready.snapshot.term, ready.snapshot.index)
         terms = self.terms[group]
         if ready.entries:
-            for place in range(ready.entries[0].index, self.last[group] + 1):
-                terms.pop(place, None)
+            for index in range(ready.entries[0].index, self.last[group] + 1):
+                terms.pop(index, None)
             terms.update((entry.index, entry.term) for entry in ready.entries)
             self.last[group], self.end[group] = ready.entries[-1].index, ready.entries[-1][:2]
         if ready.hard_state is not None:

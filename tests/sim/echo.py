@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from headwater.hub.raft import transfer
 from headwater.hub.raft.errors import RaftError
-from headwater.hub.raft.host import Packet
 from headwater.hub.raft.message import Kind
+from headwater.hub.raft.multi_raft import Packet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.role import Role
 
@@ -49,7 +49,7 @@ class Echo:
     def give_back(self, polls: int = POLLS) -> None:
         """Make the node lead again, and let everybody hear what was said before."""
         cluster = self.cluster
-        raft = cluster.nodes[self.node].host.groups.get(self.group)
+        raft = cluster.nodes[self.node].multi_raft.groups.get(self.group)
         if self.times == len(WAITS_US) or not polls or raft is None:
             cluster.echoes.remove(self)
             return

@@ -280,7 +280,9 @@ def _change(cluster: "Cluster", found: "Raft", target: "SimNode") -> None:
     config = found.log.config
     try:
         if config.incarnation(target.number) is None:
-            membership.add_voter(found, target.number, target.host.groups[found.group].incarnation)
+            membership.add_voter(
+                found, target.number, target.multi_raft.groups[found.group].incarnation
+            )
         elif target.number in config.voters and len(config.voters) > 3:
             membership.remove(found, target.number)
     except RaftError:
@@ -305,7 +307,7 @@ def cut_change(cluster: "Cluster", fault: Fault) -> None:
 
 
 def rejoin(cluster: "Cluster", fault: Fault) -> None:
-    """A member goes and comes back soon, in another life; leaders may change in between."""
+    """A member goes and comes back soon, in another incarnation; leaders may change in between."""
     for turn in range(4):
         cluster.after(turn * (20_000 + fault.a % 100_000), change, cluster, fault)
     if fault.b // 5 % 2:

@@ -10,9 +10,10 @@ from headwater.hub.raft.raft import Raft
 ROUNDS_KEPT = 256
 
 
-def lives(m: Message) -> set[int]:
-    """For which lives of its sender an answer counts: one that is taken back under the number of
-    its start may not know it yet, and one that is made again in the same start is another."""
+def incarnations(m: Message) -> set[int]:
+    """For which incarnations of its sender an answer counts: one that is taken back under the
+    number of its start may not know it yet, and one that is made again in the same start is
+    another."""
     return {m.incarnation, max(m.incarnation, m.boot)}
 
 
@@ -59,8 +60,8 @@ class Heard:
             self.hellos[m.sender] = m
         if m.term != self.term or m.reject:
             return
-        for life in lives(m):
-            key = (m.sender, life)
+        for incarnation in incarnations(m):
+            key = (m.sender, incarnation)
             if m.kind is Kind.VOTE_REPLY:
                 self.votes.add((m.sender, m.incarnation))
             elif m.kind is Kind.APPEND_REPLY:
@@ -91,7 +92,7 @@ class Heard:
         self.asked[self.raft.node, self.raft.boot, context] = self.round + 1
 
     def elected(self, voters: Mapping[int, int]) -> bool:
-        """Whether a majority gave its vote, in the lives that count."""
+        """Whether a majority gave its vote, in the incarnations that count."""
         self.follow()
         return self._most(voters, sum(each in self.votes for each in voters.items()))
 

@@ -8,7 +8,7 @@ from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.index.memory import MemoryStore
 
 KEEP = 200
-"""Messages kept; older ones are purged, by every replica at the same place of the log."""
+"""Messages kept; older ones are purged, by every replica at the same index of the log."""
 
 
 class QuietLoop:

@@ -1,4 +1,4 @@
-"""What a stream holds at a place of its group's log, made of the entries alone."""
+"""What a stream holds at an index of its group's log, made of the entries alone."""
 
 from collections import deque
 from collections.abc import Iterable

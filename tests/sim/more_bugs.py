@@ -1,10 +1,10 @@
-"""More planted bugs: of members and lives, of answers that are late, and of the disk."""
+"""More planted bugs: of members and incarnations, of answers that are late, and of the disk."""
 
 import contextlib
 from dataclasses import replace
 
 from headwater.edge.ports.twins.disk import TwinDisk
-from headwater.hub.journal import slots
+from headwater.hub.journal import hard_state_file
 from headwater.hub.journal.journal import Journal
 from headwater.hub.journal.record import RecordKind
 from headwater.hub.journal.scan import GroupScan
@@ -83,8 +83,8 @@ def _all_replies(original):
 
 bug("ack-own-end", "a follower acknowledges all it has", (replication, "on_append", _ack_own_end))
 bug(
-    "votes-of-any-life",
-    "votes of a life that is over count",
+    "votes-of-any-incarnation",
+    "votes of an incarnation that is over count",
     (election, "on_vote_reply", _any_life),
 )
 bug("old-boot-heard", "what was said to an earlier start is heard", (Raft, "_admit", _any_boot))
@@ -92,7 +92,9 @@ bug(
     "obeys-old-leader", "a leader of an older term is obeyed", (Raft, "_settle_term", _obey_anybody)
 )
 bug(
-    "acks-of-any-life", "acks of a life that is over count", (replication, "replying", _all_replies)
+    "acks-of-any-incarnation",
+    "acks of an incarnation that is over count",
+    (replication, "replying", _all_replies),
 )
 bug(
     "promise-under-a-leader",
@@ -356,17 +358,20 @@ bug(
 # -- the disk --------------------------------------------------------------------
 
 
-def _older_slot(original):
+def _older_copy(original):
     def load(self):
         original(self)
         data = self._content()
-        for group, place in self.places.items():
-            at = 2 * place.number * slots.SLOT_BYTES
+        for group, location in self.locations.items():
+            at = 2 * location.number * hard_state_file.COPY_BYTES
             pair = [
-                data[at + i * slots.SLOT_BYTES : at + (i + 1) * slots.SLOT_BYTES] for i in (0, 1)
+                data[
+                    at + i * hard_state_file.COPY_BYTES : at + (i + 1) * hard_state_file.COPY_BYTES
+                ]
+                for i in (0, 1)
             ]
-            good = [slot for slot in map(slots.decode_slot, pair) if slot is not None]
-            self.found[group] = min(good, key=lambda slot: slot[0])[2]
+            good = [copy for copy in map(hard_state_file.decode_copy, pair) if copy is not None]
+            self.found[group] = min(good, key=lambda copy: copy[0])[2]
 
     return load
 
@@ -429,7 +434,11 @@ def _wrong_part(original):
     return send_part
 
 
-bug("older-slot", "the older slot of hard state is taken", (slots.SlotFile, "_load", _older_slot))
+bug(
+    "older-copy",
+    "the older copy of hard state is taken",
+    (hard_state_file.HardStateFile, "_load", _older_copy),
+)
 bug(
     "install-not-logged",
     "the log does not say that a snapshot replaced it",

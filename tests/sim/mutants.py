@@ -23,7 +23,7 @@ RAFT = Path(__file__).parents[2] / "hub" / "raft"
 PACKAGE = "headwater.hub.raft"
 FILES = (
     "config.py", "core.py", "election.py", "hard_state.py", "heartbeat.py", "hibernation.py",
-    "host.py", "log.py", "membership.py", "progress.py", "quorum.py", "raft.py", "reads.py",
+    "multi_raft.py", "log.py", "membership.py", "progress.py", "quorum.py", "raft.py", "reads.py",
     "recovery.py", "replication.py", "snapshot.py", "transfer.py",
 )  # fmt: skip
 TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -31,7 +31,7 @@ TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
 SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
-SAID = ("Message", "reply", "Round", "Pending", "Answer", "Progress", "Assembly", "HardState")
+SAID = ("Message", "reply", "Round", "Pending", "Answer", "MemberProgress", "Assembly", "HardState")
 """Calls whose named arguments are left out one by one."""
 SILENT = ("invariant",)
 """Statements that only call these are checks of the product itself; without them the simulator

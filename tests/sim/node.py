@@ -9,8 +9,8 @@ from headwater.hub.journal.journal import CLEAN, Journal
 from headwater.hub.raft import membership, reads
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
-from headwater.hub.raft.host import Batch, Host, Packet
 from headwater.hub.raft.message import FROM_LEADER, Kind
+from headwater.hub.raft.multi_raft import MultiRaft, Packet, WriteSet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
@@ -29,7 +29,7 @@ COMPACT_AT = 40
 
 
 def end_of(restored: Restored) -> tuple[int, int]:
-    """Term and place of the last entry. A replaced tail is shorter, and of a greater term."""
+    """Term and index of the last entry. A replaced tail is shorter, and of a greater term."""
     last = restored.entries[-1] if restored.entries else restored.snapshot
     return last.term, last.index
 
@@ -42,7 +42,7 @@ class SimNode:
         self.number = number
         self.disk = TwinDisk()
         self.clock = ManualClock()
-        self.life = 0
+        self.starts = 0
         self.up = False
         self.orderly = True
         self.paused = False
@@ -56,15 +56,15 @@ class SimNode:
         self.tick_us = 10_000
         self.dozing: set[int] = set()
         """Groups that sleep."""
-        self.host: Host
+        self.multi_raft: MultiRaft
         self.journal: Journal
 
-    # -- life -----------------------------------------------------------------
+    # -- start and stop -----------------------------------------------------------------
 
     def start(self) -> None:
         """A start that the disk refuses is tried again later; as long as it took no mark away,
         the stop before it was the last."""
-        self.life += 1
+        self.starts += 1
         self.up = True
         orderly = self.orderly
         try:
@@ -95,25 +95,25 @@ class SimNode:
         # A disk begins to lie only after the start: see the assumptions in docs/RAFT.md.
         self.boot = self.journal.boot
         self.disk.flush()
-        self.host = Host(
+        self.multi_raft = MultiRaft(
             self.number, self.journal.boot, self.cluster.chance.below, self.cluster.options
         )
         self.machines: dict[int, StreamMachine] = {}
         self.calls: dict[tuple[int, int], tuple[int, bytes, Call]] = {}
         self.reads: dict[int, tuple[int, Call, int | None]] = {}
         self.before, self.durable = self.durable, Durable()
-        self.written: list[tuple[int, Batch]] = []
+        self.written: list[tuple[int, WriteSet]] = []
         self.heard: dict[tuple[int, int], int] = {}
         self.promises: dict[int, Promises] = {}
         self.leading: dict[int, tuple[int, object]] = {}
         self.syncing = False
         for group in self.cluster.groups:
             self.add_group(group)
-        self.cluster.after(self.tick_us, self.tick, self.life)
+        self.cluster.after(self.tick_us, self.tick, self.starts)
         self.pump()
 
-    def add_group(self, group: int, life: int = 0) -> None:
-        """`life`: above that of a replica that was removed."""
+    def add_group(self, group: int, incarnation: int = 0) -> None:
+        """`incarnation`: above that of a replica that was removed."""
         restored = self.journal.start.groups.pop(group, None)
         first = self.number in self.cluster.first[group].voters and group not in self.begun
         self.begun.add(group)
@@ -122,7 +122,7 @@ class SimNode:
             self.journal.create(group, restored)
         if restored is None:
             restored = Restored(Snapshot(0, 0, Config()))
-        restored = replace(restored, seeds=tuple(self.cluster.nodes), life=life)
+        restored = replace(restored, seeds=tuple(self.cluster.nodes), incarnation_floor=incarnation)
         hard = restored.hard_state
         checker = self.cluster.checker
         if self.number != self.cluster.victim:
@@ -135,16 +135,17 @@ class SimNode:
         checker.found(group, self.number, restored)
         self.machines[group] = StreamMachine()
         self.machines[group].restore(restored.snapshot.index, restored.snapshot.data)
-        raft = self.host.add(group, restored)
+        raft = self.multi_raft.add(group, restored)
         self.promises[group] = Promises(checker, raft, self.durable)
         checker.require(
-            self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
+            self.orderly or not restored.clean or self.starts == 1,
+            "an unclean start is called clean",
         )
         checker.require(restored.clean or raft.recovering, "an unclean start is not recovering")
 
     def crash(self, power_cut: bool = True) -> None:
         self.up = False
-        self.life += 1
+        self.starts += 1
         self.orderly = False
         for _, _, call in self.calls.values():
             call.end = NEVER
@@ -153,7 +154,7 @@ class SimNode:
 
     def stop(self) -> None:
         """An orderly stop."""
-        whole = all(raft.whole for raft in self.host.groups.values())
+        whole = all(raft.whole for raft in self.multi_raft.groups.values())
         try:
             if whole:
                 self.journal.mark_clean()
@@ -165,28 +166,28 @@ class SimNode:
 
     # -- events ---------------------------------------------------------------
 
-    def tick(self, life: int) -> None:
-        if life != self.life:
+    def tick(self, starts: int) -> None:
+        if starts != self.starts:
             return
-        self.cluster.after(self.tick_us, self.tick, life)
+        self.cluster.after(self.tick_us, self.tick, starts)
         if not self.paused:
             self.clock.true_ns = self.cluster.now_us * 1000
-            self.host.tick(self.clock.monotonic_ns())
-            for raft in self.host.groups.values():
+            self.multi_raft.tick(self.clock.monotonic_ns())
+            for raft in self.multi_raft.groups.values():
                 self.check_quorum(raft)
                 self.promises[raft.group].handing_over()
             self.disturb()
             self.retire()
             if self.up:
                 self.pump()
-            if self.up and self.host.stale_boot:
-                self.boot_floor = self.host.stale_boot
+            if self.up and self.multi_raft.stale_boot:
+                self.boot_floor = self.multi_raft.stale_boot
                 self.crash()
                 self.start()
 
     def disturb(self) -> None:
         """Some who lead groups that have just fallen asleep are asked for something soon."""
-        asleep = {raft.group for raft in self.host.groups.values() if raft.sleep.asleep}
+        asleep = {raft.group for raft in self.multi_raft.groups.values() if raft.sleep.asleep}
         if asleep - self.dozing and not self.cluster.chance.below(4):
             self.cluster.after(self.cluster.chance.below(60_000), self.cluster.ask, self)
         self.dozing = asleep
@@ -194,7 +195,7 @@ class SimNode:
     def read_clock(self) -> None:
         """The clock jumped: whoever reads it notices."""
         now_ns = self.clock.monotonic_ns()
-        for raft in self.host.groups.values() if self.up else ():
+        for raft in self.multi_raft.groups.values() if self.up else ():
             if now_ns < raft.now_ns:
                 self.promises[raft.group].told.forget_rounds()
             reads.clock(raft, now_ns)
@@ -213,7 +214,7 @@ class SimNode:
         self.paused = False
         waiting, self.waiting = self.waiting, []
         if self.up:
-            for raft in self.host.groups.values():
+            for raft in self.multi_raft.groups.values():
                 if raft.is_leader:
                     self.cluster.read(self, raft, "a")
             for packet in waiting:
@@ -228,10 +229,10 @@ class SimNode:
             self.fail()
 
     def _retire(self) -> None:
-        """A group that was told to go makes room for another life of itself."""
-        for group, raft in list(self.host.groups.items()):
+        """A group that was told to go makes room for another incarnation of itself."""
+        for group, raft in list(self.multi_raft.groups.items()):
             if raft.removed and not self.syncing and not self.written:
-                self.host.drop(group)
+                self.multi_raft.drop(group)
                 self.journal.erase(group)
                 self.cluster.checker.cast.pop((group, self.number), None)
                 self.before.end.pop(group, None)
@@ -247,30 +248,30 @@ class SimNode:
             self.fail()
 
     def _pump(self) -> None:
-        while self.up and self.host.has_ready() and self.host.can_batch():
-            batch = self.host.ready()
-            for raft, _ in batch.groups:
+        while self.up and self.multi_raft.has_ready() and self.multi_raft.can_write():
+            write_set = self.multi_raft.ready()
+            for raft, _ in write_set.groups:
                 self.judge(raft)
-            self.send(batch.packets)
-            self.journal.write([(raft.group, ready) for raft, ready in batch.groups])
-            for raft, ready in batch.groups:
+            self.send(write_set.packets)
+            self.journal.write([(raft.group, ready) for raft, ready in write_set.groups])
+            for raft, ready in write_set.groups:
                 self.cluster.written(self, raft, ready)
                 if ready.snapshot is not None:
                     self.restore(raft.group, ready.snapshot)
                 self.apply(raft, ready)
                 self.judge(raft)
-            if batch.groups:
-                self.written.append((batch.number, batch))
+            if write_set.groups:
+                self.written.append((write_set.number, write_set))
             quick = self.written and not self.syncing
             if quick and not any(each.writes for _, each in self.written):
-                self.finish_sync(self.life, len(self.written))
+                self.finish_sync(self.starts, len(self.written))
         if self.written and not self.syncing:
             self.syncing = True
             delay = self.sync_us + self.cluster.chance.below(self.sync_us)
-            self.cluster.after(delay, self.finish_sync, self.life, len(self.written))
+            self.cluster.after(delay, self.finish_sync, self.starts, len(self.written))
 
-    def finish_sync(self, life: int, count: int) -> None:
-        if life != self.life or (self.paused and self.hold_sync(life, count)):
+    def finish_sync(self, starts: int, count: int) -> None:
+        if starts != self.starts or (self.paused and self.hold_sync(starts, count)):
             return
         self.syncing = False
         try:
@@ -279,17 +280,17 @@ class SimNode:
             self.fail()
             return
         done, self.written = self.written[:count], self.written[count:]
-        for _, batch in done:
-            for raft, ready in batch.groups:
+        for _, write_set in done:
+            for raft, ready in write_set.groups:
                 self.note_durable(raft.group, ready)
-        packets = self.host.synced(done[-1][0])
-        for raft in self.host.groups.values():
+        packets = self.multi_raft.synced(done[-1][0])
+        for raft in self.multi_raft.groups.values():
             self.judge(raft)
         self.send(packets)
         self.pump()
 
-    def hold_sync(self, life: int, count: int) -> bool:
-        self.cluster.after(5000, self.finish_sync, life, count)
+    def hold_sync(self, starts: int, count: int) -> bool:
+        self.cluster.after(5000, self.finish_sync, starts, count)
         return True
 
     def note_durable(self, group: int, ready: Ready) -> None:
@@ -303,23 +304,23 @@ class SimNode:
     def send(self, packets: list[Packet]) -> None:
         for packet in packets:
             for m in packet.messages:
-                raft = self.host.groups[m.group]
+                raft = self.multi_raft.groups[m.group]
                 self.cluster.checker.sent(m, self.durable)
                 if m.kind is Kind.VOTE:
                     self.cluster.checker.stands(m, raft.log.config.voters)
                 elif m.kind is Kind.APPEND_REPLY and not m.reject:
                     self.cluster.checker.note_acked(m, raft.log.term(m.index), self.durable)
                     other = self.cluster.nodes[m.to]
-                    leader = other.host.groups.get(m.group) if other.up else None
+                    leader = other.multi_raft.groups.get(m.group) if other.up else None
                     self.cluster.checker.agreed(m, raft, leader)
             self.cluster.send(packet)
 
     def hear(self, packet: Packet) -> None:
         """Let the product hear it, and note who was heard."""
-        self.host.receive(packet)
+        self.multi_raft.receive(packet)
         for m in packet.messages:
-            raft = self.host.groups.get(m.group)
-            late = raft is None or self.host._boots.get(m.sender) != m.boot
+            raft = self.multi_raft.groups.get(m.group)
+            late = raft is None or self.multi_raft._boots.get(m.sender) != m.boot
             if late or membership.fenced(raft, m):
                 continue
             self.heard[m.group, m.sender] = raft.ticks
@@ -377,7 +378,7 @@ class SimNode:
             self.compact(raft, machine)
 
     def restore(self, group: int, snapshot: Snapshot) -> None:
-        """A leader's snapshot: the state is that of its place."""
+        """A leader's snapshot: the state is that of its index."""
         machine = self.machines[group]
         machine.restore(snapshot.index, snapshot.data)
         self.cluster.checker.restored_to(group, self.number, snapshot.index, machine.digest)

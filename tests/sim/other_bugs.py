@@ -22,10 +22,10 @@ from headwater.hub.raft import (
 )
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import EntryKind
-from headwater.hub.raft.host import Host
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.progress import Progress, State
+from headwater.hub.raft.multi_raft import MultiRaft
+from headwater.hub.raft.progress import MemberProgress, State
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.role import Role
 from tests.sim.bug import bug
@@ -134,7 +134,7 @@ def _hint_below_match(original):
 bug(
     "hint-below-match",
     "a refusal leads back below what is known",
-    (Progress, "refused", _hint_below_match),
+    (MemberProgress, "refused", _hint_below_match),
     seeds=120,
 )
 
@@ -148,7 +148,11 @@ def _match_goes_back(original):
     return accepted
 
 
-bug("match-goes-back", "a late ack lowers what is known", (Progress, "accepted", _match_goes_back))
+bug(
+    "match-goes-back",
+    "a late ack lowers what is known",
+    (MemberProgress, "accepted", _match_goes_back),
+)
 
 
 def _send_now(original):
@@ -448,7 +452,7 @@ bug(
     "window-unbounded",
     "more appends are under way than are allowed",
     (
-        Progress,
+        MemberProgress,
         "full",
         lambda original: lambda self, messages, size: self.state is State.PROBE and self.paused,
     ),
@@ -473,7 +477,7 @@ def _low_index(original, r, context, origin, now_ns):
 bug(
     "all-batches-synced",
     "a sync of one batch is told for all",
-    (Host, "synced", lambda original: lambda self, number: original(self, number + 1)),
+    (MultiRaft, "synced", lambda original: lambda self, number: original(self, number + 1)),
 )
 
 
@@ -484,18 +488,20 @@ bug(
         Config,
         "with_learner",
         lambda original: (
-            lambda self, node, life, returning: _still_voter(original, self, node, life, returning)
+            lambda self, node, incarnation, returning: _still_voter(
+                original, self, node, incarnation, returning
+            )
         ),
     ),
 )
 
 
-def _still_voter(original, self, node, life, returning):
-    changed = original(self, node, life, returning)
+def _still_voter(original, self, node, incarnation, returning):
+    changed = original(self, node, incarnation, returning)
     if node in self.voters:
         return replace(
             changed,
-            voters={**changed.voters, node: life},
+            voters={**changed.voters, node: incarnation},
             learners={k: v for k, v in changed.learners.items() if k != node},
             returning=changed.returning - {node},
         )
@@ -506,7 +512,7 @@ bug(
     "lost-probe-counts",
     "a snapshot counts as arrived when it was sent",
     (
-        Progress,
+        MemberProgress,
         "to_snapshot",
         lambda original: (
             lambda self, index: (original(self, index), setattr(self, "match", index))[0]

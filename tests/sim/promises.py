@@ -55,13 +55,13 @@ class Promises:
         self.leader = raft.leader
         if not late and not over:
             self.told.note(m)
-        place = self.place(m)
+        index = self.index_before(m)
         doubt = raft.recovering
         try:
             Raft.step(raft, m)
         finally:
             self.heard = NONE
-        if m.reject and self.place(m) != place:
+        if m.reject and self.index_before(m) != index:
             self.steps_back(m)
         if doubt and not raft.recovering and raft.incarnation < raft.boot:
             self.require(self.told.proven(), "is the member of before, and not all have answered")
@@ -74,15 +74,16 @@ class Promises:
             knows or raft.removed, f"goes on in {raft.term} after {m.kind.name} of {m.term}"
         )
         self.require(
-            not over or self.books() == before, f"what a life of {m.sender} said that is over"
+            not over or self.books() == before,
+            f"what an incarnation of {m.sender} said that is over",
         )
         self.require(
             m.sender not in raft.votes.keys() - votes
             or raft.log.config.voters.get(m.sender) == m.incarnation,
-            "a vote of another life is counted",
+            "a vote of another incarnation is counted",
         )
 
-    def place(self, m: Message) -> int:
+    def index_before(self, m: Message) -> int:
         """Where this leader goes on with the sender of a message."""
         progress = self.raft.progress.get(m.sender)
         return progress.next if progress is not None else 0
@@ -91,13 +92,14 @@ class Promises:
         """After a refusal a leader skips what cannot be the same: terms greater than the one that
         the follower has there (§5.3)."""
         log = self.raft.log
-        before = self.place(m) - 1
+        before = self.index_before(m) - 1
         if m.kind is Kind.APPEND_REPLY and before > log.base_index:
             here = log.term(before) or 0
             self.require(here <= m.log_term, "a leader goes back by single entries")
 
     def is_over(self, m: Message) -> bool:
-        """Whether a life speaks of which this node knows for certain that it was removed."""
+        """Whether an incarnation speaks of which this node knows for certain that it was
+        removed."""
         if m.kind in OUT_OF_TERM or m.sender == self.raft.node:
             return False
         config = self.checker.members.at(self.raft.group, self.raft.log.committed)
@@ -190,10 +192,10 @@ class Promises:
         raft = self.raft
         if raft.log.term(index) != raft.term:
             return
-        places = [place for place, _ in self.checker.members.known[raft.group] if place < index]
+        indexes = [at for at, _ in self.checker.members.known[raft.group] if at < index]
         for member in config.voters.items() - before.voters.items():
             has = self.told.acks.get(member, 0)
-            self.require(has >= max(places), f"{member[0]} is promoted and does not know it")
+            self.require(has >= max(indexes), f"{member[0]} is promoted and does not know it")
             lag = index - 1 - has
             self.require(
                 lag <= raft.options.promote_lag_max, f"{member[0]} is promoted and lacks {lag}"
@@ -329,11 +331,11 @@ class Promises:
     def handover(self, m: Message) -> None:
         """The target has everything (thesis §3.10)."""
         raft = self.raft
-        life = raft.log.config.voters.get(m.to)
-        self.require(life is not None, f"handover to node {m.to}, which is no voter")
-        have = self.checker.acked.get((raft.group, m.to, life or 0), (0, 0))[0]
+        incarnation = raft.log.config.voters.get(m.to)
+        self.require(incarnation is not None, f"handover to node {m.to}, which is no voter")
+        have = self.checker.acked.get((raft.group, m.to, incarnation or 0), (0, 0))[0]
         self.require(have >= raft.log.last, f"handover to {m.to}, who lags")
-        key = (raft.group, m.to, life or 0)
+        key = (raft.group, m.to, incarnation or 0)
         self.checker.told[key] = max(self.checker.told.get(key, 0), raft.term)
 
     def handing_over(self) -> None:
@@ -354,7 +356,7 @@ class Promises:
         if m.reject and asked.kind is Kind.APPEND and asked.term == raft.term:
             here = raft.log.term(m.hint)
             fits = m.hint <= raft.log.base_index or (here is not None and here <= asked.log_term)
-            self.require(fits, "a refusal names a place of a greater term")
+            self.require(fits, "a refusal names an index of a greater term")
         if m.reject or m.to == raft.node:
             return
         self.require(not raft.is_leader, "a leader acks")

@@ -11,10 +11,10 @@ from headwater.hub.raft import (
     transfer,
 )
 from headwater.hub.raft.config import Config
-from headwater.hub.raft.host import Host
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind
-from headwater.hub.raft.progress import Progress
+from headwater.hub.raft.multi_raft import MultiRaft
+from headwater.hub.raft.progress import MemberProgress
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.state import Pending
 from tests.sim.bug import bug
@@ -103,10 +103,12 @@ def _even_half(original):
     return lambda voters: (voters + 1) // 2
 
 
-bug("removal-forgotten", "a removed life may come back", (Config, "without", _forget_removed))
 bug(
-    "first-life-for-ever",
-    "a voter comes back as its first life",
+    "removal-forgotten", "a removed incarnation may come back", (Config, "without", _forget_removed)
+)
+bug(
+    "first-incarnation-for-ever",
+    "a voter comes back as its first incarnation",
     (Config, "with_voter", _same_life),
 )
 bug(
@@ -168,7 +170,7 @@ def _one_answers(original):
 bug(
     "window-stays-full",
     "what is acknowledged still fills the window",
-    (Progress, "accepted", _keep_inflight),
+    (MemberProgress, "accepted", _keep_inflight),
 )
 bug(
     "reads-lost",
@@ -265,7 +267,7 @@ bug(
 bug(
     "death-unnoticed",
     "sleeping groups do not notice that their leader's node is gone",
-    (Host, "_watch", lambda original: lambda self: None),
+    (MultiRaft, "_watch", lambda original: lambda self: None),
 )
 bug(
     "change-while-open",
@@ -296,7 +298,7 @@ bug(
     (election, "next_term", lambda original: lambda r: r.term + 1),
 )
 bug(
-    "lives-of-boots-not-forgotten",
+    "incarnations-of-boots-not-forgotten",
     "what a node had before it started again still counts as known",
-    (Progress, "forget", lambda original: lambda self: None),
+    (MemberProgress, "forget", lambda original: lambda self: None),
 )

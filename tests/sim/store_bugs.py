@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from headwater.hub.stored import group_store, start
+from headwater.hub.stored.group_log import GroupLog
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
-from headwater.hub.stored.runs import Book
 from tests.sim.bug import BUGS, Bug
 
 
@@ -17,10 +17,10 @@ def _told_at_once(original):
     return tell
 
 
-def _slots_unsynced(original):
+def _hard_unsynced(original):
     def sync(self):
-        self._slot_syncs = self._slot_writes
-        self._tell()
+        self._hard_syncs = self._hard_writes
+        self._report_synced()
 
     return sync
 
@@ -80,16 +80,16 @@ STORE_BUGS = (
     Bug(
         "told-at-once",
         "a batch counts before the log is durable",
-        ((GroupStore, "_tell", _told_at_once),),
+        ((GroupStore, "_report_synced", _told_at_once),),
     ),
     Bug(
-        "slots-unsynced",
+        "hard-state-unsynced",
         "hard state is not synced",
-        ((GroupStore, "_sync_slots", _slots_unsynced),),
+        ((GroupStore, "_sync_hard", _hard_unsynced),),
     ),
     Bug(
-        "slots-without-vote",
-        "the slots lose the vote",
+        "hard-state-without-vote",
+        "hard state loses the vote",
         ((GroupStore, "_write_hard", _forget_vote),),
     ),
     Bug("no-mark", "some marks are not written", ((Replica, "write_mark", _no_mark),)),
@@ -100,7 +100,9 @@ STORE_BUGS = (
     ),
     Bug("no-doubt", "a replica that lost messages is used", ((start, "_wrong", _ends_only),)),
     Bug("always-clean", "every start is clean", ((group_store, "read_groups", _always_clean),)),
-    Bug("last-entry-lost", "a start leaves the last entry out", ((Book, "behind", _last_lost),)),
+    Bug(
+        "last-entry-lost", "a start leaves the last entry out", ((GroupLog, "behind", _last_lost),)
+    ),
 )
 """Each is found within `Bug.seeds` seeds of `STEPS` steps."""
 for _each in STORE_BUGS:

@@ -1,5 +1,5 @@
-"""A node of the simulation whose groups live in a real store: commit log, segments and slots on a
-disk in memory (`--store file`)."""
+"""A node of the simulation whose groups live in a real store: commit log, segments and hard states
+on a disk in memory (`--store file`)."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +15,7 @@ from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.host import Batch, Host
+from headwater.hub.raft.multi_raft import MultiRaft, WriteSet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
@@ -146,10 +146,10 @@ class StoreNode(SimNode):
         self.is_open = False
         self.starts = 0
 
-    # -- life -----------------------------------------------------------------
+    # -- start and stop -----------------------------------------------------------------
 
     def start(self) -> None:
-        self.life += 1
+        self.starts += 1
         self.up = True
         self.paused = False
         self.waiting = []
@@ -157,7 +157,7 @@ class StoreNode(SimNode):
         self.calls: dict[tuple[int, int], tuple[int, bytes, Call]] = {}
         self.reads: dict[int, tuple[int, Call, int | None]] = {}
         self.durable = Durable()
-        self.written: list[tuple[int, Batch]] = []
+        self.written: list[tuple[int, WriteSet]] = []
         self.numbers: list[int] = []
         self.heard: dict[tuple[int, int], int] = {}
         self.promises: dict[int, Promises] = {}
@@ -175,7 +175,7 @@ class StoreNode(SimNode):
             self.orderly = orderly and set(MARKS) <= set(self.disk.names())
             return
         self.starts += 1
-        self.cluster.after(self.tick_us, self.tick, self.life)
+        self.cluster.after(self.tick_us, self.tick, self.starts)
         self.pump()
 
     def follow_time(self) -> None:
@@ -191,7 +191,7 @@ class StoreNode(SimNode):
             clock=self.loop.clock,
             chance=self.chance,
         )
-        # What a crash left of an earlier life is thrown away at some time, and reported then.
+        # What a crash left of an earlier start is thrown away at some time, and reported then.
         errors: list[dict[str, Any]] = []
         self.errors = errors
         self.loop.set_exception_handler(lambda loop, context: errors.append(context))
@@ -210,7 +210,7 @@ class StoreNode(SimNode):
         self.journal: Any = self.store
         self.is_open = True
         self.disk.flush()
-        self.host = Host(
+        self.multi_raft = MultiRaft(
             self.number, self.store.boot, self.cluster.chance.below, self.cluster.options
         )
 
@@ -221,7 +221,7 @@ class StoreNode(SimNode):
         machine = self.machines[group] = StoredMachine()
         return Rules(machine)
 
-    def add_group(self, group: int, life: int = 0) -> None:
+    def add_group(self, group: int, incarnation: int = 0) -> None:
         restored = self.store.start.groups.pop(group, None)
         first = self.number in self.cluster.first[group].voters and group not in self.begun
         self.begun.add(group)
@@ -232,16 +232,17 @@ class StoreNode(SimNode):
             self.loop.run_until(lambda: bool(done))
         if restored is None:
             restored = Restored(Snapshot(0, 0, Config()))
-        restored = replace(restored, seeds=tuple(self.cluster.nodes), life=life)
+        restored = replace(restored, seeds=tuple(self.cluster.nodes), incarnation_floor=incarnation)
         self.check_start(group, restored)
-        raft = self.host.add(group, restored)
+        raft = self.multi_raft.add(group, restored)
         replica = self.store.attach(raft)
         self.machines[group].replica = replica
         checker = self.cluster.checker
         self.check_stream(group, replica)
         self.promises[group] = Promises(checker, raft, self.durable)
         checker.require(
-            self.orderly or not restored.clean or self.life == 1, "an unclean start is called clean"
+            self.orderly or not restored.clean or self.starts == 1,
+            "an unclean start is called clean",
         )
         checker.require(restored.clean or raft.recovering, "an unclean start is not recovering")
 
@@ -318,7 +319,7 @@ class StoreNode(SimNode):
     def stop(self) -> None:
         """An orderly stop."""
         self.follow_time()
-        whole = all(raft.whole for raft in self.host.groups.values())
+        whole = all(raft.whole for raft in self.multi_raft.groups.values())
         self.end_life()
         try:
             self.store.pump()
@@ -336,10 +337,10 @@ class StoreNode(SimNode):
 
     # -- events ---------------------------------------------------------------
 
-    def tick(self, life: int) -> None:
-        if life == self.life and not self.paused and not self.syncing:
+    def tick(self, starts: int) -> None:
+        if starts == self.starts and not self.paused and not self.syncing:
             self.run_loop()
-        super().tick(life)
+        super().tick(starts)
 
     def run_loop(self) -> None:
         """One round of what the store wants done; a crash of it is a finding."""
@@ -351,9 +352,9 @@ class StoreNode(SimNode):
         self.take_numbers()
 
     def retire(self) -> None:
-        for group, raft in list(self.host.groups.items()):
+        for group, raft in list(self.multi_raft.groups.items()):
             if raft.removed and not self.syncing and not self.written and self.store.idle:
-                self.host.drop(group)
+                self.multi_raft.drop(group)
                 self.cluster.checker.cast.pop((group, self.number), None)
                 self.reads = {k: v for k, v in self.reads.items() if v[0] != group}
                 self.kept.pop(group, None)
@@ -368,7 +369,7 @@ class StoreNode(SimNode):
                     return
 
     def is_durable(self, lsn: int) -> bool:
-        return bool(self.node.log.durable_lsn >= lsn and self.store.slots_synced)
+        return bool(self.node.log.durable_lsn >= lsn and self.store.hard_synced)
 
     def pump(self) -> None:
         if not self.up:
@@ -381,31 +382,31 @@ class StoreNode(SimNode):
     def _pump_store(self) -> None:
         self.store.pump()
         self.take_numbers()
-        for raft in self.host.groups.values():
+        for raft in self.multi_raft.groups.values():
             self.apply(raft, Ready(0))
-        while self.up and self.host.has_ready() and self.host.can_batch():
-            batch = self.host.ready()
-            self.send(batch.packets)
-            for raft, ready in batch.groups:
+        while self.up and self.multi_raft.has_ready() and self.multi_raft.can_write():
+            write_set = self.multi_raft.ready()
+            self.send(write_set.packets)
+            for raft, ready in write_set.groups:
                 self.cluster.written(self, raft, ready)
-            if batch.groups:
-                self.written.append((batch.number, batch))
-            self.store.write(batch)
-            for raft, ready in batch.groups:
+            if write_set.groups:
+                self.written.append((write_set.number, write_set))
+            self.store.write(write_set)
+            for raft, ready in write_set.groups:
                 self.apply(raft, ready)
                 self.judge(raft)
             self.take_numbers()
-        for raft in list(self.host.groups.values()):
+        for raft in list(self.multi_raft.groups.values()):
             if raft.snapshot_wanted:
                 self.store.compact(raft)
-                self.host.touch(raft)
+                self.multi_raft.touch(raft)
         if not self.store.idle and not self.syncing:
             self.syncing = True
             delay = self.sync_us + self.cluster.chance.below(self.sync_us)
-            self.cluster.after(delay, self.finish_sync, self.life, 0)
+            self.cluster.after(delay, self.finish_sync, self.starts, 0)
 
-    def finish_sync(self, life: int, count: int) -> None:
-        if life != self.life or (self.paused and self.hold_sync(life, count)):
+    def finish_sync(self, starts: int, count: int) -> None:
+        if starts != self.starts or (self.paused and self.hold_sync(starts, count)):
             return
         self.syncing = False
         self.run_loop()
@@ -418,7 +419,7 @@ class StoreNode(SimNode):
             while self.written and self.written[0][0] <= number:
                 for raft, ready in self.written.pop(0)[1].groups:
                     self.note_durable(raft.group, ready)
-            self.send(self.host.synced(number))
+            self.send(self.multi_raft.synced(number))
 
     # -- the state machine ----------------------------------------------------
 

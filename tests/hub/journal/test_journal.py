@@ -14,7 +14,7 @@ from headwater.hub.raft.entry import Entry
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.ready import Ready, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
-from headwater.hub.stored.slot_files import SlotFiles
+from headwater.hub.stored.directory_disk import DirectoryDisk
 
 CONFIG = Config({1: 1, 2: 1, 3: 1})
 
@@ -37,7 +37,7 @@ def append(journal: Journal, batch: list[Entry], hard: HardState | None = None) 
 
 @pytest.mark.parametrize("kind", ["twin", "system"])
 def test_everything_is_there_after_a_clean_stop(kind: str, tmp_path: Path) -> None:
-    disk: Disk = TwinDisk() if kind == "twin" else SlotFiles(tmp_path)
+    disk: Disk = TwinDisk() if kind == "twin" else DirectoryDisk(tmp_path)
     journal = begin(disk)
     append(journal, entries(2, 9), HardState(2, 3, 1, 1))
     append(journal, entries(8, 10, term=3))
@@ -48,12 +48,13 @@ def test_everything_is_there_after_a_clean_stop(kind: str, tmp_path: Path) -> No
     assert found.groups[1].hard_state == HardState(2, 3, 1, 1)
     assert found.groups[1].entries == entries(2, 7) + entries(8, 10, term=3)
     assert not Journal(disk, 0).start.clean, "the mark counts once"
-    if isinstance(disk, SlotFiles):
+    if isinstance(disk, DirectoryDisk):
         disk.close()
 
 
 def test_a_clean_mark_is_worth_nothing_beside_an_older_hard_state() -> None:
-    """A lying disk may keep the log and the mark, and lose what was written to the slots."""
+    """A lying disk may keep the log and the mark, and lose what was written to the hard-state
+    file."""
     disk = TwinDisk()
     journal = begin(disk)
     append(journal, entries(2, 9), HardState(2, 3, 1, 1))

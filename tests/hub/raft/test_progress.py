@@ -1,13 +1,13 @@
 """What a leader notes about a member, step by step."""
 
-from headwater.hub.raft.progress import Progress, State
+from headwater.hub.raft.progress import MemberProgress, State
 
 BYTES = 1 << 20
 
 
-def fed(*lasts: int, match: int = 4) -> Progress:
-    """A member that is sent appends of 10 bytes that end at these places."""
-    member = Progress(1, match + 1, match)
+def fed(*lasts: int, match: int = 4) -> MemberProgress:
+    """A member that is sent appends of 10 bytes that end at these indexes."""
+    member = MemberProgress(1, match + 1, match)
     member.to_replicate()
     for last in lasts:
         member.sent(last, 10)
@@ -15,7 +15,7 @@ def fed(*lasts: int, match: int = 4) -> Progress:
 
 
 def test_a_probe_is_one_message_at_a_time() -> None:
-    member = Progress(1, 9, 4)
+    member = MemberProgress(1, 9, 4)
     assert not member.full(1, BYTES)
     member.sent(12, 10)
     assert member.full(64, BYTES)
@@ -48,7 +48,7 @@ def test_an_ack_that_was_heard_before_is_no_news_and_takes_nothing_back() -> Non
 
 
 def test_an_ack_beyond_what_was_sent_moves_next() -> None:
-    member = Progress(1, 5, 0)
+    member = MemberProgress(1, 5, 0)
     assert member.accepted(9)
     assert (member.match, member.next) == (9, 10)
 
@@ -67,14 +67,14 @@ def test_a_refusal_of_what_is_known_to_be_there_is_old() -> None:
 
 
 def test_a_refused_probe_goes_on_behind_the_hint() -> None:
-    member = Progress(1, 20, 4)
+    member = MemberProgress(1, 20, 4)
     member.sent(20, 10)
     assert member.refused(19, 11)
     assert (member.next, member.paused) == (12, False)
 
 
 def test_a_refused_probe_goes_back_by_one_at_least_and_not_below_what_is_known() -> None:
-    member = Progress(1, 20, 4)
+    member = MemberProgress(1, 20, 4)
     assert member.refused(19, 30)
     assert member.next == 19
     assert member.refused(18, 1)
@@ -82,14 +82,14 @@ def test_a_refused_probe_goes_back_by_one_at_least_and_not_below_what_is_known()
 
 
 def test_a_refusal_of_another_probe_is_old() -> None:
-    member = Progress(1, 20, 4)
+    member = MemberProgress(1, 20, 4)
     member.sent(20, 10)
     assert not member.refused(12, 3)
     assert (member.next, member.paused) == (20, True)
 
 
 def test_when_the_logs_agree_everything_behind_is_sent_again() -> None:
-    member = Progress(1, 9, 4)
+    member = MemberProgress(1, 9, 4)
     member.to_snapshot(7)
     member.snapshot_offset = 500
     member.sent(9, 10)

@@ -20,9 +20,9 @@ from headwater.hub.raft.errors import (
     ReadsFull,
 )
 from headwater.hub.raft.hard_state import HardState, decode_hard_state
-from headwater.hub.raft.host import BOOT_STEP, Host, Packet
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.multi_raft import BOOT_STEP, MultiRaft, Packet
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.quorum import majority_value, quorum_size, vote_result
 from headwater.hub.raft.raft import Raft
@@ -178,11 +178,11 @@ def test_a_node_without_hard_state_is_recovering_and_silent() -> None:
 
 
 def test_an_old_boot_is_told() -> None:
-    host = Host(1, 5, Random(1).randrange)
-    other = Host(2, 7, Random(1).randrange)
-    host.receive(Packet(2, 1, 9))
-    host.receive(Packet(2, 1, 7))
-    (answer,) = host.ready().packets
+    multi_raft = MultiRaft(1, 5, Random(1).randrange)
+    other = MultiRaft(2, 7, Random(1).randrange)
+    multi_raft.receive(Packet(2, 1, 9))
+    multi_raft.receive(Packet(2, 1, 7))
+    (answer,) = multi_raft.ready().packets
     other.receive(answer)
     assert 9 <= other.stale_boot < 9 + BOOT_STEP
 
@@ -245,13 +245,13 @@ def test_a_node_that_was_being_taken_back_asks_again_when_the_leader_is_gone() -
     assert not raft.recovering and raft.incarnation == 1
 
 
-@pytest.mark.parametrize(("life", "is_member"), [(0, True), (10, False)])
+@pytest.mark.parametrize(("incarnation", "is_member"), [(0, True), (10, False)])
 def test_a_replica_made_again_in_the_same_start_is_not_the_member_that_was_removed(
-    life: int, is_member: bool
+    incarnation: int, is_member: bool
 ) -> None:
-    """It hears the group's log from the beginning, and there it was taken in as life 9, the number
-    of its start."""
-    restored = Restored(Snapshot(0, 0, Config()), seeds=(1, 2), life=life)
+    """It hears the group's log from the beginning, and there it was taken in as incarnation 9, the
+    number of its start."""
+    restored = Restored(Snapshot(0, 0, Config()), seeds=(1, 2), incarnation_floor=incarnation)
     raft = Raft(1, 3, 9, restored, Random(1).randrange)
     first = Config({1: 1, 2: 1})
     entries = [

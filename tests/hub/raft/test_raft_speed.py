@@ -6,7 +6,7 @@ import time
 from random import Random
 
 from headwater.hub.raft.config import Config
-from headwater.hub.raft.host import Host, Packet
+from headwater.hub.raft.multi_raft import MultiRaft, Packet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import bootstrap
 
@@ -59,48 +59,48 @@ def test_batches_of_thousand() -> None:
 def test_thousands_of_idle_groups_cost_next_to_nothing() -> None:
     chance = Random(1).randrange
     config = Config({1: 1, 2: 1, 3: 1})
-    hosts = {n: Host(n, 1, chance) for n in config.voters}
+    nodes = {n: MultiRaft(n, 1, chance) for n in config.voters}
     for group in range(1, GROUPS + 1):
-        for node, host in hosts.items():
-            host.add(group, bootstrap(config, node))
+        for node, multi_raft in nodes.items():
+            multi_raft.add(group, bootstrap(config, node))
 
     def settle() -> None:
         packets: list[Packet] = []
         busy = True
         while busy:
             busy = False
-            for host in hosts.values():
-                while host.has_ready():
+            for multi_raft in nodes.values():
+                while multi_raft.has_ready():
                     busy = True
-                    batch = host.ready()
-                    packets += batch.packets + host.synced(batch.number)
+                    write_set = multi_raft.ready()
+                    packets += write_set.packets + multi_raft.synced(write_set.number)
             for packet in packets:
-                hosts[packet.to].receive(packet)
+                nodes[packet.to].receive(packet)
             busy |= bool(packets)
             packets = []
 
     for _ in range(90):
-        for host in hosts.values():
-            host.tick()
+        for multi_raft in nodes.values():
+            multi_raft.tick()
         settle()
-    assert all(not host.awake for host in hosts.values())
+    assert all(not multi_raft.awake for multi_raft in nodes.values())
     begin = time.perf_counter()
     for _ in range(100):
-        for host in hosts.values():
-            host.tick()
+        for multi_raft in nodes.values():
+            multi_raft.tick()
         settle()
     assert time.perf_counter() - begin < 1.0
-    silent = next(r.leader for r in hosts[1].groups.values() if r.leader != 1)
-    led = [g for g, r in hosts[silent].groups.items() if r.is_leader]
-    gone = hosts.pop(silent)
+    silent = next(r.leader for r in nodes[1].groups.values() if r.leader != 1)
+    led = [g for g, r in nodes[silent].groups.items() if r.is_leader]
+    gone = nodes.pop(silent)
     assert gone.groups
     for _ in range(150):
-        for host in hosts.values():
-            host.tick()
-        for host in list(hosts.values()):
-            while host.has_ready():
-                batch = host.ready()
-                for packet in batch.packets + host.synced(batch.number):
-                    if packet.to in hosts:
-                        hosts[packet.to].receive(packet)
-    assert all(any(h.groups[g].is_leader for h in hosts.values()) for g in led)
+        for multi_raft in nodes.values():
+            multi_raft.tick()
+        for multi_raft in list(nodes.values()):
+            while multi_raft.has_ready():
+                write_set = multi_raft.ready()
+                for packet in write_set.packets + multi_raft.synced(write_set.number):
+                    if packet.to in nodes:
+                        nodes[packet.to].receive(packet)
+    assert all(any(h.groups[g].is_leader for h in nodes.values()) for g in led)

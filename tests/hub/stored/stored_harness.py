@@ -10,7 +10,7 @@ from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.host import Batch, Host
+from headwater.hub.raft.multi_raft import MultiRaft, WriteSet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
@@ -70,7 +70,7 @@ class StoredNode:
         self.store = GroupStore(
             self.node, int, lambda group: Naming("A", f"S{group}", b"%d" % group), lambda _: Adder()
         )
-        self.host = Host(self.number, self.store.boot, self.chance.below)
+        self.multi_raft = MultiRaft(self.number, self.store.boot, self.chance.below)
         self.outbox: list = []
         self.store.on_synced = self.synced
         for group in groups:
@@ -78,8 +78,10 @@ class StoredNode:
             if restored is None and first:
                 self.create(group)
                 restored = bootstrap(self.config, self.number)
-            self.host.add(group, restored or Restored(Snapshot(0, 0, Config()), seeds=(1, 2, 3)))
-            self.store.attach(self.host.groups[group])
+            self.multi_raft.add(
+                group, restored or Restored(Snapshot(0, 0, Config()), seeds=(1, 2, 3))
+            )
+            self.store.attach(self.multi_raft.groups[group])
         return self
 
     def create(self, group: int) -> None:
@@ -89,26 +91,26 @@ class StoredNode:
         self.loop.run_until(lambda: bool(done))
 
     def raft(self, group: int = 1) -> Raft:
-        return self.host.groups[group]
+        return self.multi_raft.groups[group]
 
     def synced(self, number: int) -> None:
-        self.outbox += self.host.synced(number)
+        self.outbox += self.multi_raft.synced(number)
 
     def step(self) -> None:
         """Everything that can be done now."""
         for _ in range(10_000):
             self.store.pump()
-            while self.host.has_ready() and self.host.can_batch():
-                self.take(self.host.ready())
-            if self.store.idle and not self.host.has_ready():
+            while self.multi_raft.has_ready() and self.multi_raft.can_write():
+                self.take(self.multi_raft.ready())
+            if self.store.idle and not self.multi_raft.has_ready():
                 break
             self.loop.run_ready()
         assert self.errors == [], self.errors
 
-    def take(self, batch: Batch) -> None:
-        self.outbox += batch.packets
-        self.store.write(batch)
-        for raft, ready in batch.groups:
+    def take(self, write_set: WriteSet) -> None:
+        self.outbox += write_set.packets
+        self.store.write(write_set)
+        for raft, ready in write_set.groups:
             self.told += self.store.replicas[raft.group].apply(ready.committed)
 
     def settle(self) -> None:
@@ -122,8 +124,8 @@ class StoredNode:
         for _ in range(100):
             if raft.is_leader:
                 return raft
-            self.host.touch(raft)
-            self.host.tick(0)
+            self.multi_raft.touch(raft)
+            self.multi_raft.tick(0)
             self.step()
         raise AssertionError("nobody leads")
 
@@ -131,7 +133,7 @@ class StoredNode:
         raft = self.raft(group)
         last = raft.log.last
         raft.propose([b"entry %d" % (last + 1 + i) for i in range(count)])
-        self.host.touch(raft)
+        self.multi_raft.touch(raft)
         self.step()
 
     def rows(self, group: int = 1) -> list[Row]:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.host import Batch
+from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.raft.ready import Ready
-from headwater.hub.stored.runs import Book, encode_run
+from headwater.hub.stored.group_log import GroupLog, encode_run
 from tests.hub.stored.stored_harness import StoredNode
 
 
@@ -87,7 +87,7 @@ def test_many_groups_share_a_sync() -> None:
     for group in groups:
         raft = node.raft(group)
         raft.propose([b"x"])
-        node.host.touch(raft)
+        node.multi_raft.touch(raft)
     node.step()
     assert all(len(node.rows(group)) == 1 for group in groups)
     assert node.disk.syncs - before <= 8
@@ -114,14 +114,14 @@ def test_a_replica_with_lost_messages_asks_the_group() -> None:
 
 def write_batch(node: StoredNode, ready: Ready) -> None:
     node.store.on_synced = lambda number: None
-    node.store.write(Batch(1, [(node.raft(), ready)]))
+    node.store.write(WriteSet(1, [(node.raft(), ready)]))
 
 
 @pytest.mark.parametrize(("index", "term"), [(100, 9), (5, 9)])
 def test_what_follows_a_snapshot_is_kept_though_the_log_never_heard_of_it(
     index: int, term: int
 ) -> None:
-    """The power goes when a snapshot counts, and before the log says so: its place may be behind
+    """The power goes when a snapshot counts, and before the log says so: its index may be behind
     the end of the log that is there, or that of another entry."""
     node = StoredNode().open(first=True)
     node.lead()
@@ -144,22 +144,22 @@ def test_what_follows_a_snapshot_is_kept_though_the_log_never_heard_of_it(
 
 
 def test_a_run_that_does_not_fit_is_left_out() -> None:
-    book = Book()
-    book.put(encode_run(1, 1, 1, []))
-    book.add(encode_run(1, 1, 1, entries(2, 10)))
-    book.add(encode_run(6, 3, 1, entries(7, 8, term=3)))
-    assert book.torn
-    assert book.entries == entries(2, 10)
-    book.add(encode_run(4, 2, 3, entries(5, 6, term=3)))
-    assert book.entries == entries(2, 4) + entries(5, 6, term=3)
-    assert (book.behind(4, 2), book.behind(6, 2)) == (entries(5, 6, term=3), [])
+    group_log = GroupLog()
+    group_log.put(encode_run(1, 1, 1, []))
+    group_log.add(encode_run(1, 1, 1, entries(2, 10)))
+    group_log.add(encode_run(6, 3, 1, entries(7, 8, term=3)))
+    assert group_log.torn
+    assert group_log.entries == entries(2, 10)
+    group_log.add(encode_run(4, 2, 3, entries(5, 6, term=3)))
+    assert group_log.entries == entries(2, 4) + entries(5, 6, term=3)
+    assert (group_log.behind(4, 2), group_log.behind(6, 2)) == (entries(5, 6, term=3), [])
 
 
 def test_a_run_that_reaches_behind_the_base_counts_from_there() -> None:
-    book = Book()
-    book.put(encode_run(5, 2, 5, entries(6, 7)))
-    book.add(encode_run(1, 1, 1, entries(2, 8)))
-    assert not book.torn
-    assert book.entries == entries(6, 8)
-    book.add(encode_run(1, 1, 1, entries(2, 4)))
-    assert book.entries == entries(6, 8)
+    group_log = GroupLog()
+    group_log.put(encode_run(5, 2, 5, entries(6, 7)))
+    group_log.add(encode_run(1, 1, 1, entries(2, 8)))
+    assert not group_log.torn
+    assert group_log.entries == entries(6, 8)
+    group_log.add(encode_run(1, 1, 1, entries(2, 4)))
+    assert group_log.entries == entries(6, 8)

@@ -15,8 +15,8 @@ from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored
 
-BATCHES_MAX = 64
-"""Batches under sync at a time; with more the disk is too slow and `can_batch` says so."""
+WRITE_SETS_MAX = 64
+"""Batches under sync at a time; with more the disk is too slow and `can_write` says so."""
 
 BOOT_STEP = 1 << 30
 """About a second, as numbers of starts are nanoseconds."""
@@ -35,8 +35,9 @@ class Packet:
 
 
 @dataclass(slots=True)
-class Batch:
-    """The work of all groups at one moment: write and sync it with one sync, then `Host.synced`."""
+class WriteSet:
+    """The work of all groups at one moment: write and sync it with one sync, then
+    `MultiRaft.synced`."""
 
     number: int
     groups: list[tuple[Raft, Ready]] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Batch:
         return any(ready.writes for _, ready in self.groups)
 
 
-class Host:
+class MultiRaft:
     """Not thread-safe. `chance(n)` gives a number below n."""
 
     def __init__(
@@ -142,30 +143,30 @@ class Host:
                 raft.step(m)
                 self.touch(raft)
 
-    def can_batch(self) -> bool:
+    def can_write(self) -> bool:
         """Whether the disk keeps up."""
-        return len(self._unsynced) < BATCHES_MAX
+        return len(self._unsynced) < WRITE_SETS_MAX
 
     def has_ready(self) -> bool:
         """Whether `ready` would give anything to do."""
         return bool(self._pings) or any(raft.has_ready() for raft in self._touched.values())
 
-    def ready(self) -> Batch:
+    def ready(self) -> WriteSet:
         """The work of every group that has some."""
         self._number += 1
-        batch = Batch(self._number, packets=self._pings)
+        write_set = WriteSet(self._number, packets=self._pings)
         self._pings = []
         messages: list[Message] = []
         for raft in self._touched.values():
             if raft.has_ready():
                 ready = raft.ready()
-                batch.groups.append((raft, ready))
+                write_set.groups.append((raft, ready))
                 messages += ready.messages
         self._touched = {raft.group: raft for raft in self._touched.values() if raft.has_ready()}
-        batch.packets += self._pack(messages)
-        if batch.groups:
-            self._unsynced.append((batch.number, batch.groups))
-        return batch
+        write_set.packets += self._pack(messages)
+        if write_set.groups:
+            self._unsynced.append((write_set.number, write_set.groups))
+        return write_set
 
     def synced(self, number: int) -> list[Packet]:
         """Batches up to `number` are durable. Returns what may be sent now."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.edge.ports import files
 
 
-class SlotFiles:
+class DirectoryDisk:
     """Files stay open, so that a sync speaks of the very writes that were made."""
 
     def __init__(self, directory: Path) -> None:

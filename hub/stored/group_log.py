@@ -25,7 +25,7 @@ def encode_run(index: int, term: int, commit: int, entries: Sequence[Entry]) -> 
     return HEAD.pack(index, term, commit) + encode_entries(entries)
 
 
-class Book:
+class GroupLog:
     """A group's log, read from what the commit log has of it. `torn`: something did not fit."""
 
     def __init__(self) -> None:
@@ -67,21 +67,21 @@ class Book:
         self.commit = max(self.commit, commit)
 
     def term(self, index: int) -> int | None:
-        """The term of a place; None when it is not here."""
+        """The term of an index; None when it is not here."""
         if self.base < index <= self.base + len(self.entries):
             return self.entries[index - self.base - 1].term
         return self.base_term if index == self.base else None
 
     def behind(self, index: int, term: int) -> list[Entry]:
-        """Entries that surely follow a place."""
+        """Entries that surely follow an index."""
         return self.entries[index - self.base :] if self.term(index) == term else []
 
 
-def read_ledger(value: bytes | None, additions: Sequence[bytes]) -> Book:
+def read_group_log(value: bytes | None, additions: Sequence[bytes]) -> GroupLog:
     """What `CommitLog.states` has of a group."""
-    book = Book()
+    group_log = GroupLog()
     if value is not None:
-        book.put(value)
+        group_log.put(value)
     for run in additions:
-        book.add(run)
-    return book
+        group_log.add(run)
+    return group_log

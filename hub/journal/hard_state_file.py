@@ -1,8 +1,8 @@
-"""Hard state: two checksummed slots for each group, written in turn.
+"""Hard state: two checksummed copies for each group, written in turn.
 
     u64 generation  u64 group  u16 length  content  u32 crc over all before
 
-A slot has a sector of its own, so that no torn write hurts both.
+A copy has a sector of its own, so that no torn write hurts both.
 """
 
 import hashlib
@@ -14,30 +14,30 @@ from headwater.edge.storage.format.crc import checksum
 from headwater.hub.raft.hard_state import HardState, decode_hard_state
 
 NAME = "raft.hard"
-SLOT_BYTES = 512
+COPY_BYTES = 512
 HEAD = struct.Struct("<QQH")
 CRC = struct.Struct("<I")
 GROUPS_MAX = 1 << 16
-"""Groups of one node: 64 MiB of slots."""
+"""Groups of one node: 64 MiB of copies."""
 
 
 @dataclass(slots=True)
-class Place:
-    """Where a group's slots are, and which generation was written last."""
+class Location:
+    """Where a group's copies are, and which generation was written last."""
 
     number: int
     generation: int = 0
 
 
-def encode_slot(generation: int, group: int, hard: HardState) -> bytes:
-    """One slot."""
+def encode_copy(generation: int, group: int, hard: HardState) -> bytes:
+    """One copy."""
     content = hard.encode()
     whole = HEAD.pack(generation, group, len(content)) + content
-    return (whole + CRC.pack(int(checksum(whole)))).ljust(SLOT_BYTES, b"\0")
+    return (whole + CRC.pack(int(checksum(whole)))).ljust(COPY_BYTES, b"\0")
 
 
-def decode_slot(data: bytes) -> tuple[int, int, HardState] | None:
-    """Generation, group and content; None when the slot is not good."""
+def decode_copy(data: bytes) -> tuple[int, int, HardState] | None:
+    """Generation, group and content; None when the copy is not good."""
     if len(data) < HEAD.size:
         return None
     generation, group, length = HEAD.unpack_from(data)
@@ -51,13 +51,13 @@ def decode_slot(data: bytes) -> tuple[int, int, HardState] | None:
         return None
 
 
-class SlotFile:
-    """All slots of a node. `suspect` tells that a slot was there and is not good: then the good one
-    beside it may be the older one."""
+class HardStateFile:
+    """All copies of a node. `suspect` tells that a copy was there and is not good: then the good
+    one beside it may be the older one."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        self.places: dict[int, Place] = {}
+        self.locations: dict[int, Location] = {}
         self.found: dict[int, HardState] = {}
         self.suspect = False
         self._next = 0
@@ -65,7 +65,7 @@ class SlotFile:
         self._load()
 
     def digest(self) -> bytes:
-        """Of all slots, as they are on the disk now. No CRC: that of a text with its own CRC
+        """Of all copies, as they are on the disk now. No CRC: that of a text with its own CRC
         behind it is the same for every text."""
         return hashlib.blake2b(self._content(), digest_size=8).digest()
 
@@ -74,31 +74,31 @@ class SlotFile:
 
     def _load(self) -> None:
         data = self._content()
-        pairs = -(-len(data) // (2 * SLOT_BYTES))
+        pairs = -(-len(data) // (2 * COPY_BYTES))
         for number in range(pairs):
-            at = 2 * number * SLOT_BYTES
-            raw = [data[at + i * SLOT_BYTES : at + (i + 1) * SLOT_BYTES] for i in (0, 1)]
-            good = [slot for slot in map(decode_slot, raw) if slot is not None]
+            at = 2 * number * COPY_BYTES
+            raw = [data[at + i * COPY_BYTES : at + (i + 1) * COPY_BYTES] for i in (0, 1)]
+            good = [copy for copy in map(decode_copy, raw) if copy is not None]
             self.suspect |= len(good) < sum(1 for each in raw if each.strip(b"\0"))
-            self.suspect |= len({slot[1] for slot in good}) > 1
+            self.suspect |= len({copy[1] for copy in good}) > 1
             if good:
-                generation, group, hard = max(good, key=lambda slot: slot[0])
-                self.places[group] = Place(number, generation)
+                generation, group, hard = max(good, key=lambda copy: copy[0])
+                self.locations[group] = Location(number, generation)
                 self.found[group] = hard
             elif not any(each.strip(b"\0") for each in raw):
                 self._free.append(number)
         self._next = pairs
 
     def write(self, group: int, hard: HardState) -> None:
-        """Write the older slot of a group; durable after `sync`. Raises OSError."""
-        place = self.places.get(group)
-        if place is None:
-            place = self.places[group] = Place(self._take())
-        place.generation += 1
-        offset = (2 * place.number + place.generation % 2) * SLOT_BYTES
-        self.disk.write(NAME, offset, encode_slot(place.generation, group, hard))
+        """Write the older copy of a group; durable after `sync`. Raises OSError."""
+        location = self.locations.get(group)
+        if location is None:
+            location = self.locations[group] = Location(self._allocate())
+        location.generation += 1
+        offset = (2 * location.number + location.generation % 2) * COPY_BYTES
+        self.disk.write(NAME, offset, encode_copy(location.generation, group, hard))
 
-    def _take(self) -> int:
+    def _allocate(self) -> int:
         if self._free:
             return self._free.pop()
         if self._next >= GROUPS_MAX:
@@ -107,12 +107,12 @@ class SlotFile:
         return self._next - 1
 
     def erase(self, group: int) -> None:
-        """A group is gone; its slots are free when this is synced."""
-        place = self.places.pop(group, None)
+        """A group is gone; its copies are free when this is synced."""
+        location = self.locations.pop(group, None)
         self.found.pop(group, None)
-        if place is not None:
-            self.disk.write(NAME, 2 * place.number * SLOT_BYTES, bytes(2 * SLOT_BYTES))
-            self._free.append(place.number)
+        if location is not None:
+            self.disk.write(NAME, 2 * location.number * COPY_BYTES, bytes(2 * COPY_BYTES))
+            self._free.append(location.number)
 
     def sync(self) -> None:
         self.disk.sync(NAME)
