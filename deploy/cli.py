@@ -1,29 +1,28 @@
 """Commands beside `serve`; each imports what it needs when it runs."""
 
+import importlib
+
 import click
 
 from headwater.edge.view.version import NATS_LEVEL, VERSION
 
+ELSEWHERE = {"keys": "deploy.keys.cli", "spark": "spark.cli", "store": "deploy.store.cli"}
+"""Commands with a module of their own, which has much to load: the group of that name in it."""
+
 
 class LazyGroup(click.Group):
-    """A group that loads `spark` and `store`, which have much to load, only when named."""
+    """A group that loads what is `ELSEWHERE` only when named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return sorted([*super().list_commands(ctx), "spark", "store"])
+        return sorted([*super().list_commands(ctx), *ELSEWHERE])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command of that name."""
-        if name == "spark":
-            from headwater.spark.cli import spark
-
-            command: click.Command = spark
+        if name in ELSEWHERE:
+            module = importlib.import_module(f"headwater.{ELSEWHERE[name]}")
+            command: click.Command = getattr(module, name)
             return command
-        if name == "store":
-            from headwater.deploy.store.cli import store
-
-            group: click.Command = store
-            return group
         return super().get_command(ctx, name)
 
 

@@ -13,6 +13,10 @@ def services_for(options: Options) -> list[Service]:
         from headwater.edge.system.system_claims import ClaimsService
 
         services.append(ClaimsService())
+    if options.headwater.fleet_account:
+        from headwater.hub.enrolment.service import EnrolmentService
+
+        services.append(EnrolmentService())
     if options.websocket.port:
         from headwater.edge.broker.websocket.websocket_listener import WebSocketService
 

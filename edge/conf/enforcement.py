@@ -272,6 +272,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("headwater", By("edge.jetstream.config.sealing_keys"), "sealing"),
     **_rows("headwater", By("federation.service"), "discovery"),
     **_rows("headwater.discovery", By("federation.service"), "enabled service name cluster"),
+    **_rows("headwater", By("deploy.compose"), "fleet"),
+    **_rows("headwater.fleet", By("hub.enrolment.service"), "account signing_key"),
     **_rows("headwater.scrub", By("edge.jetstream.node.node"), "rate pause"),
     **_rows("headwater.sealing", By("edge.jetstream.config.sealing_keys"),
             "key_file key_env key_command cipher previous"),

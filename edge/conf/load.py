@@ -234,6 +234,12 @@ def _discovery(reader: Reader, key: str, value: Value, target: HeadwaterOptions)
     reader.section(key, value, _DISCOVERY_FIELDS, target)
 
 
+def _fleet(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+    reader.section(key, value, _FLEET_FIELDS, target)
+    if not target.fleet_account or not target.fleet_signing_key:
+        reader.error(value, f'"{key}" needs account and signing_key')
+
+
 def _scrub(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
     if value.data is False:
         target.scrub_rate = 0
@@ -265,6 +271,12 @@ _DISCOVERY_FIELDS = Section("headwater.discovery", {
     "name": text("discovery_name"),
     "cluster": text("cluster_label"),
 })
+_FLEET_FIELDS = Section("headwater.fleet", {
+    "account": text("fleet_account"),
+    "signing_key": text("fleet_signing_key"),
+})
+
+
 def _max_delay(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
     found = reader.duration(key, value)
     if found is None:
@@ -295,6 +307,7 @@ _HEADWATER_FIELDS = Section("headwater", {
     "commit_max_delay": _max_delay,
     "disk_budget": size_at_least_zero("disk_budget"),
     "discovery": _discovery,
+    "fleet": _fleet,
     "scrub": _scrub,
     "sealing": _sealing,
 })

@@ -462,6 +462,10 @@ class HeadwaterOptions(msgspec.Struct, kw_only=True):
     """Instance name; empty means the server name."""
     cluster_label: str = ""
     """Only nodes that carry the same label find one another."""
+    fleet_account: str = ""
+    """Account of the gateways that this hub enrols; empty enrols none."""
+    fleet_signing_key: str = ""
+    """File with the seed of the account's scoped signing key for gateways."""
 
 
 class Options(msgspec.Struct, kw_only=True):

@@ -1,0 +1,1 @@
+"""`headwater edge`: what runs on a gateway beside the node itself."""

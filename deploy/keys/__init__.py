@@ -1,0 +1,1 @@
+"""`headwater keys`: operators, accounts, users and gateways as keys and signed tokens."""

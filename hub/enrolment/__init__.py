@@ -1,0 +1,1 @@
+"""How gateways become known to a hub, and what the hub knows of them."""
