@@ -7,10 +7,10 @@ speaks for everybody but the peer and its cluster.
 
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.authorize import Peer
 from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
 from cython.cimports.headwater.federation.leaf_conn import LeafConn
-from cython.cimports.headwater.federation.rules import Rules
 
 LOOP_PREFIX = b"$LDS."
 
@@ -20,14 +20,14 @@ class Interest(InterestCounts):
     """The account's interest as its peer knows it."""
 
     conn: LeafConn
-    rules: Rules
+    principal: Peer
     isolated: cython.bint
     mapped: frozenset
 
-    def __init__(self, conn: LeafConn, rules: Rules, isolated: bool):
+    def __init__(self, conn: LeafConn, isolated: bool):
         InterestCounts.__init__(self, b"L", b"")
         self.conn = conn
-        self.rules = rules
+        self.principal = conn.principal
         self.isolated = isolated
         self.mapped = frozenset()
 
@@ -57,7 +57,7 @@ class Interest(InterestCounts):
         if account.mappings is None:
             return frozenset()
         return frozenset(
-            [each for each in account.mappings.sources if self.rules.permits_interest(each)]
+            [each for each in account.mappings.sources if self.principal.may_be_asked(each)]
         )
 
     @cython.cfunc
@@ -75,7 +75,7 @@ class Interest(InterestCounts):
                 return False
             if conn.spoke and owner.spoke and not loop:
                 return False
-        return loop or self.rules.permits_interest(sink.subject)
+        return self.principal.may_be_asked(sink.subject)
 
     def send(self, line: bytes) -> None:
         """Queue a line."""

@@ -10,10 +10,10 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.authorize import PUBLISH, Peer, authorize
 from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Kernel, Msg
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
 from cython.cimports.headwater.edge.subjects.trie import Match
-from cython.cimports.headwater.federation.rules import Rules, exempt
 from cython.cimports.libc.string import memcmp
 
 # The link whose message is being routed, and that message: it must not reach another member of
@@ -35,7 +35,6 @@ class LeafConn(Link):
         Link.__init__(self, session, kernel, cid, max_pending, b"L", False)
         self.kind = KIND_LEAF
         self.cluster = b""
-        self.may_send = self.may_receive = self.may_ask = Rules()
         self.max_payload = 1 << 20
 
     # --- messages ----------------------------------------------------
@@ -52,7 +51,7 @@ class LeafConn(Link):
         """Route a message of the peer to everybody who wants it here and beyond."""
         global routing_link, routing_message
         subject: bytes
-        if not exempt(m.subject, m.subject_len) and not self.may_come(m):
+        if not authorize(self.principal, PUBLISH, m.subject, m.subject_len, m.via, None):
             self.session.message_denied(self, text_of(m.subject, m.subject_len))
             return 0
         if self.account.mappings is not None:
@@ -73,24 +72,6 @@ class LeafConn(Link):
             routing_message = cython.NULL
         return 0
 
-    def admits(self, subject: bytes) -> bool:
-        """Whether the link's rules let the peer publish on a literal subject."""
-        return self.may_receive.permits_message(subject)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def may_come(self, m: cython.pointer(Msg)) -> cython.bint:
-        """Whether a message may come in: under its own subject, and, when it is a request by the
-        alias of a JetStream domain, not against a deny of what it really asks for."""
-        if not self.may_receive.permits(m.subject, m.subject_len):
-            return False
-        if not self.may_ask.deny or m.subject[0] != 36 or self.account.domain_prefix is None:
-            return True
-        served: bytes = self.account.served_as(text_of(m.subject, m.subject_len))
-        return self.may_ask.permits(
-            cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(served)), PyBytes_GET_SIZE(served)
-        )
-
     @cython.cfunc
     def match_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> Match:
         """The match of a subject; that of the previous message when it is the same subject."""
@@ -110,7 +91,7 @@ class LeafConn(Link):
     @cython.exceptval(-1, check=False)
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message may go to the peer: not by the rules, nor back to its cluster."""
-        if not self.may_send.permits(m.subject, m.subject_len):
+        if not Link.may_leave(self, m):
             return False
         return not (
             routing_message == m
@@ -139,11 +120,10 @@ class LeafConn(Link):
         if sub is not None:
             self.account.remove(sub)
 
-    def admit(self, account: Account, may_send: Rules, may_receive: Rules) -> None:
-        """Let interest and messages of the link into `account`."""
+    def admit(self, account: Account, principal: Peer) -> None:
+        """Let interest and messages of the link into `account`, as far as `principal` may."""
         self.account = account
-        self.may_send = may_send
-        self.may_receive = may_receive
+        self.principal = principal
         self.ready = True
         self.prove()
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.account import Account
+from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.listener import plain_address
 from headwater.edge.broker.registry import TOO_MANY, Outcome, Session
+from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.view.info import info_fields, info_line
 from headwater.federation.compression import OFF, agreed, normal, normal_options
@@ -18,7 +20,6 @@ from headwater.federation.domains import domain_denies
 from headwater.federation.interest import Interest
 from headwater.federation.leaf_conn import LeafConn
 from headwater.federation.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
-from headwater.federation.rules import Rules
 from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest
 
@@ -127,11 +128,9 @@ class LeafLinks:
             return False
         if not session.solicited:
             self._replace_twin(conn, account)
-        send, receive, announce = self._effective(conn, account, rules)
-        conn.admit(bound, send, receive)
-        conn.may_ask = asked(session, rules)
+        conn.admit(bound, self._principal(conn, bound, rules))
         isolated = session.isolated or (self.isolate and not conn.spoke)
-        interest = Interest(conn, announce, isolated)
+        interest = Interest(conn, isolated)
         self._interest[conn.cid] = interest
         interest.begin(bound, [self.loop_subject(account)])
         self._enter(conn, self.detail(conn).get("identity") or Identity(account=account))
@@ -186,31 +185,34 @@ class LeafLinks:
 
     def restrict(self, conn: LeafConn, rules: LinkRules) -> None:
         """Change what may pass; announced interest stays, its messages are checked."""
-        send, receive, _ = self._effective(conn, conn.account.name, rules)
-        conn.may_send, conn.may_receive = send, receive
-        conn.may_ask = asked(conn.session, rules)
+        conn.principal = self._principal(conn, conn.account, rules)
 
-    def _effective(
-        self, conn: LeafConn, account: str, rules: LinkRules
-    ) -> tuple[Any, Any, Any]:
-        """(send, receive, announce) rules with the denies of JetStream domains."""
+    def _principal(self, conn: LeafConn, account: Account, rules: LinkRules) -> Peer:
+        """What a link may do: its rules, with the denies of JetStream domains."""
         options = self.node.options
         peer = conn.session.peer
         both, outgoing = domain_denies(
             own=options.jetstream.domain,
             peer=peer.domain,
             jetstream=options.jetstream.enabled,
-            system=account == self.node.system_account,
-            legacy=options.default_js_domain.get(account) == "",
+            system=account.name == self.node.system_account,
+            legacy=options.default_js_domain.get(account.name) == "",
         )
         if options.jetstream.domain != peer.domain:
             log.info(
                 "%s - JetStream using domains: local %r, remote %r",
                 conn.session.label(conn), options.jetstream.domain, peer.domain,
             )
-        receive = rules.receive.denying(both) if conn.spoke else rules.receive
-        announce = rules.receive.denying(both)
-        return rules.send.denying(both + outgoing), receive, announce
+        asks = rules.receive.denying(both)
+        return Peer(
+            account,
+            comes=asks if conn.spoke else rules.receive,
+            # What the user of an accepted link is denied, it may not ask for by an alias either.
+            aliased=None if conn.session.solicited else Rules(None, rules.receive.deny),
+            leaves=rules.send.denying(both + outgoing),
+            wants=None if conn.spoke else rules.send,
+            asks=asks,
+        )
 
     def _replace_twin(self, conn: LeafConn, account: str) -> None:
         """End an older link of the same server: it is dead, and would look like a loop."""
@@ -391,11 +393,6 @@ class LeafLinks:
             self._sweeper = None
         for conn in list(self.conns.values()):
             conn.close(reason)
-
-
-def asked(session: LeafSession, rules: LinkRules) -> Rules:
-    """What the user of an accepted link is denied, for requests that name it by an alias."""
-    return Rules() if session.solicited else Rules(None, rules.receive.deny)
 
 
 def tune(sock: socket.socket) -> None:

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
 from headwater.federation.compression import OFF, S2Filter
-from headwater.federation.rules import Rules
 from headwater.security.auth_options import PermissionOptions
 from headwater.security.errors import SecurityError
 
@@ -151,9 +151,7 @@ class LeafSession:
             log.error("%s - maximum subscriptions exceeded", self.label(conn))
             conn.queue(b"-ERR 'maximum subscriptions exceeded'\r\n")
             return False
-        if subject.startswith((b"$LDS.", b"$GR.", b"_GR_.")) or conn.spoke:
-            return True
-        if self.rules.send.permits_interest(subject):
+        if conn.principal.may_subscribe(subject):
             return True
         self._violation(conn, "Subscription", subject)
         return False

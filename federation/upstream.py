@@ -94,7 +94,7 @@ class Upstreams:
         links = [] if self.links is None else self.links.of_account(account.name)
         domain = api.split(".")[1] if api.startswith("$JS.") and api.count(".") > 1 else ""
         for conn in links:
-            if not conn.may_send.permits_message(subject.encode()):
+            if not conn.principal.may_receive(subject.encode()):
                 return f"the rules of the link to {conn.session.peer.name!r} do not let it pass"
             if domain and conn.session.peer.domain == domain:
                 return (

@@ -1,12 +1,9 @@
 # One route to another node of the cluster. See route_conn.py.
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.link cimport Link
-from headwater.federation.rules cimport Rules
 
 cdef class RouteConn(Link):
     cdef public object accounts         # callable: name -> Account or None
-    cdef public Rules may_send          # what the configuration lets out to the peer
-    cdef public Rules may_receive       # and in
     cdef public frozenset ignored       # subjects of the peer's interest that stay with the peer
     cdef public dict aside              # interest in accounts that are unknown here: key -> weight
     cdef Py_ssize_t aside_bytes         # what it takes

@@ -13,9 +13,9 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.authorize import PUBLISH, authorize
 from cython.cimports.headwater.edge.broker.core import Kernel, Msg
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
-from cython.cimports.headwater.federation.rules import Rules, exempt
 from cython.cimports.libc.string import memcmp
 
 from headwater.edge.subjects.tokens import clean_word
@@ -48,7 +48,6 @@ class RouteConn(Link):
         self.accounts = accounts
         self.max_payload = PAYLOAD_MAX
         self.ignored = frozenset()
-        self.may_send = self.may_receive = Rules()
         self.aside = {}
 
     # --- messages ----------------------------------------------------
@@ -80,9 +79,8 @@ class RouteConn(Link):
         global routed_message
         outer: cython.pointer(Msg) = routed_message
         account: Account = self.account_for(name, n)
-        if account is None or not (
-            self.may_receive.permits(m.subject, m.subject_len)
-            or exempt(m.subject, m.subject_len)
+        if account is None or not authorize(
+            self.principal, PUBLISH, m.subject, m.subject_len, m.via, None
         ):
             return 0
         routed_message = m
@@ -96,13 +94,7 @@ class RouteConn(Link):
     @cython.exceptval(-1, check=False)
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message may go to the peer: not when it came by a route, or is not exported."""
-        return routed_message != m and (
-            self.may_send.permits(m.subject, m.subject_len) or exempt(m.subject, m.subject_len)
-        )
-
-    def admits(self, subject: bytes) -> bool:
-        """Whether the cluster's import rules let the peer publish on a literal subject."""
-        return self.may_receive.permits_message(subject)
+        return routed_message != m and Link.may_leave(self, m)
 
     # --- interest ----------------------------------------------------
 
@@ -114,7 +106,7 @@ class RouteConn(Link):
         if not clean_word(args[0]):
             self.broken("Parse Error")
             return
-        if not self.may_send.permits_interest(args[1]):
+        if not self.principal.may_subscribe(args[1]):
             return
         subject, queue, weight = wanted
         account = self.accounts(args[0].decode("utf-8", "replace"))

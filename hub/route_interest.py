@@ -5,9 +5,9 @@ A node speaks for its clients, its leaf links and its own services, never for ot
 
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.authorize import Peer
 from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
-from cython.cimports.headwater.federation.rules import Rules
 from cython.cimports.headwater.hub.route_conn import RouteConn
 
 from headwater.edge.broker.imports.imports import ServiceImport
@@ -20,19 +20,19 @@ LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))
 class RouteInterest(InterestCounts):
     """One account's interest as the routes know it.
 
-    `routes` is the list of connections to tell, shared with their registry; `imports` says what
-    may come in by them.
+    `routes` is the list of connections to tell, shared with their registry; `principal` is what
+    each of them may do.
     """
 
     account: Account
     routes: list
-    imports: Rules
+    principal: Peer
 
-    def __init__(self, account: Account, routes: list, imports: Rules):
+    def __init__(self, account: Account, routes: list, principal: Peer):
         InterestCounts.__init__(self, b"R", account.name.encode() + b" ")
         self.account = account
         self.routes = routes
-        self.imports = imports
+        self.principal = principal
         self.begin_counting(account)
 
     def stop(self) -> None:
@@ -49,7 +49,7 @@ class RouteInterest(InterestCounts):
         """
         if isinstance(sink, ServiceImport) or isinstance(sink.owner, RouteConn):
             return False
-        if not self.imports.permits_interest(sink.subject):
+        if not self.principal.may_be_asked(sink.subject):
             return False
         return sink.owner is not None or sink.subject not in LOCAL_SERVICES
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headwater.edge.broker.account import Account
+from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.conn import LOGIN_BYTES
+from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.federation.leaf_session import encoded
-from headwater.federation.rules import Rules
 from headwater.hub.addresses import reachable
 from headwater.hub.route_conn import RouteConn
 from headwater.hub.route_dialer import Dialer
@@ -64,7 +65,7 @@ class Routes:
         self._urls: list[str] = []
         self._ws_urls: list[str] = []
         self._ignored: frozenset[bytes] = frozenset()
-        self._imports, self._exports = route_rules(self.options.permissions)
+        self._principal = route_principal(self.options.permissions)
         self._leaving = False
         node.facts.cluster = self.cluster
 
@@ -102,7 +103,7 @@ class Routes:
         self._sweeper = node.loop.call_later(SWEEP_S, self._sweep)
 
     def _watch(self, account: Account) -> None:
-        self._interest[account.name] = RouteInterest(account, self._live, self._imports)
+        self._interest[account.name] = RouteInterest(account, self._live, self._principal)
         text = self._interest[account.name].lines()
         for conn in self._live:
             conn.queue(text)
@@ -138,7 +139,7 @@ class Routes:
         )
         conn.headers = not node.options.no_header_support
         conn.ignored = self._ignored
-        conn.may_receive, conn.may_send = self._imports, self._exports
+        conn.principal = self._principal
         conn.describe_node = node.sessions.describe_node
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -401,11 +402,12 @@ class Routes:
         }
 
 
-def route_rules(options: PermissionOptions | None) -> tuple[Rules, Rules]:
-    """What may come in by routes and what may go out, by `cluster.permissions`."""
+def route_principal(options: PermissionOptions | None) -> Peer:
+    """What may pass a route, by `cluster.permissions`."""
     if options is None:
-        return Rules(), Rules()
-    return _rules(options.publish), _rules(options.subscribe)
+        return Peer(acks_leave=True)
+    comes, leaves = _rules(options.publish), _rules(options.subscribe)
+    return Peer(comes=comes, asks=comes, leaves=leaves, wants=leaves, acks_leave=True)
 
 
 def _rules(rules: SubjectRules | None) -> Rules:

@@ -73,8 +73,8 @@ _PERMISSIONS = {
     "pub.deny": _RULES,
     "sub.allow": _RULES,
     "sub.deny": _RULES,
-    "resp.max": _by("edge.broker.grants:Rights"),
-    "resp.ttl": _by("edge.broker.grants:Rights"),
+    "resp.max": _by("edge.broker.rights.grants:Rights"),
+    "resp.ttl": _by("edge.broker.rights.grants:Rights"),
 }
 _USER_LIMITS = {
     **_PERMISSIONS,

@@ -50,8 +50,8 @@ READS = {
 MACHINE = {"edge.ports.ports", "edge.ports.twins.chance", "edge.wire.client"}
 """These may ask the machine: the ports are for that, and the client is no part of a node."""
 STILL_DIRECT = """
-    edge.broker.closed_conn edge.broker.core edge.broker.grants edge.broker.imports.imports_plan
-    edge.broker.match_cache edge.broker.registry edge.broker.sessions
+    edge.broker.closed_conn edge.broker.core edge.broker.imports.imports_plan
+    edge.broker.match_cache edge.broker.registry edge.broker.rights.grants edge.broker.sessions
     edge.jetstream.account.account_js edge.jetstream.model.cron edge.jetstream.model.unique_ids
     edge.jetstream.node.age_watch edge.jetstream.progress.consumer
     edge.jetstream.progress.consumer_setup edge.jetstream.publish.fast_batch

@@ -7,7 +7,6 @@ members on this node are preferred to remote ones. An account knows sinks, not c
 import cython
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
-    PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.authorize import admits

@@ -1,6 +1,32 @@
-# What messages may do. See authorize.py.
-from headwater.edge.broker.core cimport Endpoint, Msg
+# Who may do what. See authorize.py.
+from headwater.edge.broker.core cimport Msg
+from headwater.edge.broker.rights.rules cimport Rules
 
-cdef bint reserved(const unsigned char* subject, Py_ssize_t n) noexcept nogil
-cdef bint reserved_reply(const unsigned char* reply, Py_ssize_t n) noexcept nogil
-cdef bint admits(Msg* m) noexcept nogil
+cdef enum:
+    PUBLISH = 0                         # put a message on a subject
+    REPLY = 1                           # want the answer to a message on a subject
+    SUBSCRIBE = 2                       # want the messages of a subject, wildcards included
+    RECEIVE = 3                         # be given a message on a subject
+    ASK = 4                             # be asked for the messages of a subject
+
+cdef class Principal:
+    cdef public object account          # `served_as(subject)` knows the aliases of its domain
+    cdef int may(self, int action, const unsigned char* subject, Py_ssize_t n, bytes queue) except -1
+    cdef bytes served(self, const unsigned char* subject, Py_ssize_t n)
+
+cdef class Login(Principal):
+    cdef readonly object rights         # `grants.Rights` of a login; None: everything is allowed
+    cdef dict verdicts                  # verdicts already known of `rights`
+    cdef bytes last                     # the subject last allowed to be published on
+    cdef int publishes(self, const unsigned char* subject, Py_ssize_t n) except -1
+
+cdef class Peer(Principal):
+    cdef public Rules comes             # what may come in by the link
+    cdef public Rules aliased           # denies of the user's own, for what aliases stand for
+    cdef public Rules leaves            # what may leave by it
+    cdef public Rules wants             # interest that the peer may tell of
+    cdef public Rules asks              # interest that the peer may be told of
+    cdef public bint acks_leave         # acks and answers leave against any rule, too
+
+cdef int authorize(Principal principal, int action, const unsigned char* subject, Py_ssize_t n, int via, bytes queue) except -1
+cdef int admits(Msg* m) except -1

@@ -1,4 +1,5 @@
 from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.authorize cimport Login
 from headwater.edge.broker.conn cimport Conn
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
 
@@ -6,9 +7,9 @@ cdef class ClientSub(Sink):
     cdef public bytes sid
     cdef bytes middle                   # b" <sid> "
     cdef public unsigned long long maximum      # deliveries after which it ends; 0 is unlimited
-    cdef public object denied           # subject -> bool for what a wildcard may not see; None
+    cdef public bint checked            # a deny overlaps it: each delivery is asked for
     cdef int count(self, ClientConn conn, Py_ssize_t size, Msg* m) except -1
-    cdef int is_denied(self, Msg* m) except -1
+    cdef int allowed(self, Msg* m) except -1
 
 cdef class ClientConn(Conn):
     cdef public object server           # owner of sessions: login, info, limits
@@ -23,14 +24,14 @@ cdef class ClientConn(Conn):
     cdef public int protocol
     cdef public bint first_ping_seen
     cdef public object identity         # security's answer to the login
-    cdef public object permissions      # None: everything is allowed
-    cdef dict publish_cache             # verdicts already known of `permissions`
+    cdef public Login principal         # what it may do
     cdef public dict options            # CONNECT fields
     cdef public Py_ssize_t max_payload
     cdef public Py_ssize_t max_control_line
     cdef public Py_ssize_t max_subscriptions
     cdef public int pings_out
     cdef bytes mapped_from              # what the message in hand was published on; None unmapped
+    cdef bytes mapped_to                # and where that led
     cdef public object trace_dest       # the account's (subject, percent) for `traceparent`; None
     cdef public bint wants_responses    # permissions carry allow_responses
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
@@ -38,7 +39,8 @@ cdef class ClientConn(Conn):
     cdef int publish(self, Msg* m) except -1
     cdef Py_ssize_t hand_over(self, Msg* m) except -1
     cdef Py_ssize_t publish_traced(self, Msg* m) except -1
-    cdef int publish_checked(self, Msg* m) except -1
+    cdef int prepare(self, Msg* m) except -1
+    cdef int publish_denied(self, Msg* m) except -1
     cdef int reply_denied(self, Msg* m) except -1
     cdef int answer_no_responders(self, Msg* m) except -1
     cdef int verb(self, bytes line) except -1

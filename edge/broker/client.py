@@ -12,7 +12,13 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.authorize import reserved_reply
+from cython.cimports.headwater.edge.broker.authorize import (
+    PUBLISH,
+    RECEIVE,
+    REPLY,
+    Login,
+    authorize,
+)
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import (
     FROM_PEER,
@@ -26,7 +32,7 @@ from cython.cimports.headwater.edge.broker.core import (
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
-from cython.cimports.libc.string import memchr, memcmp, memcpy
+from cython.cimports.libc.string import memchr, memcpy
 
 from headwater.edge.subjects.tokens import clean_word
 from headwater.edge.wire.json_objects import object_in
@@ -64,7 +70,7 @@ class ClientSub(Sink):
         if m.shown_len:
             subject = m.shown
             ns = m.shown_len
-        if self.denied is not None and self.is_denied(m):
+        if self.checked and not self.allowed(m):
             return 0
         if m.header_len and not conn.headers:
             body += m.header_len
@@ -119,16 +125,17 @@ class ClientSub(Sink):
         if self.maximum and self.delivered >= self.maximum:
             conn.drop_sub(self)
         if conn.wants_responses and m.reply_len:
-            conn.permissions.note_reply(
+            conn.principal.answered(
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
             )
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def is_denied(self, m: cython.pointer(Msg)) -> cython.int:
-        subject = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len)
-        return 1 if self.denied(subject) else 0
+    def allowed(self, m: cython.pointer(Msg)) -> cython.int:
+        """Whether the client may be given a message; asked where a deny overlaps a wildcard."""
+        conn: ClientConn = cython.cast(ClientConn, self.owner)
+        return authorize(conn.principal, RECEIVE, m.subject, m.subject_len, m.via, self.queue)
 
 
 @cython.cclass
@@ -145,6 +152,7 @@ class ClientConn(Conn):
         self.max_control_line = 4096
         self.max_payload = 1 << 20
         self.max_subscriptions = -1
+        self.principal = Login()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -269,9 +277,13 @@ class ClientConn(Conn):
         self.in_bytes += m.size
         kernel.in_msgs += 1
         kernel.in_bytes += m.size
-        if self.permissions is not None or self.pedantic or self.account.mappings is not None:
-            return self.publish_checked(m)
-        if reserved_reply(m.reply, m.reply_len):
+        if self.pedantic or self.account.mappings is not None:
+            self.prepare(m)
+        if not authorize(self.principal, PUBLISH, m.subject, m.subject_len, m.via, None):
+            return self.publish_denied(m)
+        if m.reply_len and not authorize(
+            self.principal, REPLY, m.reply, m.reply_len, m.via, None
+        ):
             return self.reply_denied(m)
         if self.verbose:
             self.queue(b"+OK\r\n")
@@ -288,42 +300,31 @@ class ClientConn(Conn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def publish_checked(self, m: cython.pointer(Msg)) -> cython.int:
-        """`publish` for clients with permissions, pedantic ones, and accounts with mappings."""
-        subject: bytes = PyBytes_FromStringAndSize(
-            cython.cast(cython.p_char, m.subject), m.subject_len
-        )
+    def prepare(self, m: cython.pointer(Msg)) -> cython.int:
+        """What pedantic clients are told of a subject, and the account's mappings of it."""
         if self.pedantic and not (
             is_valid(m.subject, m.subject_len) and is_literal(m.subject, m.subject_len)
         ):
             self.queue(b"-ERR 'Invalid Publish Subject'\r\n")
         if self.account.mappings is not None:
-            self.mapped_from = subject
-            subject = self.account.mappings.apply(subject)
-            if subject is self.mapped_from:
+            self.mapped_from = PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, m.subject), m.subject_len
+            )
+            self.mapped_to = self.account.mappings.apply(self.mapped_from)
+            if self.mapped_to is self.mapped_from:
                 self.mapped_from = None
-            m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
-            m.subject_len = PyBytes_GET_SIZE(subject)
-        if self.publish_cache is not None:
-            served: bytes = self.account.served_as(subject)
-            if self.publish_cache.get(served) is not True and not self.permissions.can_publish(
-                served
-            ):
-                self.server.publish_denied(self, served)
-                return 0
-        if reserved_reply(m.reply, m.reply_len):
-            return self.reply_denied(m)
-        if self.verbose:
-            self.queue(b"+OK\r\n")
-        self.kernel.congested = None
-        if (
-            self.hand_over(m) == 0
-            and m.reply_len
-            and self.no_responders
-        ):
-            self.answer_no_responders(m)
-        if self.kernel.congested is not None:
-            self.pause()
+            m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.mapped_to))
+            m.subject_len = PyBytes_GET_SIZE(self.mapped_to)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def publish_denied(self, m: cython.pointer(Msg)) -> cython.int:
+        """Refuse a message on a subject that the login may not publish on."""
+        subject: bytes = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, m.subject), m.subject_len
+        )
+        self.server.publish_denied(self, self.principal.named(subject))
         return 0
 
     @cython.cfunc
@@ -346,7 +347,7 @@ class ClientConn(Conn):
             trace.mapped(self.mapped_from, m)
         if not trace.valid():
             return 1 if trace.only else self.account.publish(m, self)
-        if self.permissions is not None and not self.permissions.can_publish(trace.dest):
+        if not self.principal.may_publish(trace.dest):
             self.server.publish_denied(self, trace.dest)
             return 1
         count: cython.Py_ssize_t = trace.route(
@@ -485,8 +486,7 @@ class ClientConn(Conn):
         if not self.server.may_subscribe(self, subject, queue):
             return
         sub = ClientSub(self, subject, queue, sid)
-        if self.permissions is not None:
-            sub.denied = self.permissions.delivery_filter(subject, queue)
+        sub.checked = self.principal.filters(subject, queue)
         self.subs[sid] = sub
         self.account.insert(sub)
         self.acknowledge()
@@ -522,8 +522,7 @@ class ClientConn(Conn):
 
     def restrict(self, rights: object) -> None:
         """Apply permissions (`grants.Rights`); None lifts them."""
-        self.permissions = rights
-        self.publish_cache = None if rights is None else rights.publish_cache
+        self.principal = Login(self.account, rights)
         self.wants_responses = rights is not None and rights.responses is not None
 
     def move_to(self, account: Account) -> None:

@@ -1,5 +1,6 @@
 # A link to another server. See link.py.
 from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.authorize cimport Peer
 from headwater.edge.broker.conn cimport Conn
 from headwater.edge.broker.core cimport Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
@@ -11,6 +12,7 @@ cdef class Link(Conn):
     cdef public object session          # handshake and life of this link
     cdef public bint ready              # admitted: interest and messages may flow
     cdef public bint headers
+    cdef public Peer principal          # what may pass
     cdef public object describe_node    # how a trace's events name this node
     cdef public dict subs               # what the peer wants: key of the kind of link -> RemoteSub
     cdef public Py_ssize_t max_payload

@@ -16,6 +16,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.authorize import RECEIVE, Peer, authorize
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import FROM_PEER, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
@@ -164,6 +165,7 @@ class Link(Conn):
         self.queues = []
         self.headers = True
         self.describe_node = dict
+        self.principal = Peer()
         self.max_control_line = CONTROL_LINE_MAX
 
     # --- in ----------------------------------------------------
@@ -307,17 +309,13 @@ class Link(Conn):
     ) -> cython.int:
         """Route a message whose sender wants to know what becomes of it."""
         trace: Trace = begin(account, self, m, None)
-        if trace is None or not (trace.valid() and self.admits(trace.dest)):
+        if trace is None or not (trace.valid() and self.principal.may_publish(trace.dest)):
             if trace is None or not trace.only:
                 account.route(m, self, match, only)
             return 0
         trace.route(m, match, only)
         trace.send(self.describe_node())
         return 0
-
-    def admits(self, subject: bytes) -> bool:
-        """Whether the peer may publish on a literal subject."""
-        return True
 
     # --- out ----------------------------------------------------
 
@@ -338,7 +336,7 @@ class Link(Conn):
     @cython.exceptval(-1, check=False)
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message may go to the peer."""
-        return True
+        return authorize(self.principal, RECEIVE, m.subject, m.subject_len, m.via, None)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

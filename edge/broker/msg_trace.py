@@ -183,7 +183,7 @@ class Trace:
             error = SUB_CLOSED
         elif owner is self.origin and not owner.echo:
             error = NO_ECHO
-        elif sub.denied is not None and sub.denied(subject_of(m)):
+        elif sub.checked and not owner.principal.may_receive(subject_of(m), sub.queue):
             error = SUB_DENY
         elif not self.only and sink.deliver(m, self.origin) <= 0:
             error = SUB_CLOSED

@@ -18,9 +18,9 @@ from headwater.edge.broker.client import ClientConn
 from headwater.edge.broker.closed_conn import ClosedConn
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.core import Kernel
-from headwater.edge.broker.grants import Rights
 from headwater.edge.broker.password_checks import PasswordChecks
 from headwater.edge.broker.registry import TOO_MANY, Outcome, Registry, Session
+from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.conf.options import Options
 from headwater.edge.view.info import NodeFacts, info_fields, info_line
 from headwater.security.authenticator import Authenticator
@@ -254,10 +254,10 @@ class Sessions:
 
         A client whose rights have shrunk loses the subscriptions that it may no longer have.
         """
-        if not self._admit(conn, identity, again=True) or conn.permissions is None:
+        if not self._admit(conn, identity, again=True):
             return
         for sub in list(conn.subs.values()):
-            if not conn.permissions.can_subscribe(sub.subject, sub.queue):
+            if not conn.principal.may_subscribe(sub.subject, sub.queue):
                 text = f"{_quoted(sub.subject)} (sid {_quoted(sub.sid)})"
                 conn.warn(f"Permissions Violation for Subscription to {text}")
                 conn.drop_sub(sub)
@@ -352,7 +352,7 @@ class Sessions:
         if limit and subject.count(b".") + 1 > limit:
             conn.warn(f"Permissions Violation for Subscription to {text}, too many tokens")
             return False
-        if conn.permissions is None or conn.permissions.can_subscribe(subject, queue):
+        if conn.principal.may_subscribe(subject, queue):
             return True
         using = f" using queue {_quoted(queue)}" if queue else ""
         conn.warn(f"Permissions Violation for Subscription to {text}{using}")

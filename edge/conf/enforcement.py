@@ -161,9 +161,9 @@ _FATES: dict[tuple[str, str], Fate] = {
             "authorization allowed_connection_types connection_types clients"),
     **_rows("auth_callout", By("security.authenticator"), "issuer account acc auth_users users "
             "xkey key allowed_accounts"),
-    **_rows("permissions", By("edge.broker.grants"), "pub publish import sub subscribe export "
+    **_rows("permissions", By("edge.broker.authorize"), "pub publish import sub subscribe export "
             "publish_allow_responses allow_responses"),
-    **_rows("allow_responses", By("edge.broker.grants"), "max max_msgs max_messages "
+    **_rows("allow_responses", By("edge.broker.rights.grants"), "max max_msgs max_messages "
             "max_responses expires expiration ttl"),
     **_rows("resolver", _RESOLVER, "type"),
     **_rows("resolver", By("security.directory_resolver"), "dir limit allow_delete hard_delete"),

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from headwater.edge.broker.account import Account
+from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.broker.rights.rules import Rules
 from headwater.federation.leaf_conn import LeafConn
-from headwater.federation.rules import Rules
 
 STREAM = (
     b"LS+ wanted\r\nLS+ grouped workers 3\r\nPING\r\n"
@@ -69,7 +70,7 @@ class Link:
         self.got: list[tuple[bytes, bytes, bytes, bytes]] = []
         for subject, queue in ((b"plain", None), (b"grouped", b"workers"), (b"$JS.M.>", None)):
             self.account.insert(CallbackSink(subject, self.note, queue))
-        self.conn.admit(self.account, Rules(), rules or Rules())
+        self.conn.admit(self.account, Peer(self.account, comes=rules))
 
     def note(self, subject: bytes, reply: bytes, headers: bytes, body: bytes, _: object) -> None:
         self.got.append((subject, reply, headers, body))
@@ -173,7 +174,7 @@ async def test_control_lines_overtake_messages_that_wait() -> None:
 async def test_rules_hold_for_acks_and_answers_that_leave() -> None:
     """They come in against any rule, but leave only where the user may have them."""
     link = Link(Rules([b"plain"]))
-    link.conn.may_send = Rules([b"plain"])
+    link.conn.principal.leaves = Rules([b"plain"])
     link.conn.feed(b"LMSG $JS.ACK.S.C.1 2\r\nin\r\nLS+ $JS.ACK.>\r\nLS+ _R_.>\r\nLS+ plain\r\n")
     assert link.session.said == []
     for subject in (b"$JS.ACK.S.C.1.1.1.1.0", b"_R_.abc.def", b"plain"):
@@ -184,7 +185,7 @@ async def test_rules_hold_for_acks_and_answers_that_leave() -> None:
 async def test_an_alias_is_no_way_around_a_deny() -> None:
     link = Link()
     link.account.domain_prefix = b"$JS.hub.API."
-    link.conn.may_ask = Rules(None, [b"$JS.API.STREAM.DELETE.>", b"$KV.secret.>"])
+    link.conn.principal.aliased = Rules(None, [b"$JS.API.STREAM.DELETE.>", b"$KV.secret.>"])
     for subject in (b"STREAM.DELETE.V", b"$KV.secret.k", b"STREAM.INFO.V", b"$KV.open.k"):
         link.conn.feed(b"LMSG $JS.hub.API." + subject + b" 0\r\n\r\n")
     assert [subject for _, subject in link.session.said] == [

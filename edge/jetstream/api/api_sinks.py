@@ -5,21 +5,9 @@ leaves those subjects alone, so that a request nobody serves is answered as such
 """
 
 import cython
-from cython.cimports.cpython.bytes import (
-    PyBytes_AS_STRING,
-    PyBytes_FromStringAndSize,
-    PyBytes_GET_SIZE,
-)
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import CallbackSink, Endpoint, Msg, Sink
-from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
-from cython.cimports.headwater.edge.storage.index.store import Record
-from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.libc.string import memcmp, memcpy
-
-from headwater.edge.jetstream.model.times import format_time
-from headwater.edge.storage.format.errors import Damaged
-from headwater.edge.wire.header_block import opened
 
 API_LEN = cython.declare(cython.Py_ssize_t, 8)
 # Longest subject that is rewritten without a heap allocation; longer ones are not served.

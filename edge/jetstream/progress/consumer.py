@@ -6,7 +6,6 @@ written down is converted to wall time.
 """
 
 import cython
-from cython.cimports.headwater.edge.broker.core import Task
 from cython.cimports.headwater.edge.jetstream.progress.delta import Delta, apply_delta
 from cython.cimports.headwater.edge.jetstream.progress.pending import (
     ENTRY_ALIVE,

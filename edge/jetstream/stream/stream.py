@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import MADE, Kernel, Msg, Task
+from cython.cimports.headwater.edge.broker.core import MADE, Msg, Task
 from cython.cimports.headwater.edge.jetstream.stream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.stream.puback import EMPTY, STORED, AckQueue
 from cython.cimports.headwater.edge.jetstream.stream.republish import Republisher
@@ -21,7 +21,6 @@ from cython.cimports.headwater.edge.jetstream.stream.stream_observer import Stre
 from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
-from cython.cimports.headwater.edge.subjects.transform import Transform
 
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.times import SECOND

@@ -8,7 +8,7 @@ first, last and next message need no search. It knows nothing of files or memory
 
 import cython
 from cython.cimports.libc.stdlib import calloc, free, realloc
-from cython.cimports.libc.string import memcmp, memmove, memset
+from cython.cimports.libc.string import memmove, memset
 
 # A gap that needs more table than this (in pages) is refused: 2**33 skipped sequences.
 PAGE_TABLE_MAX = cython.declare(cython.ulonglong, 1 << 26)

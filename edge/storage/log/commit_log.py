@@ -15,21 +15,17 @@ import errno as errors_by_name
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
+from cython.cimports.cpython.bytes import PyBytes_GET_SIZE
+from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Task
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     FLAG_LAZY,
     FLAG_PART,
-    HEADER_BYTES,
-    KIND_MESSAGE,
     KIND_STATE_DELETE,
     KIND_STATE_DELTA,
     KIND_STATE_PUT,
-    RecordHeader,
     record_size,
 )
 from cython.cimports.headwater.edge.storage.log.batch_writer import (
@@ -47,7 +43,6 @@ from cython.cimports.headwater.edge.storage.log.log_waiters import Waiters
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopies
 from cython.cimports.headwater.edge.storage.log.watermarks import Watermarks
-from cython.cimports.libc.string import memcpy
 
 from headwater.edge.ports.files import FIRST_TWIN
 from headwater.edge.storage.format.errors import StoreClosed, StoreError, StoreFailed, StoreFull

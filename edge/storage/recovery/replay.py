@@ -9,7 +9,6 @@ everything else is kept.
 import struct
 
 import cython
-from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
@@ -53,7 +52,6 @@ from headwater.edge.storage.segments.loss import (
 )
 from headwater.edge.storage.segments.manifest import MANIFESTS_OWNER
 from headwater.edge.storage.segments.segment_files import FOOTER as SEGMENT_FOOTER
-from headwater.edge.storage.segments.segment_files import IndexFile
 
 LOG_FOOTER = struct.Struct("<QII")
 LOG_RUN = struct.Struct("<QQQ")

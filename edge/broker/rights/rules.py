@@ -9,24 +9,11 @@ from collections.abc import Iterable
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
-from cython.cimports.libc.string import memcmp
 
 from headwater.edge.subjects.tokens import covers, literal_subject, overlap
 
-# Subjects that come in against any rule, so that acknowledgements and the answers of imported
-# services reach what asked for them. They leave only where the rules say so.
+# Interest in acknowledgements and answers of imported services passes any rule.
 EXEMPT = (b"$JS.ACK.", b"_R_.")
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def exempt(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
-    """Whether a message on a subject may come in against any rule."""
-    return n > 4 and (
-        memcmp(subject, cython.cast(cython.p_const_char, b"_R_."), 4) == 0
-        or (n > 8 and memcmp(subject, cython.cast(cython.p_const_char, b"$JS.ACK."), 8) == 0)
-    )
 
 
 @cython.cfunc
@@ -68,10 +55,6 @@ class Rules:
         if self.allow is not None and not any_matches(self.allow, subject, n):
             return False
         return not any_matches(self.deny, subject, n)
-
-    def permits_message(self, subject: bytes) -> bool:
-        """`permits` for interpreted callers."""
-        return self.permits(subject, len(subject))
 
     def permits_interest(self, subject: bytes) -> bool:
         """Whether interest in `subject`, which may hold wildcards, may pass.

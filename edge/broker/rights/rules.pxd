@@ -4,5 +4,3 @@ cdef class Rules:
     cdef public tuple allow             # bytes patterns; None: everything that is not denied
     cdef public tuple deny
     cdef bint permits(self, const unsigned char* subject, Py_ssize_t n) except -1
-
-cdef bint exempt(const unsigned char* subject, Py_ssize_t n) noexcept nogil

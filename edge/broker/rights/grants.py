@@ -2,7 +2,6 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 
 from headwater.security.auth_options import ResponseRules
 from headwater.security.permissions import Permissions
@@ -56,10 +55,10 @@ class Rights:
         """Whether a SUB is allowed."""
         return self.permissions.can_subscribe(subject, queue)
 
-    def delivery_filter(
-        self, subject: bytes, queue: bytes | None
-    ) -> Callable[[bytes], bool] | None:
-        """For a wildcard that overlaps a deny rule: tells which messages to withhold."""
-        if not self.permissions.needs_delivery_check(subject, queue):
-            return None
-        return lambda name: self.permissions.delivery_denied(name, queue)
+    def filters(self, subject: bytes, queue: bytes | None) -> bool:
+        """Whether a subscription overlaps a deny rule, so that deliveries are asked for."""
+        return self.permissions.needs_delivery_check(subject, queue)
+
+    def withholds(self, subject: bytes, queue: bytes | None) -> bool:
+        """Whether a message on a literal subject may not be delivered."""
+        return self.permissions.delivery_denied(subject, queue)

@@ -1,0 +1,1 @@
+"""Tables of what logins and links may do. `edge/broker/authorize.py` alone reads them."""
