@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 LINT_TEST := tests/test_house.py::test_ruff_and_mypy_are_clean
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: clients damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants clean
+.PHONY: bench-access clients damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -65,6 +65,9 @@ bench: $(STAMP) ext  ## Side by side with nats-server
 
 bench-storage: $(STAMP) ext  ## Storage beside nats-server, and what is required of it
 	@$(BIN)/python -m bench.storage $(ARGS)
+
+bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
+	@$(BIN)/python -m bench.access --check $(ARGS)
 
 faults: $(STAMP) ext  ## Kills, damage, a full device, clock steps, beside nats-server (half an hour)
 	@$(BIN)/python -m bench.faults $(ARGS)

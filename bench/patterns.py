@@ -108,14 +108,17 @@ def whole(messages: int, per_write: int) -> int:
     return max(1, messages // per_write) * per_write
 
 
-def core_publish(server: Server, load: Load, *, size: int, receivers: int) -> Figure:
-    """One publisher to `receivers` subscribers; ends when all of them have everything."""
+def core_publish(
+    server: Server, load: Load, *, size: int, receivers: int, user: str = ""
+) -> Figure:
+    """One publisher to `receivers` subscribers; ends when all of them have everything. `user` is
+    who all of them are, as in a URL: `name:password@`."""
     generator = build.generator()
     payload = b"x" * size
     frame = f"PUB {SUBJECT} {size}\r\n".encode() + payload + b"\r\n"
     header = f"MSG {SUBJECT} 1 {size}\r\n".encode()
     end = b"PUB bench.end 0\r\n\r\nPING\r\n"
-    links = [Link(server.port, load.timeout) for _ in range(receivers + 1)]
+    links = [Link(server.port, load.timeout, user=user) for _ in range(receivers + 1)]
     results: list[tuple[int, int]] = []
     errors: list[Exception] = []
 
