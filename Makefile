@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 EXTRAS := spark,demo,dev
 STAMP := $(VENV)/.installed
 LINT_TEST := tests/test_house.py::test_ruff_and_mypy_are_clean
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
 
 .PHONY: bench-access clients damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants clean
@@ -28,16 +31,16 @@ demo: $(STAMP) ext  ## A fleet on this machine: outage, crash, recovery, analyti
 
 check: $(STAMP) ext  ## Before each commit: lint, and tests of every package, in three minutes
 	@$(BIN)/python lint.py
-	@$(BIN)/python -m pytest @tests/check.txt --deselect $(LINT_TEST) $(ARGS)
+	@$(PYTEST) $(PARALLEL) @tests/check.txt --deselect $(LINT_TEST) $(ARGS)
 
-test: $(STAMP) ext  ## The whole test suite
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP) ext  ## The whole test suite, in two processes; WORKERS=0 for one
+	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/python lint.py
 
 fuzz: $(STAMP) ext  ## Anything at every door: EXAMPLES=.. of each target
-	@FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest --timeout=0 tests/fuzz $(ARGS)
+	@FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) --timeout=0 tests/fuzz $(ARGS)
 
 sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. STORE=file|memory (no SEED: a new one)
 	@$(BIN)/python -m tests.sim --seed $(or $(SEED),0) --steps $(or $(STEPS),5000) \
@@ -50,7 +53,7 @@ sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the si
 	@$(BIN)/python -m tests.sim.mutants --seed $(or $(SEED),1) $(ARGS)
 
 damage: $(STAMP) ext  ## Every crash point and every flipped byte of small stores (two or three hours)
-	@HEADWATER_DAMAGE=all $(BIN)/python -m pytest -q -s tests/edge/storage/test_crash_enumeration.py \
+	@HEADWATER_DAMAGE=all $(PYTEST) -q -s tests/edge/storage/test_crash_enumeration.py \
 		tests/edge/storage/test_flipped_bits.py tests/edge/storage/test_damaged_pages.py \
 		tests/edge/storage/test_truncations.py tests/edge/storage/test_damage_table.py \
 		tests/edge/storage/test_erase_crashes.py tests/edge/storage/test_node_machine.py $(ARGS)
@@ -58,7 +61,7 @@ damage: $(STAMP) ext  ## Every crash point and every flipped byte of small store
 clients: $(STAMP) ext  ## Tours of the official clients of other languages, installed from their registries
 	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi
 	@if command -v go >/dev/null; then cd tests/clients/go && go build -o tour .; fi
-	@$(BIN)/python -m pytest -q -rs tests/clients $(ARGS)
+	@$(PYTEST) -q -rs tests/clients $(ARGS)
 
 bench: $(STAMP) ext  ## Side by side with nats-server
 	@$(BIN)/python -m bench $(ARGS)

@@ -1,7 +1,9 @@
 """Servers as processes: free loopback port, own temporary store, readiness by the first INFO."""
 
 import contextlib
+import itertools
 import os
+import random
 import select
 import shlex
 import shutil
@@ -17,6 +19,11 @@ from types import TracebackType
 from typing import Self
 
 HOST = "127.0.0.1"
+PORTS = range(20_000, 32_768)
+"""Ports for servers: below those that Linux gives to connections and to listeners on port 0."""
+
+_ports = itertools.islice(itertools.cycle(PORTS), random.randrange(len(PORTS)), None)
+
 START_TIMEOUT = 20.0
 """Seconds until a server must have sent its INFO."""
 
@@ -97,10 +104,15 @@ def anchor_synced() -> Recipe:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback address that nobody uses now; each call gives another one.
+
+    A port of the system's range could go to another process before the server binds it.
+    """
+    while True:
+        port = next(_ports)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 def end_on_sigterm() -> None:

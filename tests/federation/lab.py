@@ -13,6 +13,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
+from bench.servers import free_port
 from headwater.edge.conf.load import load_text
 from headwater.edge.node.node import Node
 from headwater.federation.service import leaf_services
@@ -22,13 +23,6 @@ PROGRAMS = {
     "headwater": [sys.executable, "-m", "headwater.deploy.main", "serve"],
 }
 WAIT_S = 15.0
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def until(condition: Callable[[], Any], what: object, timeout: float = WAIT_S) -> Any:

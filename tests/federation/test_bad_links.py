@@ -35,6 +35,7 @@ async def messages(edge: Node, stream: str) -> int:
     return int(edge.jetstream.accounts["$G"].streams[stream].store.messages)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("far_side", [True, False], ids=["seen by both", "seen by the edge"])
 async def test_a_link_that_flaps_loses_nothing(
     lab: Lab, far_side: bool, caplog: pytest.LogCaptureFixture

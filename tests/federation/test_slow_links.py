@@ -71,6 +71,7 @@ async def line(lab: Lab, kind: str = "H", tls: str = "") -> Line:
     return Line(lab, hub, edge, wire)
 
 
+@pytest.mark.alone
 async def test_small_streams_and_requests_pass_bulk(lab: Lab) -> None:
     """While a mirror has megabytes to catch up, echoes take less than 8 s of a link of 64 kbit/s,
     and a small mirror that is added is there in seconds. The line is kept busy."""

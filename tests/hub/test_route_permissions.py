@@ -1,25 +1,18 @@
 """`cluster.permissions`: what may come in by routes, and what may go out; on both servers."""
 
-import socket
 from contextlib import ExitStack
 
 import nats
 import pytest
 from nats.aio.client import Client
 
-from bench.servers import Recipe, Server, program
+from bench.servers import Recipe, Server, free_port, program
 
 BOTH = {
     "headwater": (program("headwater"), "serve"),
     "nats-server": (program("nats-server"),),
 }
 RULES = 'permissions { import: { allow: ["in.>", "_INBOX.>"], deny: in.secret }, export: "out.>" }'
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def config(name: str, port: int, other: int, rules: str) -> str:

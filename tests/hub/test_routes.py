@@ -13,6 +13,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from bench.servers import free_port
 from headwater.edge.conf.options import (
     AccountOptions,
     ClusterOptions,
@@ -33,13 +34,6 @@ from headwater.hub import route_dialer
 from headwater.hub.route_service import RouteService
 from headwater.security.auth_options import AuthOptions, UserOptions
 from tests.certificates import certificate
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @pytest.fixture(autouse=True)

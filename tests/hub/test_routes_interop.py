@@ -12,11 +12,12 @@ from typing import Any
 import nats
 import pytest
 
+from bench.servers import free_port
 from headwater.edge.conf.options import ClusterOptions, Options
 from headwater.edge.node.node import Node
 from headwater.hub.route_service import RouteService
 from headwater.security.auth_options import AuthOptions
-from tests.hub.test_routes import free_port, interest, routes, until
+from tests.hub.test_routes import interest, routes, until
 
 
 def start(routes: list[int], **cluster: Any) -> Node:

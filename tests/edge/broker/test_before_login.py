@@ -121,6 +121,7 @@ async def test_what_inflates_before_a_login_is_bounded() -> None:
         writer.close()
 
 
+@pytest.mark.alone
 async def test_what_inflates_after_a_login_leaves_others_their_turn() -> None:
     async with running("max_payload: 4MB\n" + WEBSOCKET) as node:
         reader, writer = await opened(node)
@@ -216,6 +217,7 @@ async def log_in(port: int, user: str, password: str) -> bytes:
     return answer
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("listener", "user"), [("nats", "slow"), ("leafnodes", "edge")])
 async def test_hashing_passwords_stops_nobody(listener: str, user: str) -> None:
     async with running(HASHED) as node:

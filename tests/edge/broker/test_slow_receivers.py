@@ -50,6 +50,7 @@ def test_a_slow_reader_gets_everything(server: Server) -> None:
         sending.join()
 
 
+@pytest.mark.alone
 def test_a_dead_reader_is_cut_and_its_producer_goes_on(server: Server) -> None:
     with connect(server.port, b"SUB slow 1\r\n") as reader, connect(server.port) as writer:
         began = time.monotonic()

@@ -78,6 +78,7 @@ async def test_a_pinned_hub(tmp_path: Path) -> None:
                 assert bool(remotes[0]["link"]) is linked, remotes
 
 
+@pytest.mark.alone
 async def test_too_many_handshakes_in_a_second(tmp_path: Path) -> None:
     pair = certificate(tmp_path)
     more = "timeout: 5, handshake_first: true, connection_rate_limit: 3"

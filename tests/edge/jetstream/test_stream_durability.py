@@ -95,6 +95,7 @@ async def test_interval_acks_need_no_sync(
     await nc.close()
 
 
+@pytest.mark.alone
 async def test_max_delay_gathers_and_an_update_changes_it(start_server: Callable[..., Any]) -> None:
     nc = await nats.connect(start_server().url)
     await created(nc, "G", metadata={DELAY: "400ms"})

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bench.servers import free_port
 
 BIN = Path(sys.executable).parent
 CONFIG = """
@@ -29,14 +30,6 @@ accounts {{
 system_account: SYS
 {extra}
 """
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Server:

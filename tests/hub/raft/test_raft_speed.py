@@ -5,6 +5,8 @@ import os
 import time
 from random import Random
 
+import pytest
+
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.multi_raft import MultiRaft, Packet
 from headwater.hub.raft.raft import Raft
@@ -56,6 +58,7 @@ def test_batches_of_thousand() -> None:
     assert rate > PER_SECOND_MIN
 
 
+@pytest.mark.alone
 def test_thousands_of_idle_groups_cost_next_to_nothing() -> None:
     chance = Random(1).randrange
     config = Config({1: 1, 2: 1, 3: 1})
