@@ -18,7 +18,7 @@ from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Endpoint, Msg, Sink, Task
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.subjects.transform import Transform
-from cython.cimports.headwater.edge.wire.numbers import take_number
+from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memchr, memcmp
 
 from headwater.edge.storage.format.errors import StoreError
@@ -49,8 +49,10 @@ def has_dropped(block: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bin
             return False
         at += 1
         left = n - (at - block)
-        if left > 8 and memcmp(at, cython.cast(cython.p_const_char, b"Nats-"), 5) == 0 and (
-            at[5] == 69 or at[5] == 66 or at[5] == 83
+        if (
+            left > 8
+            and memcmp(at, cython.cast(cython.p_const_char, b"Nats-"), 5) == 0
+            and (at[5] == 69 or at[5] == 66 or at[5] == 83)
         ):
             return True
     return False
@@ -184,8 +186,8 @@ class Inflow(Sink):
         ):
             # Of an earlier consumer, or delivered before.
             return 1
-        sseq = take_number(reply + starts[base + 3], starts[base + 4] - starts[base + 3] - 1)
-        dseq = take_number(reply + starts[base + 4], starts[base + 5] - starts[base + 4] - 1)
+        sseq = parse_number(reply + starts[base + 3], starts[base + 4] - starts[base + 3] - 1)
+        dseq = parse_number(reply + starts[base + 4], starts[base + 5] - starts[base + 4] - 1)
         if sseq <= 0 or dseq <= 0:
             return 1
         if cython.cast(cython.ulonglong, dseq) != self.dseq + 1:
@@ -194,14 +196,14 @@ class Inflow(Sink):
             return 1
         if cython.cast(cython.ulonglong, sseq) > self.sseq:
             i = starts[base + 5]
-            timestamp = take_number(reply + i, starts[base + 6] - i - 1)
+            timestamp = parse_number(reply + i, starts[base + 6] - i - 1)
             if not self.take(m, sseq, timestamp):
                 return 1
             self.sseq = sseq
             self.last_ts = timestamp
         self.dseq = dseq
         i = starts[base + 6]
-        self.pending = max(0, take_number(reply + i, starts[base + 7] - i - 1))
+        self.pending = max(0, parse_number(reply + i, starts[base + 7] - i - 1))
         return 1
 
     @cython.cfunc

@@ -49,7 +49,7 @@ class Interest(InterestCounts):
             if self.add(subject, None, 1):
                 self.send(self.line((subject, None)))
         for subject in old - fresh:
-            self.take((subject, None), 1)
+            self.subtract((subject, None), 1)
 
     @cython.cfunc
     def sources(self, account: Account) -> frozenset:

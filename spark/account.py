@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 CLOCK_SLACK = 1_000_000
 #: A stream at max_bytes holds that much less one message; the largest message by default.
 LARGEST_MESSAGE = 1 << 20
-#: Most marks that a range keeps; above that every second one is forgotten.
-MAX_MARKS = 4096
+#: Most positions that a range keeps; above that every second one is forgotten.
+MAX_POSITIONS = 4096
 
 
-class Mark(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where a read was: its last sequence, rows delivered up to it, that row's time in us."""
 
     sequence: int
@@ -50,27 +50,32 @@ class RangeReport(NamedTuple):
     corrupt: int
 
 
-class Marks:
-    """The way of one read, coarsely: one mark per batch."""
+class ReadPositions:
+    """The way of one read, coarsely: one position per batch."""
 
     def __init__(self) -> None:
-        self._marks: list[Mark] = []
+        self._positions: list[ReadPosition] = []
 
-    def add(self, mark: Mark) -> None:
+    def add(self, position: ReadPosition) -> None:
         """Remember where the read is."""
-        self._marks.append(mark)
-        if len(self._marks) > MAX_MARKS:
-            del self._marks[1::2]
+        self._positions.append(position)
+        if len(self._positions) > MAX_POSITIONS:
+            del self._positions[1::2]
 
-    def below(self, sequence: int) -> Mark | None:
-        """The last mark before `sequence`."""
-        return next((mark for mark in reversed(self._marks) if mark.sequence < sequence), None)
+    def below(self, sequence: int) -> ReadPosition | None:
+        """The last position before `sequence`."""
+        return next(
+            (position for position in reversed(self._positions) if position.sequence < sequence),
+            None,
+        )
 
 
-def settle(work: SequenceRange, missing: int, marks: Marks, info: Mapping[str, Any]) -> Missing:
+def classify(
+    work: SequenceRange, missing: int, positions: ReadPositions, info: Mapping[str, Any]
+) -> Missing:
     """Divide `missing` rows of a range into expired and lost ones.
 
-    `marks` are on the way of what was delivered; `info` is what STREAM.INFO says now.
+    `positions` are on the way of what was delivered; `info` is what STREAM.INFO says now.
     """
     if missing <= 0:
         return Missing(0, 0)
@@ -78,10 +83,10 @@ def settle(work: SequenceRange, missing: int, marks: Marks, info: Mapping[str, A
     if config.get("allow_msg_ttl"):
         return Missing(missing, 0)
     first = state["first_seq"]
-    mark = marks.below(first)
-    room = max(0, min(first, work.end + 1) - work.start - (mark.rows if mark else 0))
+    position = positions.below(first)
+    room = max(0, min(first, work.end + 1) - work.start - (position.rows if position else 0))
     front = min(missing, room)
-    expired = front if _limits_explain(work, mark, info) else 0
+    expired = front if _limits_explain(work, position, info) else 0
     expired += min(missing - expired, _replaced_at_most(work, config, state))
     return Missing(expired, missing - expired)
 
@@ -97,7 +102,9 @@ def _replaced_at_most(
     return int(max(0, state["last_seq"] - work.plan_last) * each)
 
 
-def _limits_explain(work: SequenceRange, mark: Mark | None, info: Mapping[str, Any]) -> bool:
+def _limits_explain(
+    work: SequenceRange, position: ReadPosition | None, info: Mapping[str, Any]
+) -> bool:
     """May the stream's limits on age, count or size have removed all below its first sequence?"""
     config, state = info["config"], info["state"]
     if config.get("discard", "old") == "old":
@@ -118,8 +125,8 @@ def _limits_explain(work: SequenceRange, mark: Mark | None, info: Mapping[str, A
         (work.plan_first, micros_of(work.first_ts)),
         (work.plan_last, micros_of(work.last_ts)),
     ]
-    if mark is not None:
-        known.append((mark.sequence, mark.micros))
+    if position is not None:
+        known.append((position.sequence, position.micros))
     gone = (micros for sequence, micros in known if 0 < sequence < state["first_seq"])
     return all(micros is None or micros + age <= now + CLOCK_SLACK for micros in gone)
 
@@ -174,7 +181,7 @@ def summed(reports: Iterable[RangeReport]) -> RangeReport:
     return RangeReport(*map(sum, columns)) if columns else RangeReport(0, 0, 0, 0, 0)
 
 
-def tell(account: int, work: SequenceRange, report: RangeReport) -> None:
+def report_missing(account: int, work: SequenceRange, report: RangeReport) -> None:
     """Send the report of a range to the driver's account, with the end of this task."""
     from pyspark.accumulators import _deserialize_accumulator
 

@@ -25,7 +25,7 @@ _WRONG_LAST = (10071, 10164)
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """`batch` is the last one written, -1 for none; `last` is where the target ended then.
 
     `run` is the run of the query that wrote it. `revision` is that of the entry, 0 before it
@@ -52,7 +52,7 @@ class Ledger:
         self._prefix = options.api_prefix
         self._subject = f"$KV.{BUCKET}.{query}.{options.streams[0]}"
 
-    def read(self) -> Entry | None:
+    def read(self) -> LedgerEntry | None:
         """The entry, None when there is none yet."""
         try:
             answer = self._connection.api(
@@ -64,9 +64,9 @@ class Ledger:
             raise
         message = answer["message"]
         stored = json.loads(base64.b64decode(message["data"]))
-        return Entry(stored["batch"], stored["last"], stored["run"], message["seq"])
+        return LedgerEntry(stored["batch"], stored["last"], stored["run"], message["seq"])
 
-    def begin(self, entry: Entry) -> Entry:
+    def begin(self, entry: LedgerEntry) -> LedgerEntry:
         """Store the first entry, or find the one that another task stored before us."""
         self._make_bucket()
         try:
@@ -77,7 +77,7 @@ class Ledger:
                 raise
             return found
 
-    def write(self, entry: Entry) -> Entry:
+    def write(self, entry: LedgerEntry) -> LedgerEntry:
         """Store `entry` in place of `entry.revision`. Raises FencedError when it has changed."""
         body = {"batch": entry.batch, "last": entry.last, "run": entry.run}
         answer = self._connection.store(
@@ -93,7 +93,7 @@ class Ledger:
             )
         if problem:
             raise ApiError(problem["code"], problem.get("err_code", 0), problem["description"])
-        return Entry(entry.batch, entry.last, entry.run, int(answer["seq"]))
+        return LedgerEntry(entry.batch, entry.last, entry.run, int(answer["seq"]))
 
     def _make_bucket(self) -> None:
         config: dict[str, Any] = {

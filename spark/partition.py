@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from headwater.spark.account import Missing, RangeReport, tell
+from headwater.spark.account import Missing, RangeReport, report_missing
 from headwater.spark.layout import BatchMaker, Layout, wire_for
 from headwater.spark.options import SourceOptions
 from headwater.spark.planning import SequenceRange
@@ -50,9 +50,7 @@ def read_partition(
     _report(options, work, reader, maker.corrupt)
 
 
-def _report(
-    options: SourceOptions, work: SequenceRange, reader: RangeReader, corrupt: int
-) -> None:
+def _report(options: SourceOptions, work: SequenceRange, reader: RangeReader, corrupt: int) -> None:
     """Tell the driver's account and the executor's log what became of the planned rows."""
     missing = reader.missing or Missing(0, 0)
     if missing.expired or missing.lost:
@@ -62,7 +60,7 @@ def _report(
         )
     if options.account is not None:
         report = RangeReport(work.planned, reader.delivered, *missing, corrupt)
-        tell(options.account, work, report)
+        report_missing(options.account, work, report)
 
 
 def _headers_only(layout: Layout) -> bool:

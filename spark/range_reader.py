@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from headwater.spark.account import Mark, Marks, Missing, settle
+from headwater.spark.account import Missing, ReadPosition, ReadPositions, classify
 from headwater.spark.connection import Connection
 from headwater.spark.errors import (
     ApiError,
@@ -85,7 +85,7 @@ class RangeReader:
         self._outstanding = 0
         self._stuck_at = -1
         self._done = False
-        self._marks = Marks()
+        self._positions = ReadPositions()
         self.delivered = 0
         self.missing: Missing | None = None
 
@@ -102,7 +102,7 @@ class RangeReader:
                         for columns in self._consume(connection):
                             self._mark(columns)
                             yield columns
-                    self.missing = self._settle(self._stream_info(connection))
+                    self.missing = self._classify(self._stream_info(connection))
             except _TRANSIENT as error:
                 if failures == 0 or self._wire.last_sequence > progress:
                     failures, since = 0, time.monotonic()
@@ -126,8 +126,8 @@ class RangeReader:
         sequence, _ = columns.sequence
         micros, _ = columns.timestamp
         at = 8 * (columns.rows - 1)
-        self._marks.add(
-            Mark(
+        self._positions.add(
+            ReadPosition(
                 int.from_bytes(sequence[at : at + 8], "little"),
                 self.delivered,
                 int.from_bytes(micros[at : at + 8], "little", signed=True),
@@ -156,7 +156,7 @@ class RangeReader:
             if answer == NEED:
                 connection.receive(SILENCE)
             elif answer == FULL:
-                yield wire.take()
+                yield wire.drain()
             elif answer == FRAME and self._is_idle(connection, wire.frame):
                 answer = DRAINED
             elif answer == DISORDER:
@@ -164,7 +164,7 @@ class RangeReader:
         wire.expect(0)
         connection.unsubscribe(sid)
         if wire.rows:
-            yield wire.take()
+            yield wire.drain()
         if answer == END:
             self._done = True
         else:
@@ -265,7 +265,7 @@ class RangeReader:
             readable = max(0, work.end + 1 - max(start, info["state"]["first_seq"]))
             self._judge(info, work.planned - self._rows() - readable)
 
-    def _settle(self, info: dict[str, Any]) -> Missing:
+    def _classify(self, info: dict[str, Any]) -> Missing:
         """After reading: rows delivered against rows planned."""
         return self._judge(info, self._work.planned - self._rows())
 
@@ -275,7 +275,7 @@ class RangeReader:
 
     def _judge(self, info: dict[str, Any], absent: int) -> Missing:
         """Divide `absent` rows into expired and lost. Raises LostRangeError unless allowed."""
-        missing = settle(self._work, absent, self._marks, info)
+        missing = classify(self._work, absent, self._positions, info)
         options = self._options
         if not options.fail_on_data_loss:
             return missing
@@ -296,8 +296,11 @@ class RangeReader:
     def _where(self, first: int) -> str:
         """Which sequences are concerned: those below the stream's first, if there are any."""
         work = self._work
-        mark = self._marks.below(first)
-        start, end = work.start if mark is None else mark.sequence + 1, min(first - 1, work.end)
+        position = self._positions.below(first)
+        start, end = (
+            work.start if position is None else position.sequence + 1,
+            min(first - 1, work.end),
+        )
         if end < start:
             start, end = work.start, work.end
         return f"stream {work.stream!r} no longer holds all of the sequences {start} to {end}"

@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from headwater.spark.connection import Connection
 from headwater.spark.errors import FencedError, OptionError, SourceError, UnsupportedStreamError
-from headwater.spark.ledger import Entry, Ledger
+from headwater.spark.ledger import Ledger, LedgerEntry
 from headwater.spark.options import SourceOptions
 from headwater.spark.planning import SequenceRange, stream_info
 from headwater.spark.publisher import Publisher
@@ -128,7 +128,7 @@ def write_batch(
         replicas = info["config"].get("num_replicas", 1)
         ledger = Ledger(connection, options, query, replicas)
         last = info["state"]["last_seq"]
-        entry = ledger.read() or ledger.begin(Entry(batch - 1, last, run))
+        entry = ledger.read() or ledger.begin(LedgerEntry(batch - 1, last, run))
         if entry.batch >= batch:
             return Written(0, 0, query, run, entry.revision, True)
         # Looked up after the entry: what is in the stream before it was not ours.
@@ -157,7 +157,7 @@ def commit_batch(options: SourceOptions, messages: list[Written], batch: int) ->
         raise FencedError(f"batch {batch} was written by another driver meanwhile: this one stops")
     with Connection(options.endpoint) as connection:
         last = stream_info(connection, options, options.streams[0])["state"]["last_seq"]
-        entry = Entry(batch, last, first.run, first.revision)
+        entry = LedgerEntry(batch, last, first.run, first.revision)
         Ledger(connection, options, first.query).write(entry)
 
 

@@ -173,7 +173,7 @@ class _Buffer:
         return 0
 
     @cython.cfunc
-    def take(self) -> tuple:
+    def drain(self) -> tuple:
         """(bytearray, used). The next batch starts with the capacity that this one needed."""
         given: tuple = (self.data, self.used)
         self.renew(max(4096, self.used + (self.used >> 3)))
@@ -216,8 +216,8 @@ class _Text:
         return 0
 
     @cython.cfunc
-    def take(self) -> tuple:
-        given: tuple = (self.offsets.take(), self.data.take())
+    def drain(self) -> tuple:
+        given: tuple = (self.offsets.drain(), self.data.drain())
         self.offsets.put_int32(0)
         return given
 
@@ -716,29 +716,29 @@ class WireReader:
         column.data.used = start
         return 0
 
-    def take(self) -> Columns:
+    def drain(self) -> Columns:
         """Give the batch away and start an empty one."""
-        subject: tuple = self._subject.take() if self._want_subject else (None, None)
-        payload: tuple = self._payload.take() if self._payload_mode == _ARROW else (None, None)
-        header: tuple = self._header.take() if self._headers_mode == _RAW else (None, None)
+        subject: tuple = self._subject.drain() if self._want_subject else (None, None)
+        payload: tuple = self._payload.drain() if self._payload_mode == _ARROW else (None, None)
+        header: tuple = self._header.drain() if self._headers_mode == _RAW else (None, None)
         keys: tuple = (None, None)
         values: tuple = (None, None)
         payloads = self._payloads if self._payload_mode == _LIST else None
         rows, pairs = self.rows, self._pairs
         header_offsets = header[0]
         if self._headers_mode == _MAP:
-            header_offsets = self._map_offsets.take()
+            header_offsets = self._map_offsets.drain()
             self._map_offsets.put_int32(0)
-            keys = self._keys.take()
-            values = self._values.take()
+            keys = self._keys.drain()
+            values = self._values.drain()
         self._payloads = []
         self._pairs = 0
         self.rows = 0
         self._row_bytes = 0
         return Columns(
             rows=rows,
-            sequence=self._sequence.take(),
-            timestamp=self._timestamp.take(),
+            sequence=self._sequence.drain(),
+            timestamp=self._timestamp.drain(),
             subject_offsets=subject[0],
             subject_data=subject[1],
             payload_offsets=payload[0],

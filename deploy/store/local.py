@@ -20,7 +20,7 @@ from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.node.offline import OfflineJetStream, Restorer, backup
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
-from headwater.edge.storage.node.rebuild import Fetch, Found
+from headwater.edge.storage.node.rebuild import Fetch, FetchedMessage
 from headwater.edge.storage.node.repair import RepairReport, repair
 from headwater.edge.storage.node.verify import Report, verify
 from headwater.edge.wire.login import Login
@@ -76,7 +76,7 @@ def run_repair(
         if client is None:
             return None
 
-        async def ask(sequence: int) -> Found | None:
+        async def ask(sequence: int) -> FetchedMessage | None:
             return fetch_from(client, origin or stream, sequence)
 
         return ask

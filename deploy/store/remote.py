@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from headwater.edge.jetstream.backup.backup_file import BackedUp, BackupWriter, EntryCounter
-from headwater.edge.storage.node.rebuild import Found
+from headwater.edge.storage.node.rebuild import FetchedMessage
 from headwater.edge.wire.client import ApiError, Client, NoResponders, Refused, TimedOut, checked
 from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import Message, WireError
@@ -110,17 +110,17 @@ def put(client: Client, found: BackedUp, config: dict[str, Any], told: Callable[
             client.publish(target, chunk[at : at + CHUNK_BYTES], client.new_inbox())
             waiting += 1
             while waiting >= WINDOW:
-                _take_answer(client)
+                _read_answer(client)
                 waiting -= 1
         told()
     while waiting:
-        _take_answer(client)
+        _read_answer(client)
         waiting -= 1
     checked(target, client.request(target).payload)
     return found.messages
 
 
-def _take_answer(client: Client) -> None:
+def _read_answer(client: Client) -> None:
     """A chunk was taken, or the restore failed."""
     message = client.next()
     if message.status:
@@ -129,7 +129,7 @@ def _take_answer(client: Client) -> None:
         checked(message.subject, message.payload)
 
 
-def fetch(client: Client, stream: str, sequence: int) -> Found | None:
+def fetch(client: Client, stream: str, sequence: int) -> FetchedMessage | None:
     """One message of a stream by direct get, or by STREAM.MSG.GET where that is not allowed; None
     when the server does not have it. Raises WireError."""
     body = json.dumps({"seq": sequence}).encode()
@@ -139,7 +139,7 @@ def fetch(client: Client, stream: str, sequence: int) -> Found | None:
         return _fetch_by_api(client, stream, sequence)
     if message.status or message.headers.get("Nats-Sequence") != str(sequence):
         return None
-    return Found(
+    return FetchedMessage(
         message.headers["Nats-Subject"].encode("utf-8", "surrogateescape"),
         own_headers(message),
         message.payload,
@@ -147,14 +147,14 @@ def fetch(client: Client, stream: str, sequence: int) -> Found | None:
     )
 
 
-def _fetch_by_api(client: Client, stream: str, sequence: int) -> Found | None:
+def _fetch_by_api(client: Client, stream: str, sequence: int) -> FetchedMessage | None:
     try:
         message = client.api(f"STREAM.MSG.GET.{stream}", seq=sequence)["message"]
     except ApiError as error:
         if error.err_code == NO_MESSAGE:
             return None
         raise
-    return Found(
+    return FetchedMessage(
         message["subject"].encode("utf-8", "surrogateescape"),
         base64.b64decode(message.get("hdrs", "")),
         base64.b64decode(message.get("data", "")),

@@ -103,18 +103,16 @@ class Callouts:
         account.insert(question.sink)
         self._waiting.add(question)
         question.timer = self._node.kernel.loop.call_later(
-            patience, self._settle, question, AuthError("the callout service has not answered")
+            patience, self._answer, question, AuthError("the callout service has not answered")
         )
-        if not account.send(
-            CALLOUT_SUBJECT.encode(), payload, inbox, headers, own=True
-        ):
+        if not account.send(CALLOUT_SUBJECT.encode(), payload, inbox, headers, own=True):
             self._node.kernel.loop.call_soon(
-                self._settle, question, AuthError("no callout service listens")
+                self._answer, question, AuthError("no callout service listens")
             )
 
     def _answered(self, question: _Question, payload: bytes) -> None:
         if len(payload) > ANSWER_BYTES_MAX:
-            self._settle(question, AuthError("the callout's answer is too long"))
+            self._answer(question, AuthError("the callout's answer is too long"))
             return
         node = self._node
         try:
@@ -125,11 +123,11 @@ class Callouts:
                 lambda name: node.known_account(name) is not None,
             )
         except SecurityError as error:
-            self._settle(question, error)
+            self._answer(question, error)
         else:
-            self._settle(question, identity)
+            self._answer(question, identity)
 
-    def _settle(self, question: _Question, outcome: Outcome) -> None:
+    def _answer(self, question: _Question, outcome: Outcome) -> None:
         if question not in self._waiting:
             return
         self._forget(question)

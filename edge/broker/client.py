@@ -31,7 +31,7 @@ from cython.cimports.headwater.edge.broker.core import (
 )
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
-from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
+from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
 from cython.cimports.libc.string import memchr, memcpy
 
 from headwater.edge.subjects.tokens import clean_word
@@ -232,10 +232,10 @@ class ClientConn(Conn):
             count += 1
         if count < 1 + numbers or count > 2 + numbers or (with_headers and not self.headers):
             return self.broken()
-        m.size = take_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
+        m.size = parse_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
         m.header_len = 0
         if with_headers:
-            m.header_len = take_size(line + starts[count - 2], ends[count - 2] - starts[count - 2])
+            m.header_len = parse_size(line + starts[count - 2], ends[count - 2] - starts[count - 2])
         if m.size < 0 or m.header_len < 0 or m.header_len > m.size:
             return self.broken()
         if m.size > self.max_payload:

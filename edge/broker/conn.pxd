@@ -50,7 +50,7 @@ cdef class Conn(Endpoint):
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1
     cdef int filter_piece(self) except -1
-    cdef int settle(self) except -1
+    cdef int finish_send(self) except -1
     cdef int pause(self) except -1
     cdef int spend(self, Py_ssize_t n) except -1
     cpdef close(self, str reason)

@@ -448,7 +448,7 @@ class Conn(Endpoint):
             self.pending -= n
             self.progress_ns = self.kernel.now_ns
             self.overtaken = False
-        return self.settle()
+        return self.finish_send()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -473,7 +473,7 @@ class Conn(Endpoint):
             self.close("Write Error")
             return 0
         self.pending = len(self.wire) + self.out_end - self.out_start
-        return self.settle()
+        return self.finish_send()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -493,7 +493,7 @@ class Conn(Endpoint):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def settle(self) -> cython.int:
+    def finish_send(self) -> cython.int:
         """After sending: watch for writability or stop, and wake who waited."""
         if self.out_start == self.out_end:
             self.out_start = self.out_end = 0

@@ -9,5 +9,5 @@ cdef class InterestCounts:
     cdef begin_counting(self, Account account)
     cdef bint concerns(self, Sink sink) except -1
     cdef bint add(self, bytes subject, bytes queue, int weight) except -1
-    cdef take(self, tuple key, int weight)
+    cdef subtract(self, tuple key, int weight)
     cdef bytes line(self, tuple key)

@@ -39,7 +39,7 @@ class InterestCounts:
         """The account lost a sink."""
         key = (sink.subject, sink.queue)
         if key in self.counts and self.concerns(sink):
-            self.take(key, sink.weight)
+            self.subtract(key, sink.weight)
 
     def send(self, line: bytes) -> None:
         """Tell every peer; for a kind of link to say how."""
@@ -73,7 +73,7 @@ class InterestCounts:
         return first
 
     @cython.cfunc
-    def take(self, key: tuple, weight: cython.int):
+    def subtract(self, key: tuple, weight: cython.int):
         """Count a sink less, and tell what peers must know of that."""
         queue = key[1]
         self.counts[key] -= 1 if queue is None else weight

@@ -22,7 +22,7 @@ from cython.cimports.headwater.edge.broker.core import FROM_PEER, Kernel, Msg, S
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
-from cython.cimports.headwater.edge.wire.numbers import put_number, take_size
+from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
 
 from headwater.edge.subjects.tokens import clean_word
@@ -186,12 +186,13 @@ class Link(Conn):
                 break
             if at == cython.NULL:
                 break
-            if line > 5 and self.ready and memcmp(data + pos + 1, MSG_TAIL, 4) == 0 and (
-                data[pos] == self.letter or data[pos] == 72
+            if (
+                line > 5
+                and self.ready
+                and memcmp(data + pos + 1, MSG_TAIL, 4) == 0
+                and (data[pos] == self.letter or data[pos] == 72)
             ):
-                used = self.message(
-                    data + pos, line, at + 1, n - pos - line - 1, data[pos] == 72
-                )
+                used = self.message(data + pos, line, at + 1, n - pos - line - 1, data[pos] == 72)
             else:
                 if self.deciding:
                     break
@@ -230,10 +231,10 @@ class Link(Conn):
         count = arguments(line, n, cython.address(starts[0]), cython.address(ends[0]))
         if count < first + 1 + numbers:
             return self.broken("Parse Error")
-        m.size = take_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
+        m.size = parse_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
         m.header_len = 0
         if with_headers:
-            m.header_len = take_size(line + starts[count - 2], ends[count - 2] - starts[count - 2])
+            m.header_len = parse_size(line + starts[count - 2], ends[count - 2] - starts[count - 2])
         if m.size < 0 or m.header_len < 0 or m.header_len > m.size:
             return self.broken("Parse Error")
         if m.size > self.max_payload:
@@ -483,9 +484,9 @@ class Link(Conn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def settle(self) -> cython.int:
+    def finish_send(self) -> cython.int:
         """As of Conn; an empty buffer begins anew."""
-        Conn.settle(self)
+        Conn.finish_send(self)
         if self.out_start == self.out_end:
             self.boundary = self.lane_end = 0
         return 0
@@ -508,7 +509,7 @@ class Link(Conn):
                 i = line - 1
                 while i > 5 and frame[i - 1] != 32:
                     i -= 1
-                self.boundary += take_size(frame + i, line - 1 - i) + 2
+                self.boundary += parse_size(frame + i, line - 1 - i) + 2
 
     def urge(self, data: bytes) -> None:
         """Queue a control line ahead of the messages that wait; bytes already sent stay whole."""

@@ -27,7 +27,7 @@ def blocks_of(path: Path) -> int:
 
 
 class Allocation:
-    """The ledger of one directory. Any thread may tell it something.
+    """The allocation of one directory. Any thread may tell it something.
 
     `used` are the bytes of everything below `root`, directories too. `budget` is what they may
     take, 0 for any number. A directory that takes more already may go on with what it has: `limit`

@@ -5,7 +5,8 @@ A path is a `pathlib.Path`, or a `TwinPath` of `headwater.edge.twins`, which has
 and lives in memory. Names are looked up by methods of paths (`exists`, `is_dir`, `iterdir`, `glob`,
 `stat`, `read_bytes`, `open("rb")`);
 everything else is a function here that takes a path or a descriptor. All raise OSError. What
-changes how much a directory takes (`remove`, `rename`, `new_directory`, writes) tells its ledger.
+changes how much a directory takes (`remove`, `rename`, `new_directory`, writes) tells its
+allocation.
 
 A descriptor below FIRST_TWIN is the operating system's, and compiled code may use it without the
 GIL. One at or above it belongs to a twin: compiled code calls `read_at`, `write_at`, `sync_data`.
@@ -38,7 +39,7 @@ class OpenTwin(Protocol):
     """What a twin's descriptor stands for."""
 
     written: tuple[Allocation, Path] | None
-    """The ledger that hears of changes, and the name that it knows."""
+    """The allocation that hears of changes, and the name that it knows."""
 
     def read(self, length: int, offset: int) -> bytes:
         """At most `length` bytes; none at the end."""
@@ -65,7 +66,7 @@ class OpenTwin(Protocol):
         """The descriptor is gone."""
 
 
-_ledgers: WeakValueDictionary[tuple[int, str], Allocation] = WeakValueDictionary()
+_allocations: WeakValueDictionary[tuple[int, str], Allocation] = WeakValueDictionary()
 _written: dict[int, tuple[Allocation, Path]] = {}
 # Of disks that nobody has any more, nothing is kept here.
 _twins: WeakValueDictionary[int, OpenTwin] = WeakValueDictionary()
@@ -91,36 +92,37 @@ def _twin(fd: int) -> OpenTwin:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
 
 
-def keep_ledger(ledger: Allocation) -> None:
-    """Tell a ledger of every change below its directory from now on, instead of an earlier one."""
-    _ledgers[_key(ledger.root)] = ledger
-    ledger.scan(ledger.root)
+def track_allocation(allocation: Allocation) -> None:
+    """Tell an allocation of every change below its directory from now on, instead of an earlier
+    one."""
+    _allocations[_key(allocation.root)] = allocation
+    allocation.scan(allocation.root)
 
 
-def drop_ledger(ledger: Allocation) -> None:
+def forget_allocation(allocation: Allocation) -> None:
     """Nobody asks any more what a directory takes."""
-    if _ledgers.get(_key(ledger.root)) is ledger:
-        del _ledgers[_key(ledger.root)]
+    if _allocations.get(_key(allocation.root)) is allocation:
+        del _allocations[_key(allocation.root)]
 
 
 def _key(path: Path) -> tuple[int, str]:
     return id(getattr(path, "disk", None)), str(path)
 
 
-def _ledger_of(path: Path) -> Allocation | None:
+def _allocation_of(path: Path) -> Allocation | None:
     disk, name = _key(path)
     while name:
-        ledger = _ledgers.get((disk, name))
-        if ledger is not None:
-            return ledger
+        allocation = _allocations.get((disk, name))
+        if allocation is not None:
+            return allocation
         name = name.rpartition("/")[0]
     return None
 
 
 def _measure(path: Path) -> None:
-    ledger = _ledger_of(path)
-    if ledger is not None:
-        ledger.measure(path)
+    allocation = _allocation_of(path)
+    if allocation is not None:
+        allocation.measure(path)
 
 
 def _known(fd: int) -> tuple[Allocation, Path] | None:
@@ -138,7 +140,7 @@ def _measure_open(fd: int) -> None:
 
 def claim(fd: int, size: int) -> None:
     """A file is about to be written up to `size` bytes. Raises OSError (ENOSPC) when the budget of
-    its directory (`keep_ledger`) has no room for that. Who writes by other means calls it."""
+    its directory (`track_allocation`) has no room for that. Who writes by other means calls it."""
     known = _known(fd)
     if known is not None:
         known[0].claim(known[1], size)
@@ -166,14 +168,14 @@ def open_file(path: Path, flags: int) -> int:
         fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     else:
         fd = int(path.open_descriptor(flags))
-    ledger = _ledger_of(path) if flags != READ_ONLY else None
-    if ledger is not None:
+    allocation = _allocation_of(path) if flags != READ_ONLY else None
+    if allocation is not None:
         if fd < FIRST_TWIN:
-            _written[fd] = (ledger, path)
+            _written[fd] = (allocation, path)
         else:
-            _twin(fd).written = (ledger, path)
+            _twin(fd).written = (allocation, path)
         if flags & os.O_TRUNC:
-            ledger.measure(path)
+            allocation.measure(path)
     return fd
 
 
@@ -241,7 +243,7 @@ def read_file(path: Path) -> tuple[bytes, list[tuple[int, int]]]:
 
 def write_at(fd: int, data: bytes | bytearray | memoryview, offset: int) -> int:
     """Write once; returns how many bytes were taken. Raises OSError (ENOSPC) without room, or when
-    the directory's budget (`keep_ledger`) has none."""
+    the directory's budget (`track_allocation`) has none."""
     claim(fd, offset + len(data))
     if fd < FIRST_TWIN:
         return os.pwrite(fd, data, offset)
@@ -374,9 +376,9 @@ def remove_tree(path: Path) -> None:
         else:
             path.remove_tree()
     finally:
-        ledger = _ledger_of(path)
-        if ledger is not None:
-            ledger.scan(path)
+        allocation = _allocation_of(path)
+        if allocation is not None:
+            allocation.scan(path)
 
 
 def remove(path: Path, missing_ok: bool = False) -> None:
@@ -388,16 +390,16 @@ def remove(path: Path, missing_ok: bool = False) -> None:
 def rename(old: Path, new: Path) -> None:
     """Give a file or directory another name, in the place of a file that has it."""
     old.rename(new)
-    ledger = _ledger_of(new) or _ledger_of(old)
-    if ledger is None:
+    allocation = _allocation_of(new) or _allocation_of(old)
+    if allocation is None:
         return
     for fd, (_, path) in list(_written.items()):
         if path == old:
-            _written[fd] = (ledger, new)
+            _written[fd] = (allocation, new)
     for twin in list(_twins.values()):
         if twin.written is not None and twin.written[1] == old:
-            twin.written = (ledger, new)
-    ledger.renamed(old, new)
+            twin.written = (allocation, new)
+    allocation.renamed(old, new)
 
 
 def new_directory(path: Path, exist_ok: bool = False) -> None:

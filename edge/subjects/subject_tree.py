@@ -21,7 +21,7 @@ class Steps:
     def __init__(self, left: int = STEPS_MAX) -> None:
         self.left = left
 
-    def take(self) -> None:
+    def spend(self) -> None:
         """Go one step. Raises StepsExceeded."""
         self.left -= 1
         if self.left < 0:
@@ -55,7 +55,7 @@ class SubjectTree:
             node = found
         node.values[key] = value
 
-    def take(self, pattern: str, key: Any) -> None:
+    def remove(self, pattern: str, key: Any) -> None:
         """Keep a value no longer; nothing happens when it is not there."""
         path = [self.root]
         tokens = pattern.split(".")
@@ -76,7 +76,7 @@ class SubjectTree:
         while waiting:
             node, at = waiting.pop()
             if steps is not None:
-                steps.take()
+                steps.spend()
             if at == len(tokens):
                 found.update(node.values)
                 continue
@@ -86,14 +86,12 @@ class SubjectTree:
             if token == ">":
                 for each in everything(node):
                     if steps is not None:
-                        steps.take()
+                        steps.spend()
                     found.update(each.values)
             elif token == "*":
                 waiting += [(each, at + 1) for key, each in node.below.items() if key != ">"]
             else:
-                waiting += [
-                    (node.below[key], at + 1) for key in (token, "*") if key in node.below
-                ]
+                waiting += [(node.below[key], at + 1) for key in (token, "*") if key in node.below]
         return found
 
     def covering(self, pattern: str, steps: Steps) -> dict[Any, Any]:
@@ -103,7 +101,7 @@ class SubjectTree:
         waiting = [(self.root, 0)]
         while waiting:
             node, at = waiting.pop()
-            steps.take()
+            steps.spend()
             if at == len(tokens):
                 found.update(node.values)
                 continue

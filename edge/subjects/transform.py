@@ -177,7 +177,7 @@ def fail(token: str, reason: str) -> TransformError:
     return TransformError(f"invalid mapping destination: {reason} in {token}")
 
 
-def take_number(text: str, token: str) -> int:
+def parse_number(text: str, token: str) -> int:
     try:
         number = int(text.strip(" "))
     except ValueError:
@@ -208,14 +208,14 @@ def read_call(token: str, kind: int, args: list) -> Step:
     if args == [""]:
         raise fail(token, "not enough arguments passed to the function")
     if kind == 2:
-        positions = [take_number(arg, token) for arg in args[1:]]
-        return Step(kind, b"", positions, take_number(args[0], token))
+        positions = [parse_number(arg, token) for arg in args[1:]]
+        return Step(kind, b"", positions, parse_number(args[0], token))
     wanted = 1 if kind in (1, 3) else 2
     if len(args) < wanted:
         raise fail(token, "not enough arguments passed to the function")
     if len(args) > wanted:
         raise fail(token, "too many arguments passed to the function")
-    first = take_number(args[0], token)
+    first = parse_number(args[0], token)
     if kind == 1:
         return Step(kind, b"", [first], -1)
     if kind == 3:
@@ -224,7 +224,7 @@ def read_call(token: str, kind: int, args: list) -> Step:
         if not args[1] or " " in args[1] or "." in args[1]:
             raise fail(token, "function argument is invalid or in the wrong format")
         return Step(kind, args[1].encode(), [first], -1)
-    return Step(kind, b"", [first], take_number(args[1], token))
+    return Step(kind, b"", [first], parse_number(args[1], token))
 
 
 @cython.wraparound(True)

@@ -28,7 +28,7 @@ def put_number(out: cython.p_uchar, value: cython.ulonglong) -> cython.Py_ssize_
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def take_size(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def parse_size(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """The size written in `n` bytes of text; -1 when it is empty, too long or not a number."""
     value: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
@@ -44,7 +44,7 @@ def take_size(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssi
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def take_number(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.longlong:
+def parse_number(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.longlong:
     """The number written in up to 19 digits; -1 when empty, 9e18 or more, or not a number."""
     value: cython.longlong = 0
     i: cython.Py_ssize_t

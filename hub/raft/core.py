@@ -53,8 +53,7 @@ class Core(ABC):
         self.vote = hard.vote
         """The node voted for in this term."""
         self.incarnation = hard.incarnation
-        """The incarnation of this node as a member: the number of the start in which it was taken
-        in."""
+        """As which incarnation this node is a member: the start in which it was taken in."""
         self.vote_floor = hard.vote_floor
         """No vote in a term below: one may have been given and forgotten."""
         self.barrier = (hard.barrier_term, hard.barrier_index)

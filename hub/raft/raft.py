@@ -148,11 +148,11 @@ class Raft(Core):
             replication.broadcast(self)
         self._number += 1
         log = self.log
-        ready = Ready(self._number, entries=log.to_write(), committed=self._take_committed())
+        ready = Ready(self._number, entries=log.to_write(), committed=self._next_committed())
         ready.before_term = log.term(log.handed) or 0
         log.handed = log.last
         if ready.entries or self._installed or self._hard_handed != self._hard_version:
-            ready.hard_state = self._take_hard_state()
+            ready.hard_state = self._changed_hard_state()
         ready.snapshot, self._installed = self._installed, None
         ready.reads, self._reads_done = self._reads_done, []
         held, self._held = self._held, []
@@ -186,7 +186,7 @@ class Raft(Core):
         self.log.synced_to(done.last, done.last_term)
         self._release(done.held)
 
-    def _take_hard_state(self) -> HardState | None:
+    def _changed_hard_state(self) -> HardState | None:
         """What is to be written. A commit that moved is only a hint: it goes along with entries."""
         self._hard_handed = self._hard_version
         hard = self.hard_state()
@@ -195,7 +195,7 @@ class Raft(Core):
         self._hard_last = hard
         return hard
 
-    def _take_committed(self) -> list[Entry]:
+    def _next_committed(self) -> list[Entry]:
         committed = self.log.to_apply(self.options.apply_bytes_max)
         if committed:
             self.log.applied = committed[-1].index

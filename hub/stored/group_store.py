@@ -183,7 +183,7 @@ class GroupStore:
         group = raft.group
         self._rafts[group] = raft
         self._commits[group] = raft.hard_state().commit
-        self.log.table.snapshotter(OWNER, b"%d" % group, lambda: self._whole(raft))
+        self.log.table.encode_with(OWNER, b"%d" % group, lambda: self._whole(raft))
         if group not in self.replicas:
             self._add_replica(group, None, None)
         return self.replicas[group]

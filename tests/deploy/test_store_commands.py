@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from headwater.deploy.store.cli import store as group
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from tests.deploy.running_node import Running
 
 MESSAGES = 300
@@ -245,7 +245,7 @@ def test_repair_leaves_nothing_damaged_behind(filled: Path, tmp_path: Path) -> N
 
 def test_repair_tells_of_a_stream_that_is_not_served(filled: Path, tmp_path: Path) -> None:
     path = copy(filled, tmp_path / "data")
-    TwoSlotFile(next(path.rglob("meta"))).replace(UNUSABLE)
+    TwoCopyFile(next(path.rglob("meta"))).replace(UNUSABLE)
     status, report = command("repair", "-sd", str(path))
     assert (status, report["ok"], report["unserved"]) == (1, False, 1)
     assert any("ORDERS' is not served" in text for text in report["problems"])
@@ -255,7 +255,7 @@ def test_quarantine(filled: Path, tmp_path: Path) -> None:
     path = copy(filled, tmp_path / "data")
     meta = next(path.rglob("meta"))
     good = meta.read_bytes()
-    TwoSlotFile(meta).replace(UNUSABLE)
+    TwoCopyFile(meta).replace(UNUSABLE)
     with Running(path):
         pass
     status, result = command("quarantine", "list", "-sd", str(path))
@@ -280,7 +280,7 @@ def test_quarantined_stream_comes_back_with_the_end_of_the_log(tmp_path: Path) -
         node.process.wait()
     meta = next(path.rglob("meta"))
     good = meta.read_bytes()
-    TwoSlotFile(meta).replace(UNUSABLE)
+    TwoCopyFile(meta).replace(UNUSABLE)
     with Running(path):
         pass
     result = command("quarantine", "list", "-sd", str(path))[1]

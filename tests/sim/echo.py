@@ -46,7 +46,7 @@ class Echo:
                 self.kept.append(packet)
                 del self.kept[:-PACKETS_MAX]
 
-    def give_back(self, polls: int = POLLS) -> None:
+    def free_slot(self, polls: int = POLLS) -> None:
         """Make the node lead again, and let everybody hear what was said before."""
         cluster = self.cluster
         raft = cluster.nodes[self.node].multi_raft.groups.get(self.group)
@@ -61,7 +61,7 @@ class Echo:
             self.times += 1
         elif polls % 60 == 0:
             self.ask_back()
-        cluster.after(wait, self.give_back, polls - 1)
+        cluster.after(wait, self.free_slot, polls - 1)
 
     def ask_back(self) -> None:
         leader = self.cluster.leader(self.group)

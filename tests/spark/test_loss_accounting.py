@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.spark.account import Mark, Marks, Missing, settle
+from headwater.spark.account import Missing, ReadPosition, ReadPositions, classify
 from headwater.spark.errors import LostRangeError
 from headwater.spark.options import parse_options
 from headwater.spark.planning import SequenceRange, plan_ranges
@@ -316,20 +316,20 @@ WORK = SequenceRange(
 def test_what_the_first_sequence_says(
     now: dict[str, Any], missing: int, wanted: tuple[int, int]
 ) -> None:
-    assert settle(WORK, missing, Marks(), now) == wanted
+    assert classify(WORK, missing, ReadPositions(), now) == wanted
 
 
 def test_rows_that_were_delivered_do_not_excuse_missing_ones() -> None:
-    marks = Marks()
-    marks.add(Mark(140, 40, 0))
+    positions = ReadPositions()
+    positions.add(ReadPosition(140, 40, 0))
     now = info(151, 2000, 1850, max_msgs=1850)
-    assert settle(WORK, 25, marks, now) == (10, 15)
+    assert classify(WORK, 25, positions, now) == (10, 15)
 
 
 def test_marks_are_bounded() -> None:
-    marks = Marks()
+    positions = ReadPositions()
     for number in range(1, 20_000):
-        marks.add(Mark(number, number, 0))
-    near = marks.below(10_000)
+        positions.add(ReadPosition(number, number, 0))
+    near = positions.below(10_000)
     assert near is not None and 9_900 <= near.sequence < 10_000
-    assert marks.below(1) is None
+    assert positions.below(1) is None

@@ -32,9 +32,9 @@ def longs(part: tuple[bytearray, int]) -> list[int]:
 
 
 def cells(at: tuple[bytearray, int], data: tuple[bytearray, int]) -> list[bytes]:
-    marks = offsets(at)
+    positions = offsets(at)
     raw = bytes(data[0][: data[1]])
-    return [raw[a:b] for a, b in zip(marks, marks[1:], strict=False)]
+    return [raw[a:b] for a, b in zip(positions, positions[1:], strict=False)]
 
 
 def drain(reader: w.WireReader, chunks: list[bytes]) -> tuple[list[w.Columns], list, int]:
@@ -44,13 +44,13 @@ def drain(reader: w.WireReader, chunks: list[bytes]) -> tuple[list[w.Columns], l
     while True:
         answer = reader.advance()
         if answer == w.FULL:
-            batches.append(reader.take())
+            batches.append(reader.drain())
         elif answer == w.FRAME:
             frames.append(reader.frame)
         elif answer == w.NEED and pending:
             reader.feed(pending.pop(0))
         else:
-            batches.append(reader.take())
+            batches.append(reader.drain())
             return batches, frames, answer
 
 
@@ -142,8 +142,8 @@ def test_model(messages: list, step: int, target: int) -> None:
                 strict=True,
             )
         )
-        marks = offsets(part.header_offsets)
-        assert part.pairs == len(pairs) == marks[-1]
+        positions = offsets(part.header_offsets)
+        assert part.pairs == len(pairs) == positions[-1]
         for row in range(part.rows):
             got.append(
                 (
@@ -151,7 +151,7 @@ def test_model(messages: list, step: int, target: int) -> None:
                     longs(part.timestamp)[row],
                     subjects[row],
                     payloads[row],
-                    pairs[marks[row] : marks[row + 1]],
+                    pairs[positions[row] : positions[row + 1]],
                 )
             )
     assert got == model

@@ -45,9 +45,7 @@ NO_LIMITS_SHOWN = AccountLimits(
 class AccountJetStream:
     """What JetStream is to one account. Made by the node."""
 
-    def __init__(
-        self, node: Host, account: Account, options: AccountJetStreamOptions
-    ) -> None:
+    def __init__(self, node: Host, account: Account, options: AccountJetStreamOptions) -> None:
         self.node = node
         self.account = account
         self.name = account.name
@@ -136,7 +134,7 @@ class AccountJetStream:
         return stream
 
     def incarnation(self) -> str:
-        """A name for the life of a stream that is made now."""
+        """A name for a stream that is made now."""
         return secrets.token_hex(16)
 
     def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> None:

@@ -166,11 +166,11 @@ class Snapshot:
         now = self.stream.kernel.clock()
         consumers = list(self.stream.consumers.values()) if self.with_consumers else []
         self.state.consumer_count = len(consumers)
-        yield archive.Entry(b"state.json", now, 0, b"", msgspec.json.encode(self.state))
+        yield archive.ArchiveEntry(b"state.json", now, 0, b"", msgspec.json.encode(self.state))
         for consumer in consumers:
             name = f"consumers/{consumer.name}".encode()
             entry = consumer_entry(consumer, self.state.last_seq)
-            yield archive.Entry(name, now, 0, b"", entry)
+            yield archive.ArchiveEntry(name, now, 0, b"", entry)
         store = self.stream.store
         everything = store.filter(())
         at = store.next_matching(everything, 0)
@@ -181,7 +181,7 @@ class Snapshot:
                 log.warning("snapshot of stream %s: %s", self.stream.name, error)
                 message = None
             if message is not None:
-                yield archive.Entry(
+                yield archive.ArchiveEntry(
                     message.subject, message.timestamp, at, message.headers, message.payload
                 )
             at = store.next_matching(everything, at + 1)
@@ -215,7 +215,7 @@ class Snapshot:
             self.confirmed.set()
 
 
-def check_message(entry: archive.Entry) -> None:
+def check_message(entry: archive.ArchiveEntry) -> None:
     """Refuse what no publisher could have stored. Raises FormatError."""
     if not literal_subject(entry.name):
         raise s2.FormatError(f"message {entry.sequence} of the archive has an invalid subject")
@@ -305,9 +305,9 @@ class Restore:
             self.fail(reply, error)
             return
         self.watch.cancel()
-        self.task = asyncio.ensure_future(self.settle(reply))
+        self.task = asyncio.ensure_future(self.finish_when_durable(reply))
 
-    async def settle(self, reply: bytes) -> None:
+    async def finish_when_durable(self, reply: bytes) -> None:
         """Everything has come. When it is durable, the stream counts and lives, in this order."""
         node = self.js.node
         try:
@@ -337,7 +337,7 @@ class Restore:
         head = msgspec.json.encode({"type": CREATE_TYPE})
         self.js.account.send(reply, head[:-1] + b"," + msgspec.json.encode(content)[1:])
 
-    def take(self, entry: archive.Entry) -> None:
+    def take(self, entry: archive.ArchiveEntry) -> None:
         """Restore one entry. Raises JetStreamError, StoreError, ValueError."""
         if self.complete:
             raise s2.FormatError("archive goes on after its end")

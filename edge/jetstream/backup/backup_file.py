@@ -100,7 +100,7 @@ class EntryCounter:
         self._frames = s2.Reader()
         self._entries = archive.Reader()
 
-    def feed(self, chunk: bytes) -> list[archive.Entry]:
+    def feed(self, chunk: bytes) -> list[archive.ArchiveEntry]:
         """The entries that became complete. Raises BackupError."""
         try:
             found = self._entries.feed(self._frames.feed(chunk))
@@ -182,7 +182,7 @@ class BackedUp:
     def name(self) -> str:
         return str(self.config["name"])
 
-    def chunks(self) -> Iterator[tuple[bytes, list[archive.Entry]]]:
+    def chunks(self) -> Iterator[tuple[bytes, list[archive.ArchiveEntry]]]:
         """Pieces of the archive, each with the entries that it completes. Raises BackupError."""
         counter = EntryCounter()
         for kind, content in self._blocks:

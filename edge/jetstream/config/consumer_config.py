@@ -340,7 +340,7 @@ def check_update(old: ConsumerConfig, new: ConsumerConfig, bound: bool) -> None:
     if same_config(old, new):
         return
     for field, text in _FIXED:
-        if _settled(old, field) != _settled(new, field):
+        if _normalized(old, field) != _normalized(new, field):
             raise errors.CONSUMER_CREATE.error(err=f"{text} can not be updated")
     if old.deliver_subject != new.deliver_subject:
         if not old.deliver_subject:
@@ -356,7 +356,7 @@ def check_update(old: ConsumerConfig, new: ConsumerConfig, bound: bool) -> None:
     check_backoff(new)
 
 
-def _settled(config: ConsumerConfig, field: str) -> object:
+def _normalized(config: ConsumerConfig, field: str) -> object:
     value = getattr(config, field)
     if field == "opt_start_time" and value is not None:
         return parse_time(value)
@@ -391,6 +391,4 @@ def set_level(config: ConsumerConfig) -> None:
 
 def overlaps(wanted: list[str], taken: list[str]) -> bool:
     """Whether some subject is wanted by both lists of filters; an empty list wants everything."""
-    return any(
-        overlap(a.encode(), b.encode()) for a in wanted or [">"] for b in taken or [">"]
-    )
+    return any(overlap(a.encode(), b.encode()) for a in wanted or [">"] for b in taken or [">"])

@@ -71,7 +71,7 @@ class StreamBudget:
 
     def measure(self) -> None:
         """Set the stream's bound by what it takes now."""
-        seen = (self._store.bytes, self._store.last_seq, self._disk.ledger.changes)
+        seen = (self._store.bytes, self._store.last_seq, self._disk.allocation.changes)
         if seen == self._seen:
             return
         self._seen = seen

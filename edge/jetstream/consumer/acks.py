@@ -12,7 +12,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.consumer.delivery import Delivery
-from cython.cimports.headwater.edge.wire.numbers import take_number
+from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
@@ -49,7 +49,7 @@ def parse_numbers(
         end = at
         while end < n and text[end] != 46:
             end += 1
-        out[k] = take_number(text + at, end - at)
+        out[k] = parse_number(text + at, end - at)
         if out[k] < 0:
             return False
         if k + 1 < NUMBERS and end >= n:

@@ -49,5 +49,5 @@ def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
         resume_last_per_subject(consumer)
     attach(consumer)
     commit_log = log_of(stream)
-    commit_log.snapshotter(consumer.owner, consumer.key, consumer.save_whole)
+    commit_log.encode_with(consumer.owner, consumer.key, consumer.save_whole)
     add(consumer)

@@ -29,7 +29,7 @@ from cython.cimports.headwater.edge.jetstream.progress.consumer import (
     wall_ns,
 )
 from cython.cimports.headwater.edge.jetstream.progress.delta import Delta
-from cython.cimports.headwater.edge.jetstream.progress.pending import Entry
+from cython.cimports.headwater.edge.jetstream.progress.pending import PendingEntry
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.headwater.edge.wire.numbers import put_number
@@ -61,9 +61,7 @@ class Delivery(Demand):
         self.scratch = self.copy = cython.NULL
         self.sinks = []
 
-    def __init__(
-        self, stream: Stream, config: object, name: str, created_ns: int, wiring: object
-    ):
+    def __init__(self, stream: Stream, config: object, name: str, created_ns: int, wiring: object):
         self.wiring = wiring
         self.stream = stream
         self.account = stream.account
@@ -249,7 +247,7 @@ class Delivery(Demand):
     @cython.exceptval(-1, check=False)
     def choose_again(self) -> cython.int:
         """Find and load the next redelivery."""
-        entry: cython.pointer(Entry) = self.pending.next_queued()
+        entry: cython.pointer(PendingEntry) = self.pending.next_queued()
         while entry != cython.NULL:
             if self.max_deliver and entry.deliveries >= self.max_deliver:
                 self.exhaust(entry)
@@ -478,7 +476,7 @@ class Delivery(Demand):
     def record_delivery(self, found: cython.int, now: cython.longlong) -> cython.int:
         """Move the positions over the chosen message, before it is sent."""
         sequence: cython.ulonglong = self.record.sequence
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         if found == FOUND_AGAIN:
             entry = self.pending.find(sequence)
             self.pending.unqueue(entry)
@@ -503,7 +501,7 @@ class Delivery(Demand):
     def undo_delivery(self, found: cython.int) -> cython.int:
         """Take `record_delivery` back: nobody got the message."""
         sequence: cython.ulonglong = self.record.sequence
-        entry: cython.pointer(Entry) = self.pending.find(sequence)
+        entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         self.at.next_cseq -= 1
         if found == FOUND_AGAIN:
             if entry != cython.NULL:
@@ -533,7 +531,7 @@ class Delivery(Demand):
         """Everything that follows a delivery."""
         sequence: cython.ulonglong = self.record.sequence
         wait: cython.longlong
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         self.at.delivered_ns = now + self.wall_offset
         if found == FOUND_NEW:
             self.at.delivered_seq = max(self.at.delivered_seq, sequence)

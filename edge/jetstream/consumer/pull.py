@@ -9,7 +9,7 @@ from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.subjects.trie import Match
-from cython.cimports.headwater.edge.wire.numbers import take_number
+from cython.cimports.headwater.edge.wire.numbers import parse_number
 
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.models import decode_pull
@@ -75,7 +75,7 @@ def parse_request(
     if n == 0:
         return PullRequest()
     if body[0] != 123:
-        number = take_number(body, n)
+        number = parse_number(body, n)
         return PullRequest(number if number >= 0 else 1)
     found = decode_pull(PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), n))
     request = PullRequest(found.batch)
@@ -93,9 +93,7 @@ def parse_request(
     request.min_pending = found.min_pending
     request.min_ack_pending = found.min_ack_pending
     request.priority = min(max(found.priority, -1), UNGROUPED)
-    request.special = bool(
-        found.id or found.min_pending or found.min_ack_pending or found.priority
-    )
+    request.special = bool(found.id or found.min_pending or found.min_ack_pending or found.priority)
     return request
 
 

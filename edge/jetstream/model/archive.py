@@ -13,7 +13,7 @@ NAME_MAX = 1 << 20
 CONTENT_MAX = 128 << 20
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """One entry. `timestamp` in ns."""
 
     name: bytes
@@ -23,10 +23,10 @@ class Entry(NamedTuple):
     payload: bytes
 
 
-END = Entry(b"", 0, 0, b"", b"")
+END = ArchiveEntry(b"", 0, 0, b"", b"")
 
 
-def packed(entry: Entry) -> bytes:
+def packed(entry: ArchiveEntry) -> bytes:
     """An entry as it is written; MAGIC goes in front of the first."""
     return b"".join(
         (
@@ -61,10 +61,10 @@ class Reader:
         self.held = bytearray()
         self.begun = False
 
-    def feed(self, piece: bytes) -> list[Entry]:
+    def feed(self, piece: bytes) -> list[ArchiveEntry]:
         """The entries that have become complete with `piece`."""
         self.held += piece
-        found: list[Entry] = []
+        found: list[ArchiveEntry] = []
         if not self.begun:
             if len(self.held) < len(MAGIC):
                 return found
@@ -75,7 +75,7 @@ class Reader:
         data = bytes(self.held)
         at = 0
         while True:
-            entry, end = self.take(data, at)
+            entry, end = self.parse(data, at)
             if entry is None:
                 break
             found.append(entry)
@@ -83,7 +83,7 @@ class Reader:
         del self.held[:at]
         return found
 
-    def take(self, data: bytes, at: int) -> tuple[Entry | None, int]:
+    def parse(self, data: bytes, at: int) -> tuple[ArchiveEntry | None, int]:
         """The entry at `at` and its end; None when it is not complete."""
         try:
             name_len, at = uvarint(data, at)
@@ -103,4 +103,4 @@ class Reader:
         headers = data[at : at + header_len]
         payload = data[at + header_len : end]
         moment = timestamp >> 1 if not timestamp & 1 else ~(timestamp >> 1)
-        return Entry(name, moment, sequence, headers, payload), end
+        return ArchiveEntry(name, moment, sequence, headers, payload), end

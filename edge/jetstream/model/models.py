@@ -664,7 +664,7 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
     if b"null" in payload:
         raw = without_nulls(raw, kind)
     if b"_time" in payload or b"pause_until" in payload:
-        raw = _settled(raw)
+        raw = _without_null(raw)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as exc:
@@ -689,10 +689,10 @@ def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
             raw = _without(raw, unknown[1])
 
 
-def _settled(value: Any) -> Any:
+def _without_null(value: Any) -> Any:
     """`value` with its times as answers write them. Raises JetStreamError 10025."""
     if isinstance(value, list):
-        return [_settled(v) for v in value]
+        return [_without_null(v) for v in value]
     if not isinstance(value, dict):
         return value
     found = {}
@@ -702,7 +702,7 @@ def _settled(value: Any) -> Any:
                 item = canonical_time(item)
             except ValueError as exc:
                 raise errors.INVALID_JSON.error(err=exc) from None
-        found[key] = item if key in _FREE_KEYS else _settled(item)
+        found[key] = item if key in _FREE_KEYS else _without_null(item)
     return found
 
 

@@ -157,21 +157,19 @@ class Restorer:
             stream = taking.stream
             assert stream is not None
             stream.timers.stop()
-            await self._settle()
+            await self._sync_batch()
             self.storage.making = False
             self.storage.finish_stream(stream.store)
         except BaseException:
             if taking.stream is not None:
                 js.delete(taking.stream)
-                await self._settle()
+                await self._sync_batch()
             raise
         finally:
             self.storage.making = False
         return count
 
-    async def _take(
-        self, taking: Restore, found: BackedUp, told: Callable[[], None]
-    ) -> int:
+    async def _take(self, taking: Restore, found: BackedUp, told: Callable[[], None]) -> int:
         room = RESTORE_BYTES
         for _, entries in found.chunks():
             told()
@@ -179,11 +177,11 @@ class Restorer:
                 taking.take(entry)
                 room -= len(entry.payload) + len(entry.headers) + 128
                 if room <= 0:
-                    await self._settle()
+                    await self._sync_batch()
                     room = RESTORE_BYTES
         return found.messages
 
-    async def _settle(self) -> None:
+    async def _sync_batch(self) -> None:
         await self.storage.keep_up()
 
     async def close(self) -> None:

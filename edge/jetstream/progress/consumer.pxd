@@ -2,7 +2,7 @@
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.core cimport Kernel
 from headwater.edge.jetstream.progress.delta cimport Delta, Position
-from headwater.edge.jetstream.progress.pending cimport Entry, PendingTable
+from headwater.edge.jetstream.progress.pending cimport PendingEntry, PendingTable
 from headwater.edge.jetstream.stream.stream cimport Stream
 from headwater.edge.jetstream.stream.stream_observer cimport StreamObserver
 from headwater.edge.storage.index.filter cimport Filter
@@ -63,8 +63,8 @@ cdef class Consumer(StreamObserver):
     cpdef unsigned long long count_unread(self) except? 0
     cdef long long age_offset(self) noexcept nogil
     cdef int move_floor(self, bint was_first) except -1
-    cdef int settle(self, Entry* entry) except -1
-    cdef int exhaust(self, Entry* entry) except -1
+    cdef int settle(self, PendingEntry* entry) except -1
+    cdef int exhaust(self, PendingEntry* entry) except -1
     cdef bint full(self) noexcept nogil
     cdef int acknowledge(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bint sample) except -1
     cdef int acknowledge_one(self, unsigned long long sequence, bint sample) except -1
@@ -72,7 +72,7 @@ cdef class Consumer(StreamObserver):
     cdef int refuse(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, object delay) except -1
     cdef int progress(self, unsigned long long sequence) except -1
     cdef int terminate(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bytes reason) except -1
-    cdef int note(self, Entry* entry) except -1
+    cdef int note(self, PendingEntry* entry) except -1
     cdef long long wait_of(self, unsigned int deliveries) noexcept nogil
     cdef long long expire(self, long long now) except? -1
     cdef int requeue_all(self, long long now) except -1

@@ -10,7 +10,7 @@ from cython.cimports.headwater.edge.jetstream.progress.delta import Delta, apply
 from cython.cimports.headwater.edge.jetstream.progress.pending import (
     ENTRY_ALIVE,
     ENTRY_QUEUED,
-    Entry,
+    PendingEntry,
     PendingTable,
 )
 from cython.cimports.libc.stdlib import free, malloc
@@ -153,7 +153,7 @@ class Consumer(StreamObserver):
     @cython.exceptval(-1, check=False)
     def removed(self, sequence: cython.ulonglong) -> cython.int:
         """The stream dropped a message: neither deliver it nor wait for its ack."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         index: cython.int
         if sequence >= self.at.next_seq:
             if self.unread_known and sequence <= self.counted:
@@ -195,10 +195,7 @@ class Consumer(StreamObserver):
             self.set_skip(kept, self.at.next_seq - 1)
         while i < self.pending.end and self.pending.count:
             sequence = self.pending.items[i].sequence
-            if (
-                self.pending.items[i].flags & ENTRY_ALIVE
-                and self.store.at(sequence) == cython.NULL
-            ):
+            if self.pending.items[i].flags & ENTRY_ALIVE and self.store.at(sequence) == cython.NULL:
                 self.settle(cython.address(self.pending.items[i]))
             i += 1
         for key in [k for k in self.exhausted if self.store.at(k) == cython.NULL]:
@@ -244,7 +241,7 @@ class Consumer(StreamObserver):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note(self, entry: cython.pointer(Entry)) -> cython.int:
+    def note(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """Write a pending ack down as it is now."""
         if self.delta is not None:
             self.delta.track(
@@ -260,7 +257,7 @@ class Consumer(StreamObserver):
     @cython.exceptval(-1, check=False)
     def move_floor(self, was_first: cython.bint) -> cython.int:
         """Move the ack floor after an entry was dropped."""
-        entry: cython.pointer(Entry) = self.pending.first()
+        entry: cython.pointer(PendingEntry) = self.pending.first()
         if entry == cython.NULL:
             self.at.floor_cseq = self.at.next_cseq - 1
             self.at.floor_seq = max(self.at.floor_seq, self.at.delivered_seq)
@@ -271,7 +268,7 @@ class Consumer(StreamObserver):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def settle(self, entry: cython.pointer(Entry)) -> cython.int:
+    def settle(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """Nothing is awaited for this entry any more."""
         was_first: cython.bint = entry == self.pending.first()
         if self.delta is not None:
@@ -283,7 +280,7 @@ class Consumer(StreamObserver):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def exhaust(self, entry: cython.pointer(Entry)) -> cython.int:
+    def exhaust(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """The message was delivered as often as it may be: it is no longer awaited, but kept."""
         sequence: cython.ulonglong = entry.sequence
         deliveries: cython.uint = entry.deliveries
@@ -315,7 +312,7 @@ class Consumer(StreamObserver):
                 )
         for sequence, deliveries in self.exhausted.items():
             whole.exhaust(sequence, deliveries)
-        return whole.take(cython.address(self.at))
+        return whole.drain(cython.address(self.at))
 
     @cython.ccall
     def save_whole(self) -> bytes:
@@ -334,7 +331,7 @@ class Consumer(StreamObserver):
             )
         for sequence, _, _, _ in self.pending.entries():
             if sequence > last or self.store.at(sequence) == cython.NULL:
-                self.pending.take(sequence)
+                self.pending.pop(sequence)
         for sequence in [s for s in self.exhausted if self.store.at(s) == cython.NULL]:
             del self.exhausted[sequence]
         self.at.next_seq = max(1, min(self.at.next_seq, last + 1))
@@ -409,7 +406,7 @@ class Consumer(StreamObserver):
     @cython.exceptval(-1, check=False)
     def acknowledge_one(self, sequence: cython.ulonglong, sample: cython.bint) -> cython.int:
         """Take an ack for one message, pending or exhausted."""
-        entry: cython.pointer(Entry) = self.pending.find(sequence)
+        entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         if entry != cython.NULL:
             self.at.acked_ns = wall_ns()
             if (
@@ -441,7 +438,7 @@ class Consumer(StreamObserver):
         self, sequence: cython.ulonglong, consumer_seq: cython.ulonglong
     ) -> cython.int:
         """Take an ack for everything delivered up to a message."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         acked: cython.ulonglong
         if consumer_seq <= self.at.floor_cseq or sequence <= self.at.floor_seq:
             return 0
@@ -472,7 +469,7 @@ class Consumer(StreamObserver):
         delay: object,
     ) -> cython.int:
         """Take a -NAK: deliver again, at once or after `delay` ns."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         now: cython.longlong
         wait: cython.longlong
         if consumer_seq <= self.at.floor_cseq or consumer_seq >= self.at.next_cseq:
@@ -498,7 +495,7 @@ class Consumer(StreamObserver):
     @cython.exceptval(-1, check=False)
     def progress(self, sequence: cython.ulonglong) -> cython.int:
         """Take a +WPI: the ack wait starts anew."""
-        entry: cython.pointer(Entry) = self.pending.find(sequence)
+        entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         if entry != cython.NULL:
             entry.since = monotonic_ns()
             self.note(entry)
@@ -541,7 +538,7 @@ class Consumer(StreamObserver):
         i: cython.Py_ssize_t
         deadline: cython.longlong
         earliest: cython.longlong = 0
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         if self.ack_wait == 0 or self.pending.count == 0:
             return 0
         i = self.pending.head
@@ -567,7 +564,7 @@ class Consumer(StreamObserver):
     def requeue_all(self, now: cython.longlong) -> cython.int:
         """Deliver everything pending again: the receiver has changed."""
         i: cython.Py_ssize_t = self.pending.head
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         while i < self.pending.end and self.pending.count:
             entry = cython.address(self.pending.items[i])
             i += 1

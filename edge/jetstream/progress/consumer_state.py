@@ -53,7 +53,7 @@ def save(consumer: Any) -> int:
         return 0
     commit_log = log_of(consumer.stream)
     lsn = commit_log.put_state(consumer.owner, consumer.key, encode(consumer))
-    commit_log.snapshotter(consumer.owner, consumer.key, consumer.save_whole)
+    commit_log.encode_with(consumer.owner, consumer.key, consumer.save_whole)
     return int(lsn)
 
 

@@ -28,6 +28,6 @@ cdef class Delta:
     cdef int forgive(self, unsigned long long sequence) except -1
     cdef int floor(self, unsigned long long sequence) except -1
     cdef int reset(self) except -1
-    cdef bytes take(self, Position* position)
+    cdef bytes drain(self, Position* position)
 
 cdef int apply_delta(bytes data, Position* position, PendingTable table, dict exhausted, long long wall_offset) except -1

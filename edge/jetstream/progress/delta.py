@@ -12,7 +12,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.jetstream.progress.pending import Entry, PendingTable
+from cython.cimports.headwater.edge.jetstream.progress.pending import PendingEntry, PendingTable
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memset
 
@@ -133,7 +133,7 @@ class Delta:
         return self.sequence(RESET, self.last_seq)
 
     @cython.cfunc
-    def take(self, position: cython.pointer(Position)) -> bytes:
+    def drain(self, position: cython.pointer(Position)) -> bytes:
         """The delta that leads to `position`; starts the next one."""
         header: Delta = Delta()
         header.room(HEADER_MAX)
@@ -191,7 +191,7 @@ class Reader:
 @cython.exceptval(-1, check=False)
 def drop_below(table: PendingTable, exhausted: dict, sequence: cython.ulonglong) -> cython.int:
     """Forget everything up to `sequence`."""
-    entry: cython.pointer(Entry) = table.first()
+    entry: cython.pointer(PendingEntry) = table.first()
     while entry != cython.NULL and entry.sequence <= sequence:
         table.drop(entry)
         entry = table.first()
@@ -203,13 +203,16 @@ def drop_below(table: PendingTable, exhausted: dict, sequence: cython.ulonglong)
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def apply_operation(
-    reader: Reader, last: cython.pointer(Position), table: PendingTable, exhausted: dict,
+    reader: Reader,
+    last: cython.pointer(Position),
+    table: PendingTable,
+    exhausted: dict,
     wall_offset: cython.longlong,
 ) -> cython.int:
     """Apply one operation; `last` carries the values that differences refer to."""
     operation: cython.ulonglong = reader.number()
     sequence: cython.ulonglong = last.next_seq + reader.difference()
-    entry: cython.pointer(Entry) = table.find(sequence)
+    entry: cython.pointer(PendingEntry) = table.find(sequence)
     last.next_seq = sequence
     if operation == TRACK:
         last.next_cseq += reader.difference()
@@ -304,4 +307,4 @@ def made(operations: list[tuple[str, int]], next_seq: int) -> bytes:
             whole.forgive(sequence)
         else:
             whole.floor(sequence)
-    return whole.take(cython.address(position))
+    return whole.drain(cython.address(position))

@@ -3,7 +3,7 @@ cdef enum:
     ENTRY_ALIVE = 1                     # not yet acknowledged
     ENTRY_QUEUED = 2                    # waits in the queue to be delivered again
 
-cdef struct Entry:
+cdef struct PendingEntry:
     unsigned long long sequence         # in the stream
     unsigned long long consumer_seq     # of the first delivery
     long long since                     # monotonic ns from which the ack wait counts
@@ -11,7 +11,7 @@ cdef struct Entry:
     unsigned int flags
 
 cdef class PendingTable:
-    cdef Entry* items                   # items[head:end], in order of sequence
+    cdef PendingEntry* items                   # items[head:end], in order of sequence
     cdef Py_ssize_t head
     cdef Py_ssize_t end
     cdef Py_ssize_t capacity
@@ -22,13 +22,13 @@ cdef class PendingTable:
     cdef Py_ssize_t queue_head
     cdef Py_ssize_t queue_end
     cdef Py_ssize_t queue_capacity
-    cdef Entry* find(self, unsigned long long sequence) noexcept nogil
-    cdef Entry* first(self) noexcept nogil
+    cdef PendingEntry* find(self, unsigned long long sequence) noexcept nogil
+    cdef PendingEntry* first(self) noexcept nogil
     cdef int add(self, unsigned long long sequence, unsigned long long consumer_seq, long long since, unsigned int deliveries) except -1
-    cdef int drop(self, Entry* entry) noexcept nogil
-    cdef int requeue(self, Entry* entry) except -1
-    cdef int unqueue(self, Entry* entry) noexcept nogil
-    cdef Entry* next_queued(self) noexcept nogil
+    cdef int drop(self, PendingEntry* entry) noexcept nogil
+    cdef int requeue(self, PendingEntry* entry) except -1
+    cdef int unqueue(self, PendingEntry* entry) noexcept nogil
+    cdef PendingEntry* next_queued(self) noexcept nogil
     cdef int clear(self) noexcept nogil
     cdef Py_ssize_t lower_bound(self, unsigned long long sequence) noexcept nogil
     cdef int make_room(self) except -1

@@ -49,7 +49,7 @@ class PendingTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def find(self, sequence: cython.ulonglong) -> cython.pointer(Entry):
+    def find(self, sequence: cython.ulonglong) -> cython.pointer(PendingEntry):
         """The entry that is alive with this sequence, or NULL."""
         at: cython.Py_ssize_t
         base: cython.ulonglong
@@ -70,7 +70,7 @@ class PendingTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def first(self) -> cython.pointer(Entry):
+    def first(self) -> cython.pointer(PendingEntry):
         """The entry that is alive with the lowest sequence, or NULL."""
         if self.count == 0:
             return cython.NULL
@@ -87,7 +87,7 @@ class PendingTable:
     ) -> cython.int:
         """Enter a delivery; one that is already there is overwritten."""
         at: cython.Py_ssize_t
-        entry: cython.pointer(Entry) = self.find(sequence)
+        entry: cython.pointer(PendingEntry) = self.find(sequence)
         if entry != cython.NULL:
             self.drop(entry)
         if self.end == self.capacity:
@@ -99,7 +99,7 @@ class PendingTable:
                 memmove(
                     cython.address(self.items[at + 1]),
                     cython.address(self.items[at]),
-                    (self.end - at) * cython.sizeof(Entry),
+                    (self.end - at) * cython.sizeof(PendingEntry),
                 )
                 self.end += 1
         else:
@@ -121,7 +121,7 @@ class PendingTable:
         """Squeeze dropped entries out, or grow when there are few."""
         i: cython.Py_ssize_t
         kept: cython.Py_ssize_t = 0
-        grown: cython.pointer(Entry)
+        grown: cython.pointer(PendingEntry)
         capacity: cython.Py_ssize_t
         for i in range(self.head, self.end):
             if self.items[i].flags & ENTRY_ALIVE:
@@ -132,7 +132,8 @@ class PendingTable:
         if kept * 2 > self.capacity or self.capacity == 0:
             capacity = max(INITIAL, self.capacity * 2)
             grown = cython.cast(
-                cython.pointer(Entry), realloc(self.items, capacity * cython.sizeof(Entry))
+                cython.pointer(PendingEntry),
+                realloc(self.items, capacity * cython.sizeof(PendingEntry)),
             )
             if grown == cython.NULL:
                 raise MemoryError
@@ -143,7 +144,7 @@ class PendingTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def drop(self, entry: cython.pointer(Entry)) -> cython.int:
+    def drop(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """Take out an entry that is alive."""
         if entry.flags & ENTRY_QUEUED:
             self.queued -= 1
@@ -162,7 +163,7 @@ class PendingTable:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def requeue(self, entry: cython.pointer(Entry)) -> cython.int:
+    def requeue(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """Queue an entry for another delivery, unless it is queued already."""
         used: cython.Py_ssize_t
         capacity: cython.Py_ssize_t
@@ -198,7 +199,7 @@ class PendingTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def unqueue(self, entry: cython.pointer(Entry)) -> cython.int:
+    def unqueue(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """Take the wish for another delivery back."""
         if entry.flags & ENTRY_QUEUED:
             entry.flags &= ~ENTRY_QUEUED
@@ -208,9 +209,9 @@ class PendingTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def next_queued(self) -> cython.pointer(Entry):
+    def next_queued(self) -> cython.pointer(PendingEntry):
         """The entry that is to be delivered again first, still queued; NULL without one."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         while self.queued > 0 and self.queue_head < self.queue_end:
             entry = self.find(self.queue[self.queue_head])
             if entry != cython.NULL and entry.flags & ENTRY_QUEUED:
@@ -257,9 +258,9 @@ class PendingTable:
         """`add` for interpreted callers."""
         self.add(sequence, consumer_seq, since, deliveries)
 
-    def take(self, sequence: int) -> bool:
+    def pop(self, sequence: int) -> bool:
         """`find` and `drop` for interpreted callers; whether it was there."""
-        entry: cython.pointer(Entry) = self.find(sequence)
+        entry: cython.pointer(PendingEntry) = self.find(sequence)
         if entry == cython.NULL:
             return False
         self.drop(entry)
@@ -267,7 +268,7 @@ class PendingTable:
 
     def again(self, sequence: int) -> bool:
         """`find` and `requeue` for interpreted callers; whether it was there."""
-        entry: cython.pointer(Entry) = self.find(sequence)
+        entry: cython.pointer(PendingEntry) = self.find(sequence)
         if entry == cython.NULL:
             return False
         self.requeue(entry)
@@ -275,7 +276,7 @@ class PendingTable:
 
     def pop_queued(self) -> int:
         """Sequence to deliver again next, no longer queued; 0 without one."""
-        entry: cython.pointer(Entry) = self.next_queued()
+        entry: cython.pointer(PendingEntry) = self.next_queued()
         if entry == cython.NULL:
             return 0
         self.unqueue(entry)

@@ -99,5 +99,5 @@ class Saver(Task):
             consumer.stale = False
             data = consumer.save_whole()
             return self.log.put_state(consumer.owner, consumer.key, data, delay_ns)
-        data = consumer.delta.take(cython.address(consumer.at))
+        data = consumer.delta.drain(cython.address(consumer.at))
         return self.log.add_delta(consumer.owner, consumer.key, data, delay_ns)

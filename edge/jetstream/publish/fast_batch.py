@@ -12,7 +12,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
-from cython.cimports.headwater.edge.wire.numbers import take_number
+from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp
 from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -74,7 +74,7 @@ def read_step(
     start = token_start(reply, end)
     if start == 0:
         return False
-    number = take_number(reply + start, end - start)
+    number = parse_number(reply + start, end - start)
     if number < START or number > PING:
         return False
     out.operation = cython.cast(cython.int, number)
@@ -82,7 +82,7 @@ def read_step(
     start = token_start(reply, end)
     if start == 0:
         return False
-    number = take_number(reply + start, end - start)
+    number = parse_number(reply + start, end - start)
     if number < 1 or (out.operation == START and number != 1):
         return False
     if number == 1 and (out.operation == APPEND or out.operation == END):
@@ -109,7 +109,7 @@ def read_terms(
     start = token_start(reply, end)
     if start == 0:
         return False
-    number = take_number(reply + start, end - start)
+    number = parse_number(reply + start, end - start)
     out.flow = FLOW_DEFAULT
     if number > 0:
         out.flow = FLOW_MAX if number > FLOW_MAX else cython.cast(cython.int, number)

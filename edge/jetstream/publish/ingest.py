@@ -31,7 +31,7 @@ from cython.cimports.headwater.edge.jetstream.publish.fast_batch import (
 from cython.cimports.headwater.edge.jetstream.stream.puback import DUPLICATE, STORED
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
-from cython.cimports.headwater.edge.wire.numbers import take_number
+from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp
 
 from headwater.edge.jetstream.model import errors, headers
@@ -56,7 +56,7 @@ def text_of(value: Slice) -> bytes:
 @cython.exceptval(check=False)
 def number_of(value: Slice) -> cython.ulonglong:
     """The number in a header; one that no sequence reaches when it is none."""
-    number: cython.longlong = take_number(value.at, value.n)
+    number: cython.longlong = parse_number(value.at, value.n)
     return NO_NUMBER if number < 0 else cython.cast(cython.ulonglong, number)
 
 

@@ -17,7 +17,7 @@ from array import array
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
-from cython.cimports.headwater.edge.storage.index.index import Entry
+from cython.cimports.headwater.edge.storage.index.index import IndexEntry
 from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.wire.header_block import Slice, find_header
 
@@ -64,7 +64,7 @@ class Expiry:
             self.begin_epoch(1, stream.age_offset)
         elif not self.epochs:
             self.epochs = [(0, 0)]
-        self.settle()
+        self.rearm()
         if stream.ttl_allowed and stream.store.messages:
             stream.kernel.loop.call_soon(self.scan)
         else:
@@ -84,7 +84,7 @@ class Expiry:
     def note_header(self, sequence: int, block: bytes) -> None:
         """Take the TTL from the header block of a message just stored."""
         ttl_s = header_ttl(block)
-        entry: cython.pointer(Entry) = self.stream.store.at(sequence)
+        entry: cython.pointer(IndexEntry) = self.stream.store.at(sequence)
         if ttl_s > 0 and entry != cython.NULL:
             self.add(sequence, self.start_of(sequence, entry.timestamp) + ttl_s * SECOND)
 
@@ -155,7 +155,7 @@ class Expiry:
             except StoreError as failure:
                 log.warning("%s: its ages are not kept: %s", self.stream.name, failure)
 
-    def settle(self) -> None:
+    def rearm(self) -> None:
         """Have new messages stored by the clocks as they are now."""
         stream: Stream = self.stream
         late: cython.longlong = stream.store.last_ts - stream.kernel.wall_ns()
@@ -165,7 +165,7 @@ class Expiry:
     def behind(self, by_ns: int) -> None:
         """A timestamp is earlier than the one before by that much."""
         if by_ns > SECOND:
-            self.settle()
+            self.rearm()
 
     def clock_set(self, step_ns: int) -> None:
         """The wall clock was set by `step_ns`, forward or back, since the last time."""
@@ -179,7 +179,7 @@ class Expiry:
             first = stream.store.sequence_at_time(age + offset + SECOND)
             if first <= stream.store.last_seq:
                 self.begin_epoch(first, offset + step_ns)
-        self.settle()
+        self.rearm()
         self.arm()
         if stream.schedules is not None:
             stream.schedules.clock_set(step_ns)
@@ -241,7 +241,7 @@ class Expiry:
         due: cython.longlong = 0
         end: cython.longlong
         at: cython.ulonglong
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         if self.ticks:
             due = cython.cast(cython.longlong, self.ticks[0]) * TICK
         if self.stream.max_age > 0:
@@ -281,7 +281,7 @@ class Expiry:
     def expire_old(self, now: cython.longlong, left: cython.int) -> cython.int:
         """End messages older than `max_age`, but for those that are to stay for ever."""
         at: cython.ulonglong
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         record: Record
         if self.stream.max_age <= 0:
             return 0

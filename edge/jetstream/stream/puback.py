@@ -33,7 +33,7 @@ class AckQueue:
         self.line = cython.cast(cython.p_uchar, malloc(len(head) + TAIL_ROOM))
         self.capacity = ENTRIES_INITIAL
         self.entries = cython.cast(
-            cython.pointer(Entry), malloc(ENTRIES_INITIAL * cython.sizeof(Entry))
+            cython.pointer(PendingEntry), malloc(ENTRIES_INITIAL * cython.sizeof(PendingEntry))
         )
         self.arena_capacity = ARENA_INITIAL
         self.arena = cython.cast(cython.p_uchar, malloc(ARENA_INITIAL))
@@ -53,19 +53,23 @@ class AckQueue:
     @cython.exceptval(-1, check=False)
     def room(self, more: cython.Py_ssize_t) -> cython.int:
         """Make room for one entry with `more` bytes of arena."""
-        entries: cython.pointer(Entry)
+        entries: cython.pointer(PendingEntry)
         arena: cython.p_uchar
         if self.count == 0:
             self.first = 0
             self.arena_start = self.arena_end = 0
         if self.first + self.count == self.capacity:
             if self.first >= self.capacity // 2:
-                memmove(self.entries, self.entries + self.first, self.count * cython.sizeof(Entry))
+                memmove(
+                    self.entries,
+                    self.entries + self.first,
+                    self.count * cython.sizeof(PendingEntry),
+                )
                 self.first = 0
             else:
                 entries = cython.cast(
-                    cython.pointer(Entry),
-                    realloc(self.entries, self.capacity * 2 * cython.sizeof(Entry)),
+                    cython.pointer(PendingEntry),
+                    realloc(self.entries, self.capacity * 2 * cython.sizeof(PendingEntry)),
                 )
                 if entries == cython.NULL:
                     raise MemoryError
@@ -98,7 +102,7 @@ class AckQueue:
         payload: bytes,
     ) -> cython.int:
         """Queue an answer of `kind`; a `payload` is sent as it is."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(PendingEntry)
         extra: cython.Py_ssize_t = 0 if payload is None else PyBytes_GET_SIZE(payload)
         self.room(reply_len + extra)
         entry = self.entries + self.first + self.count
@@ -117,7 +121,7 @@ class AckQueue:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def send(
-        self, account: Account, entry: cython.pointer(Entry), reply: cython.p_const_uchar
+        self, account: Account, entry: cython.pointer(PendingEntry), reply: cython.p_const_uchar
     ) -> cython.int:
         """Publish one answer."""
         m: Msg
@@ -153,7 +157,7 @@ class AckQueue:
     @cython.exceptval(-1, check=False)
     def release(self, account: Account, committed: cython.ulonglong) -> cython.int:
         """Send, in order, the answers that wait for `committed` or less; returns how many."""
-        entry: Entry
+        entry: PendingEntry
         text: cython.p_uchar = cython.NULL
         size: cython.Py_ssize_t
         sent: cython.int = 0

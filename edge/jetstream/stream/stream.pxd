@@ -11,7 +11,7 @@ from headwater.edge.subjects.transform cimport Transform
 cdef class Stream(Task):                # as a Task: runs when the store's `committed` grew
     cdef public str name
     cdef public bytes name_bytes
-    cdef public str incarnation         # hex; names this life of the stream for ever
+    cdef public str incarnation         # hex; names this making of the stream for ever
     cdef public Account account
     cdef public Kernel kernel
     cdef public MessageStore store

@@ -19,7 +19,7 @@ class SubjectIndex:
     def leave(self, stream: Any) -> None:
         """A stream's configuration does not count any more."""
         for subject in stream.config.subjects:
-            self.tree.take(subject, stream.name)
+            self.tree.remove(subject, stream.name)
 
     def overlapping(self, subject: str) -> dict[str, Any]:
         """Streams by name that may get some message which `subject` matches."""

@@ -148,14 +148,16 @@ class TwinFiles:
     def sync_names(self, directory: TwinDirectory) -> None:
         """Make what happened in a directory durable."""
         left = []
-        settled = set()
+        synced_names = set()
         for change in reversed(self.name_changes):
             keys = {(id(row[0]), row[1]) for row in change.names}
             if any(row[0] is directory for row in change.names):
-                settled |= keys
+                synced_names |= keys
                 left.append((True, change))
             else:
-                change.names = [row for row in change.names if (id(row[0]), row[1]) not in settled]
+                change.names = [
+                    row for row in change.names if (id(row[0]), row[1]) not in synced_names
+                ]
                 left.append((False, change))
         for synced, change in reversed(left):
             if synced:

@@ -40,17 +40,17 @@ class Ballast:
     def make(self) -> None:
         """Hold all of it. Raises OSError (ENOSPC); then what was held still is."""
         if not self.there:
-            self._hold(self.size)
+            self._allocate(self.size)
 
-    def hold(self) -> None:
+    def allocate(self) -> None:
         """Hold as many sixteenths of it as there is room for."""
         for part in range(PARTS, 0, -1):
             if self.size * part // PARTS <= self.held:
                 return
             with suppress(OSError):
-                self._hold(self.size * part // PARTS)
+                self._allocate(self.size * part // PARTS)
 
-    def _hold(self, size: int) -> None:
+    def _allocate(self, size: int) -> None:
         fd = files.open_file(self.path, files.WRITE)
         try:
             files.allocate(fd, size)
@@ -63,7 +63,7 @@ class Ballast:
         finally:
             files.close(fd)
 
-    def release(self) -> bool:
+    def free(self) -> bool:
         """Give the room back; whether there was any."""
         held, self.held = self.held > 0, 0
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Small files that survive a crash at any moment: whole replacement, and two checksummed slots."""
+"""Small files that survive a crash at any moment: whole replacement, and two checksummed copies."""
 
 import errno
 import struct
@@ -10,12 +10,12 @@ from headwater.edge.ports.files import read_file, sync_directory, write_file
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import FormatError
 
-# One slot: magic, version, reserved, generation, length, checksum of header and content.
-SLOT = struct.Struct("<4sHHQI")
-SLOT_MAGIC = b"HWS2"
-SLOT_VERSION = 1
-# A slot begins at a multiple of this, so that no sector holds parts of both.
-SLOT_ALIGN = 4096
+# One copy: magic, version, reserved, generation, length, checksum of header and content.
+COPY_HEAD = struct.Struct("<4sHHQI")
+COPY_MAGIC = b"HWS2"
+COPY_VERSION = 1
+# A copy begins at a multiple of this, so that no sector holds parts of both.
+COPY_ALIGN = 4096
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -31,37 +31,37 @@ def replace_file(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
-def _encode_slot(generation: int, content: bytes) -> bytes:
-    head = SLOT.pack(SLOT_MAGIC, SLOT_VERSION, 0, generation, len(content))
+def _encode_copy(generation: int, content: bytes) -> bytes:
+    head = COPY_HEAD.pack(COPY_MAGIC, COPY_VERSION, 0, generation, len(content))
     crc = checksum(content, checksum(head))
-    slot = head + struct.pack("<I", crc) + content
-    return slot + bytes(-len(slot) % SLOT_ALIGN)
+    copy = head + struct.pack("<I", crc) + content
+    return copy + bytes(-len(copy) % COPY_ALIGN)
 
 
 def two_copies(generation: int, content: bytes) -> bytes:
-    """All of a two-slot file."""
-    slot = _encode_slot(generation, content)
-    return slot + slot
+    """All of a two-copy file."""
+    copy = _encode_copy(generation, content)
+    return copy + copy
 
 
-def _decode_slot(data: bytes, offset: int) -> tuple[int, bytes] | None:
-    head = data[offset : offset + SLOT.size]
-    if len(head) < SLOT.size:
+def _decode_copy(data: bytes, offset: int) -> tuple[int, bytes] | None:
+    head = data[offset : offset + COPY_HEAD.size]
+    if len(head) < COPY_HEAD.size:
         return None
-    magic, version, _, generation, length = SLOT.unpack(head)
-    start = offset + SLOT.size + 4
+    magic, version, _, generation, length = COPY_HEAD.unpack(head)
+    start = offset + COPY_HEAD.size + 4
     content = data[start : start + length]
-    if magic != SLOT_MAGIC or len(content) != length:
+    if magic != COPY_MAGIC or len(content) != length:
         return None
     (crc,) = struct.unpack_from("<I", data, start - 4)
     if crc != checksum(content, checksum(head)):
         return None
-    if version != SLOT_VERSION:
-        raise FormatError(f"version {version} of a two-slot file is newer than this program")
+    if version != COPY_VERSION:
+        raise FormatError(f"version {version} of a two-copy file is newer than this program")
     return generation, content
 
 
-class TwoSlotFile:
+class TwoCopyFile:
     """A value kept in two checksummed copies with a generation; the newer valid one counts.
 
     Both copies are written with every change (as one atomically renamed file), so one damaged
@@ -79,17 +79,17 @@ class TwoSlotFile:
             data, _ = read_file(self.path)
         except FileNotFoundError:
             return None
-        slots = []
+        copies = []
         offset = 0
         while offset < len(data):
-            slots.append(_decode_slot(data, offset))
-            offset += SLOT_ALIGN
-        valid = [slot for slot in slots if slot is not None]
+            copies.append(_decode_copy(data, offset))
+            offset += COPY_ALIGN
+        valid = [copy for copy in copies if copy is not None]
         if not valid:
             self.damaged = 2
             return None
         self.damaged = max(2 - len(valid), 0)
-        self.generation, content = max(valid, key=lambda slot: slot[0])
+        self.generation, content = max(valid, key=lambda copy: copy[0])
         return content
 
     def replace(self, content: bytes) -> None:
@@ -99,15 +99,15 @@ class TwoSlotFile:
 
     def write(self, content: bytes) -> None:
         """Replace the content durably. Raises OSError."""
-        slot = _encode_slot(self.generation + 1, content)
+        copy = _encode_copy(self.generation + 1, content)
         try:
-            replace_file(self.path, slot + slot)
+            replace_file(self.path, copy + copy)
         except OSError as error:
-            if error.errno != errno.ENOSPC or not self._overwrite(slot):
+            if error.errno != errno.ENOSPC or not self._overwrite(copy):
                 raise
         self.generation += 1
 
-    def _overwrite(self, slot: bytes) -> bool:
+    def _overwrite(self, copy: bytes) -> bool:
         """On a full device: write over one copy, and over the other when that one is durable.
         False when the content does not fit, or when there are no two copies to begin with."""
         self.read()
@@ -115,10 +115,10 @@ class TwoSlotFile:
             return False
         fd = files.open_file(self.path, files.EXISTING)
         try:
-            if files.size_of(fd) != 2 * len(slot):
+            if files.size_of(fd) != 2 * len(copy):
                 return False
-            for at in (len(slot), 0):
-                files.write_all(fd, slot, at)
+            for at in (len(copy), 0):
+                files.write_all(fd, copy, at)
                 files.sync(fd)
         finally:
             files.close(fd)

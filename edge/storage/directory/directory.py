@@ -21,7 +21,7 @@ from pathlib import Path
 from headwater.edge.ports import files
 from headwater.edge.ports.files import sync_directory
 from headwater.edge.ports.ports import Clock, Random, SystemClock, SystemRandom
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.known_ids import ids_in_files
 from headwater.edge.storage.directory.store_lock import process_of
 from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
@@ -68,7 +68,7 @@ class StoreDirectory:
         if not files.can_write(self.root):
             raise StoreError(f"cannot use {self.root}: no permission to write")
         self._refuse_others()
-        self._take_lock()
+        self._lock_directory()
         try:
             self._identify()
             for path in (self.log, self.streams, self.quarantine, self.trash):
@@ -90,7 +90,7 @@ class StoreDirectory:
             )
         raise FormatError(f"{self.root} is not empty and was not written by Headwater")
 
-    def _take_lock(self) -> None:
+    def _lock_directory(self) -> None:
         path = self.root / "lock"
         try:
             fd = files.open_file(path, files.WRITE)
@@ -122,7 +122,7 @@ class StoreDirectory:
         files.truncate(self._lock_fd, len(text))
 
     def _identify(self) -> None:
-        file = TwoSlotFile(self.root / "HEADWATER")
+        file = TwoCopyFile(self.root / "HEADWATER")
         content = file.read()
         identity = json.loads(content) if content is not None else None
         if identity is not None and identity["format"] > FORMAT:
@@ -131,7 +131,7 @@ class StoreDirectory:
                 "use a newer one"
             )
         known = bytes.fromhex(identity["node_id"]) if identity is not None else b""
-        told = self._told_by_files(known)
+        told = self._id_in_files(known)
         if content is not None and told in (known, b""):
             if file.damaged:
                 self.problems.append(f"{file.path}: a copy was damaged; it was written again")
@@ -151,7 +151,7 @@ class StoreDirectory:
         ).encode()
         file.write(self._identity)
 
-    def _told_by_files(self, known: bytes) -> bytes:
+    def _id_in_files(self, known: bytes) -> bytes:
         """The id that most slots and segments name; `known` when any does, b"" when none does."""
         found: Counter[bytes] = Counter()
         for node_id in ids_in_files(self.log, self.streams):
@@ -162,15 +162,15 @@ class StoreDirectory:
 
     def write_identity(self) -> bool:
         """Write HEADWATER again when a copy of it is damaged or missing. Raises OSError."""
-        file = TwoSlotFile(self.root / "HEADWATER")
+        file = TwoCopyFile(self.root / "HEADWATER")
         if file.read() is not None and not file.damaged:
             return False
         file.write(self._identity)
         return True
 
-    def take_clean_mark(self) -> dict[str, int] | None:
+    def consume_clean_stop(self) -> dict[str, int] | None:
         """Where the log ended when the node stopped cleanly; the mark is gone afterwards."""
-        file = TwoSlotFile(self.root / "clean")
+        file = TwoCopyFile(self.root / "clean")
         content = file.read()
         if content is None and not file.damaged:
             return None
@@ -184,7 +184,7 @@ class StoreDirectory:
 
     def set_clean_mark(self, position: dict[str, int]) -> None:
         """The node stopped cleanly and its log ends here."""
-        TwoSlotFile(self.root / "clean").write(json.dumps(position).encode())
+        TwoCopyFile(self.root / "clean").write(json.dumps(position).encode())
 
     def put_aside(self, path: Path, reason: str) -> Path:
         """Move something unusable to quarantine, with the reason beside it; returns where."""

@@ -1,7 +1,7 @@
 """What a node's store takes on its device, and what it may take.
 
-The ledger counts allocated blocks (`headwater.edge.ports.allocation`). A used-up budget is the same
-to the store as a full device: publishes are refused, removals and what gives room back go on.
+The allocation counts allocated blocks (`headwater.edge.ports.allocation`). A used-up budget is the
+same to the store as a full device: publishes are refused, removals and what gives room back go on.
 """
 
 from pathlib import Path
@@ -28,11 +28,11 @@ def least_budget(segment_bytes: int) -> int:
 
 
 class DiskBudget:
-    """The ledger of a store's directory while it is open."""
+    """The allocation of a store's directory while it is open."""
 
     def __init__(self, root: Path, budget: int, segment_bytes: int) -> None:
         """Raises StoreError when the budget is too small."""
-        self.ledger = Allocation(root)
+        self.allocation = Allocation(root)
         self.stream_segment = min(segment_bytes, STREAM_SEGMENT_MAX)
         """Bytes of a stream's segments when nobody wants smaller ones."""
         self._segment_bytes = segment_bytes
@@ -49,22 +49,22 @@ class DiskBudget:
 
     def open(self) -> None:
         """Count what is there; the directory's lock is held."""
-        files.keep_ledger(self.ledger)
-        self.ledger.set_budget(self._budget)
+        files.track_allocation(self.allocation)
+        self.allocation.set_budget(self._budget)
 
     def close(self) -> None:
         """The directory is nobody's business any more."""
-        files.drop_ledger(self.ledger)
+        files.forget_allocation(self.allocation)
 
     def set(self, budget: int) -> None:
         """Another budget, from now on. Raises StoreError when it is too small."""
         self._budget = self._checked(budget)
-        self.ledger.set_budget(self._budget)
+        self.allocation.set_budget(self._budget)
 
     def taken_by(self, store: Any) -> int:
         """Bytes of a stream's files; 0 for a stream in memory."""
         directory = getattr(store, "directory", None)
-        return self.ledger.folder_bytes(directory) if directory is not None else 0
+        return self.allocation.folder_bytes(directory) if directory is not None else 0
 
     def needed_by(self, store: Any) -> tuple[int, int]:
         """What a stream's files, without those that are about to go, and its messages in the log
@@ -72,8 +72,8 @@ class DiskBudget:
         total, largest = log_share(store), 0
         gone = self.taken_by(store)
         for segment in [*store.segments, *store.leaving]:
-            index = self.ledger.bytes_of(index_path(segment.path))
-            size = self.ledger.bytes_of(segment.path) + index
+            index = self.allocation.bytes_of(index_path(segment.path))
+            size = self.allocation.bytes_of(segment.path) + index
             gone -= size
             if segment not in store.leaving and segment.last >= store.first_seq:
                 total += size if index else size + INDEX_ENTRY * segment.live
@@ -82,4 +82,4 @@ class DiskBudget:
 
     def numbers(self) -> dict[str, float]:
         """Gauges for monitoring."""
-        return {"allocated_bytes": self.ledger.used, "disk_budget": self.ledger.budget}
+        return {"allocated_bytes": self.allocation.used, "disk_budget": self.allocation.budget}

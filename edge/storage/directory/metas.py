@@ -1,7 +1,7 @@
 """What a stream is: its identity and the stream layer's part, as its `meta` file has them.
 
 Each is there twice: as a state of the commit log, so making or changing a stream costs what a
-record costs, and in a file, which the background writes, many at a time. Then the log notes that
+record costs, and in a file, which the background writes, many at a time. Then the log says that
 the file is there, so a start knows damage when it is not. Each has a generation, that of the
 two-slot file: the greater one counts, wherever it is.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from headwater.edge.ports import files
 from headwater.edge.ports.files import sync_directory
 from headwater.edge.storage.device.background import Background
-from headwater.edge.storage.device.durable_file import TwoSlotFile, two_copies
+from headwater.edge.storage.device.durable_file import TwoCopyFile, two_copies
 from headwater.edge.storage.device.file_calls import start_writing
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.format.errors import StoreError
@@ -29,7 +29,7 @@ GENERATION = struct.Struct("<Q")
 FILE = "meta"
 UNFINISHED = "meta.new"
 # How long the files of new streams may wait for company.
-SETTLE_SECONDS = 1.0
+REST_SECONDS = 1.0
 RETRY_SECONDS = 1.0
 # Added to a state whose file is written. Nothing is synced for that alone.
 FILED = b"f"
@@ -130,7 +130,7 @@ class Metas:
     def found(self, path: Path, problems: list[str]) -> tuple[dict[str, Any], bytes] | None:
         """Identity and meta of the stream in a directory; None when nothing is valid. A single bad
         copy of the file is written again. Raises OSError."""
-        file = TwoSlotFile(path / FILE)
+        file = TwoCopyFile(path / FILE)
         content = file.read()
         foreign = owner_of(content) not in ("", path.name)
         if foreign:
@@ -142,7 +142,7 @@ class Metas:
                 content = None
         row = self._pending.get(path.name)
         if content is not None and (row is None or file.generation >= row.generation):
-            self._take_file(path.name, file, content, problems)
+            self._accept_file(path.name, file, content, problems)
         elif row is not None:
             if row.filed and not foreign:
                 problems.append(f"{file.path} {wrong_with(file, content)}; the log has it")
@@ -154,8 +154,8 @@ class Metas:
         known = {"id", "incarnation", "account", "name"} <= set(identity)
         return (identity, meta) if known else None
 
-    def _take_file(
-        self, incarnation: str, file: TwoSlotFile, content: bytes, problems: list[str]
+    def _accept_file(
+        self, incarnation: str, file: TwoCopyFile, content: bytes, problems: list[str]
     ) -> None:
         """A stream's file counts: the log is to have the same. Raises OSError."""
         row = self._pending.get(incarnation)
@@ -173,14 +173,14 @@ class Metas:
         rows: dict[str, tuple[int, bytes]] = {}
         owners: dict[str, str] = {}
         for path in self._streams.iterdir():
-            file = TwoSlotFile(path / FILE)
+            file = TwoCopyFile(path / FILE)
             content = file.read()
             owners[path.name] = owner_of(content)
             if content is not None and owners[path.name] not in ("", path.name):
                 rows[owners[path.name]] = (file.generation, content)
         for name, (generation, content) in rows.items():
             if owners.get(name, name) != name:
-                file = TwoSlotFile(self._streams / name / FILE)
+                file = TwoCopyFile(self._streams / name / FILE)
                 file.generation = generation - 1
                 file.write(content)
                 problems.append(f"{file.path} was that of another stream; its own was elsewhere")
@@ -197,8 +197,8 @@ class Metas:
                 self.forget(name)
             except StoreError as error:
                 log.warning("the log still has the meta of %s: %s", name, error)
-        self._note_filed()
-        self._later(SETTLE_SECONDS)
+        self._log_filed()
+        self._later(REST_SECONDS)
 
     def put_in_place(self, path: Path) -> None:
         """A stream's directory is to be put aside: let it have what the log knows, which forgets
@@ -220,13 +220,13 @@ class Metas:
         lsn = self._log.put_state(METAS_OWNER, incarnation.encode(), value)
         self._mark_dropped(row)
         self._add(Pending(path, known + 1, content))
-        self._later(SETTLE_SECONDS)
+        self._later(REST_SECONDS)
         return int(lsn)
 
     def write(self, path: Path, content: bytes) -> None:
         """The same, in the file, durable when this returns. Raises OSError, and then nothing has
         changed."""
-        file = TwoSlotFile(path / FILE)
+        file = TwoCopyFile(path / FILE)
         row = self._pending.get(path.name)
         with self._lock:
             if row is not None:
@@ -264,7 +264,7 @@ class Metas:
 
     def is_whole(self, path: Path) -> bool:
         """Whether a stream's file needs no repair."""
-        file = TwoSlotFile(path / FILE)
+        file = TwoCopyFile(path / FILE)
         return self.is_pending(path) or (file.read() is not None and not file.damaged)
 
     def forget(self, incarnation: str) -> None:
@@ -324,12 +324,12 @@ class Metas:
         for row in rows if error is None else []:
             if self._pending.get(row.path.name) is row:
                 self._drop(row.path.name, not row.filed)
-        self._note_filed()
+        self._log_filed()
         if error is not None and not self._log.closed:
             log.warning("meta files cannot be written yet, the log has them: %s", error)
             self._later(RETRY_SECONDS)
 
-    def _note_filed(self) -> None:
+    def _log_filed(self) -> None:
         if self._log.closed:
             return
         names, self._written = self._written, []
@@ -383,7 +383,7 @@ class Metas:
                     if row.dropped:
                         continue
                     files.new_directory(row.path, True)
-                    file = TwoSlotFile(row.path / FILE)
+                    file = TwoCopyFile(row.path / FILE)
                     file.generation = row.generation - 1
                     file.write(row.content)
         finally:
@@ -392,12 +392,12 @@ class Metas:
 
 def generation_of(path: Path) -> int:
     """That of a stream's meta file; 0 when there is none."""
-    file = TwoSlotFile(path / FILE)
+    file = TwoCopyFile(path / FILE)
     file.read()
     return file.generation
 
 
-def wrong_with(file: TwoSlotFile, content: bytes | None) -> str:
+def wrong_with(file: TwoCopyFile, content: bytes | None) -> str:
     """For people: why a file that was read does not count."""
     if content is not None:
         return "is older than it was"

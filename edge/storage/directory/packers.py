@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.storage.device.background import Background
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import KeyMissing, StoreError
@@ -44,7 +44,7 @@ class Packers:
     def check(self) -> None:
         """Raise KeyMissing, naming the streams, when there are some that no key here opens."""
         paths = sorted(self._directory.streams.iterdir())
-        self.check_metas(TwoSlotFile(path / "meta").read for path in paths)
+        self.check_metas(TwoCopyFile(path / "meta").read for path in paths)
 
     def check_metas(self, readers: Iterable[Callable[[], bytes | None]]) -> None:
         """The same for what these return, or raise, as contents of meta files."""
@@ -101,7 +101,7 @@ class Packers:
     ) -> None:
         """Have the packer know the dictionaries that a stream's identity lists."""
         for number in identity.get("dictionaries", []):
-            file = TwoSlotFile(dictionary_path(path, number))
+            file = TwoCopyFile(dictionary_path(path, number))
             content, damaged = None, False
             try:
                 stored = file.read()
@@ -127,15 +127,15 @@ class Packers:
         samples: list[bytes],
         background: Background,
         number: int,
-        note: Callable[[bytes], None],
+        save_number: Callable[[bytes], None],
     ) -> None:
-        """Make a dictionary from messages, store it durably, `note` it in the stream's meta, and
-        compress with it from then on. In the background; without one when that fails."""
+        """Make a dictionary from messages, store it durably, `save_number` in the stream's meta,
+        and compress with it from then on. In the background; without one when that fails."""
 
         def made(content: bytes | None, error: BaseException | None) -> None:
             if content and not store.closed:
                 data = store.packer.seal_blob(content, PURPOSE)
-                file = TwoSlotFile(dictionary_path(store.directory, number))
+                file = TwoCopyFile(dictionary_path(store.directory, number))
                 background.submit(lambda: file.write(data), lambda _, bad: written(content, bad))
 
         def written(content: bytes, error: BaseException | None) -> None:
@@ -144,7 +144,7 @@ class Packers:
             try:
                 if error is not None:
                     raise error
-                note(content)
+                save_number(content)
                 store.packer.use_dictionary(number, content)
             except (OSError, StoreError) as failure:
                 log.warning("%s compresses without a dictionary: %s", store.directory, failure)
@@ -179,7 +179,7 @@ def write_dictionary(store: Any, number: int) -> bool:
     content = store.packer.dictionary_content(number)
     if content is None:
         return False
-    file = TwoSlotFile(dictionary_path(store.directory, number))
+    file = TwoCopyFile(dictionary_path(store.directory, number))
     file.replace(store.packer.seal_blob(content, PURPOSE))
     return True
 

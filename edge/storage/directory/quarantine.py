@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.edge.ports.files import remove, remove_tree, rename, sync_directory
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.metas import decode_meta
 from headwater.edge.storage.format.errors import StoreError
 
@@ -130,7 +130,7 @@ def moved_at(name: str) -> int:
 def read_identity(path: Path) -> dict[str, str] | None:
     """Who a stream's directory belongs to; None when its meta cannot be read."""
     try:
-        content = TwoSlotFile(path / "meta").read()
+        content = TwoCopyFile(path / "meta").read()
         identity = decode_meta(content)[0] if content is not None else {}
     except (StoreError, OSError, json.JSONDecodeError):
         return None

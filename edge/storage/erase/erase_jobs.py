@@ -1,6 +1,6 @@
 """Overwriting erased messages in files, and finishing at a start what a crash interrupted.
 
-Every place is looked at before it is written: a file that was rewritten, used again or removed
+Every location is looked at before it is written: a file that was rewritten, used again or removed
 since does not hold the message any more and is left alone.
 """
 
@@ -26,12 +26,12 @@ from headwater.edge.storage.segments.segment_files import (
 )
 from headwater.edge.storage.segments.segment_jobs import cut_durably, index_path, write_index
 
-PLACE = struct.Struct("<QqIIIII4x")
+LOCATION = struct.Struct("<QqIIIII4x")
 # Written at once while a slot is wiped.
 WIPE_BYTES = 1 << 20
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a record stands that is to be overwritten."""
 
     sequence: int
@@ -45,24 +45,24 @@ class Place(NamedTuple):
     """Bytes of the whole record."""
 
 
-def encode_places(places: list[Place]) -> bytes:
-    return b"".join(PLACE.pack(*place) for place in places)
+def encode_locations(locations: list[Location]) -> bytes:
+    return b"".join(LOCATION.pack(*location) for location in locations)
 
 
-def decode_places(body: bytes) -> list[Place]:
-    return [Place(*row) for row in PLACE.iter_unpack(body)]
+def decode_locations(body: bytes) -> list[Location]:
+    return [Location(*row) for row in LOCATION.iter_unpack(body)]
 
 
 @dataclass
-class Work:
+class EraseJob:
     """What the background does for one round."""
 
     seed: int
     synced_first: list[Path] = field(default_factory=list)
     """Log slots that hold the intent: durable before anything is overwritten."""
     log_parts: list[tuple[Path, int, bytes]] = field(default_factory=list)
-    segments: list[tuple[Path, int, Place]] = field(default_factory=list)
-    """(directory of the stream, stream id, place)"""
+    segments: list[tuple[Path, int, Location]] = field(default_factory=list)
+    """(directory of the stream, stream id, location)"""
     indexes: list[tuple[Path, bytes | None]] = field(default_factory=list)
     """Segments whose index file is replaced, or (None) removed."""
     tails: list[tuple[Path, int]] = field(default_factory=list)
@@ -78,8 +78,8 @@ class Work:
             sync_data(path)
         for path, offset, data in self.log_parts:
             overwrite(path, offset, data)
-        for directory, stream, place in self.segments:
-            overwrite_in_segment(directory, stream, place, self.seed, False)
+        for directory, stream, location in self.segments:
+            overwrite_in_segment(directory, stream, location, self.seed, False)
         for path, end in self.tails:
             cut_tail(path, end, self.again)
         for path, index in self.indexes:
@@ -128,47 +128,53 @@ def wipe(path: Path, start: int, end: int) -> None:
 
 
 def overwrite_in_segment(
-    directory: Path, stream: int, place: Place, seed: int, torn: bool
+    directory: Path, stream: int, location: Location, seed: int, torn: bool
 ) -> bool:
     """Overwrite one message in a segment; whether it was there. `torn`: the record may be half
     overwritten already, so it need not verify."""
-    path = segment_path(directory, place.number)
+    path = segment_path(directory, location.number)
     try:
         fd = files.open_file(path, files.EXISTING)
     except FileNotFoundError:
         return False
     try:
         head = decode_segment_header(files.read_at(fd, DATA_START, 0), seed)
-        old = files.read_at(fd, HEADER_BYTES, place.offset)
-        if head is None or head.generation != place.generation:
+        old = files.read_at(fd, HEADER_BYTES, location.offset)
+        if head is None or head.generation != location.generation:
             return False
-        if files.size_of(fd) < place.offset + place.size:
+        if files.size_of(fd) < location.offset + location.size:
             return False
-        if not fits(old, 0, stream, place, seed, torn):
+        if not fits(old, 0, stream, location, seed, torn):
             return False
-        files.write_all(fd, record_for(stream, place, seed), place.offset)
+        files.write_all(fd, record_for(stream, location, seed), location.offset)
         files.sync_data(fd)
     finally:
         files.close(fd)
     return True
 
 
-def fits(data: bytes, at: int, stream: int, place: Place, seed: int, torn: bool) -> bool:
-    """Whether the message of `place`, or (`torn`) what an overwriting left of it, is there."""
+def fits(data: bytes, at: int, stream: int, location: Location, seed: int, torn: bool) -> bool:
+    """Whether the message of `location`, or (`torn`) what an overwriting left of it, is there."""
     header = read_header(data, at, seed)
     if header is None:
         return torn
     return (
         header.kind == MESSAGE
-        and (header.stream, header.sequence) == (stream, place.sequence)
-        and (header.segment, header.offset) == (place.number, place.offset)
-        and header.size == place.size
+        and (header.stream, header.sequence) == (stream, location.sequence)
+        and (header.segment, header.offset) == (location.number, location.offset)
+        and header.size == location.size
     )
 
 
-def record_for(stream: int, place: Place, seed: int) -> bytes:
+def record_for(stream: int, location: Location, seed: int) -> bytes:
     return erased_record(
-        seed, stream, place.sequence, place.timestamp, place.number, place.offset, place.size
+        seed,
+        stream,
+        location.sequence,
+        location.timestamp,
+        location.number,
+        location.offset,
+        location.size,
     )
 
 
@@ -195,30 +201,30 @@ def replace_index(path: Path, index: bytes | None, again: bool = False) -> None:
     files.sync_directory(path.parent)
 
 
-def redo_in_log(segment: LogSegment, end: int, rows: list[tuple[int, Place]], seed: int) -> bool:
-    """Finish at a start what concerns one log segment: `rows` are (stream id, place). Whether
+def redo_in_log(segment: LogSegment, end: int, rows: list[tuple[int, Location]], seed: int) -> bool:
+    """Finish at a start what concerns one log segment: `rows` are (stream id, location). Whether
     something was only half overwritten. Raises OSError."""
     half = False
-    for stream, place in rows:
-        if place.where != IN_LOG_FILE or place.number != segment.number:
+    for stream, location in rows:
+        if location.where != IN_LOG_FILE or location.number != segment.number:
             continue
-        if place.offset + place.size > min(end, segment.capacity):
+        if location.offset + location.size > min(end, segment.capacity):
             continue
-        old = segment.bytes_at(place.offset, place.size)
-        new = record_for(stream, place, seed)
-        if old != new and not fits(old, 0, stream, place, seed, True):
+        old = segment.bytes_at(location.offset, location.size)
+        new = record_for(stream, location, seed)
+        if old != new and not fits(old, 0, stream, location, seed, True):
             continue
         # What is as it shall be may be so in memory only, after a failed sync.
         half = half or read_header(old, 0, seed) is None
-        segment.fill(new, place.offset)
-        overwrite(segment.slot.path, place.offset, new)
+        segment.fill(new, location.offset)
+        overwrite(segment.slot.path, location.offset, new)
     return half
 
 
-def redo_in_segments(directory: Path, rows: list[tuple[int, Place]], seed: int) -> None:
+def redo_in_segments(directory: Path, rows: list[tuple[int, Location]], seed: int) -> None:
     """Finish at a start what concerns a stream's segments, before they are read. Raises OSError."""
-    for stream, place in rows:
-        if place.where == IN_SEGMENT and overwrite_in_segment(
-            directory, stream, place, seed, True
+    for stream, location in rows:
+        if location.where == IN_SEGMENT and overwrite_in_segment(
+            directory, stream, location, seed, True
         ):
-            replace_index(segment_path(directory, place.number), None)
+            replace_index(segment_path(directory, location.number), None)

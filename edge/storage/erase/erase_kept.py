@@ -60,10 +60,8 @@ def erase_in(path: Path, wanted: set[tuple[int, int]], seed: int) -> int:
     return len(parts)
 
 
-def overwriting(
-    data: bytes, at: int, wanted: set[tuple[int, int]], seed: int
-) -> bytes | None:
-    """What is to stand in the place of the record at `at`; None when it is not wanted. A record
+def overwriting(data: bytes, at: int, wanted: set[tuple[int, int]], seed: int) -> bytes | None:
+    """What is to stand in the location of the record at `at`; None when it is not wanted. A record
     whose header does not verify may have a wrong length, so zeros go up to the next record."""
     _, _, kind, _, _, _, _, _, sequence, timestamp, stream = FIELDS.unpack_from(data, at)
     if kind != MESSAGE or (stream, sequence) not in wanted:

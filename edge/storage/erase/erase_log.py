@@ -1,5 +1,5 @@
 """What the log holds of erased messages beside their records: images in memory, and the part of
-the active segment's file that an earlier life of the slot left."""
+the active segment's file that an earlier use of the slot left."""
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING

@@ -6,7 +6,7 @@ the file, its generation, offset, bytes of the record).
 
 import cython
 from cython.cimports.headwater.edge.storage.format.record import RecordHeader, record_size
-from cython.cimports.headwater.edge.storage.index.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 from cython.cimports.libc.string import memset
@@ -16,9 +16,9 @@ IN_SEGMENT = 1
 
 
 def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
-    """Every place of the message, that in the log first; none when it is not stored. Also wipes
+    """Every location of the message, that in the log first; none when it is not stored. Also wipes
     what the store's read buffer holds of it."""
-    entry: cython.pointer(Entry) = store.at(sequence)
+    entry: cython.pointer(IndexEntry) = store.at(sequence)
     header: cython.pointer(RecordHeader)
     size: cython.Py_ssize_t
     rows: list = []
@@ -27,9 +27,9 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
     size = record_size(store.body_length(entry))
     store.packer.wipe()
     if not entry.flags & IN_LOG:
-        rows.append(segment_row(store, sequence, entry.timestamp, entry.place, size))
+        rows.append(segment_row(store, sequence, entry.timestamp, entry.location, size))
         return rows
-    header = cython.cast(cython.pointer(RecordHeader), entry.place)
+    header = cython.cast(cython.pointer(RecordHeader), entry.location)
     rows.append(
         (
             sequence,
@@ -42,7 +42,7 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
         )
     )
     for i in range(store.published, store.copied_count):
-        if store.copied[i].sequence == sequence and store.copied[i].old == entry.place:
+        if store.copied[i].sequence == sequence and store.copied[i].old == entry.location:
             size = record_size(header.length)
             rows.append(segment_row(store, sequence, entry.timestamp, store.copied[i].new, size))
     return rows
@@ -53,27 +53,36 @@ def segment_row(
     store: FileStore,
     sequence: cython.ulonglong,
     timestamp: cython.longlong,
-    place: cython.ulonglong,
+    location: cython.ulonglong,
     size: cython.Py_ssize_t,
 ) -> tuple:
-    """A row for a place in a segment; a rewrite of the segment that is under way starts again."""
-    number: cython.uint = cython.cast(cython.uint, place >> 32)
+    """A row for a location in a segment; a rewrite of the segment that is under way starts
+    again."""
+    number: cython.uint = cython.cast(cython.uint, location >> 32)
     segment: StreamSegment = store.segment_of(number)
     if segment is None:
-        return (sequence, timestamp, IN_SEGMENT, number, 0, place & 0xFFFFFFFF, size)
+        return (sequence, timestamp, IN_SEGMENT, number, 0, location & 0xFFFFFFFF, size)
     if segment.busy:
         segment.erased = True
     if store.window_segment == number and store.window != cython.NULL:
         memset(store.window, 0, store.window_capacity)
         store.window_segment = 0
-    return (sequence, timestamp, IN_SEGMENT, number, segment.generation, place & 0xFFFFFFFF, size)
+    return (
+        sequence,
+        timestamp,
+        IN_SEGMENT,
+        number,
+        segment.generation,
+        location & 0xFFFFFFFF,
+        size,
+    )
 
 
 def names_subject(store: FileStore, sequence: cython.ulonglong) -> bool:
     """Whether the index file of a message's segment would name its subject for it alone: no
     neighbour of the same subject is served from the same segment."""
-    entry: cython.pointer(Entry) = store.at(sequence)
-    other: cython.pointer(Entry)
+    entry: cython.pointer(IndexEntry) = store.at(sequence)
+    other: cython.pointer(IndexEntry)
     if entry == cython.NULL or entry.flags & IN_LOG:
         return False
     for near in (store.precede(sequence, entry), store.follow(sequence, entry)):
@@ -82,7 +91,7 @@ def names_subject(store: FileStore, sequence: cython.ulonglong) -> bool:
             if (
                 other != cython.NULL
                 and not other.flags & IN_LOG
-                and other.place >> 32 == entry.place >> 32
+                and other.location >> 32 == entry.location >> 32
             ):
                 return False
     return True

@@ -1,6 +1,6 @@
 """Erases messages: overwrites their bytes wherever the store has them.
 
-First an ERASE record names the places durably, in the batch that takes the message out. Then the
+First an ERASE record names the locations durably, in the batch that takes the message out. Then the
 record is overwritten in the log or its segment, index files that named its subject are replaced,
 and, for a message that had left the log, everything in log slots that does not count any more is
 wiped. An ERASE_DONE record ends it; a start without one does it again. The answer to the request
@@ -15,10 +15,10 @@ from typing import Any
 
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.erase.erase_jobs import (
-    Place,
-    Work,
-    decode_places,
-    encode_places,
+    EraseJob,
+    Location,
+    decode_locations,
+    encode_locations,
     fits,
     record_for,
     wipe,
@@ -54,7 +54,7 @@ class Intent:
     lsn: int
     stream: int
     store: Any
-    places: list[Place]
+    locations: list[Location]
     reindex: bool
 
 
@@ -62,7 +62,7 @@ def is_being_copied(intent: Intent) -> bool:
     """Whether the message may be on its way to a segment just now."""
     store = intent.store
     return store is not None and (
-        bool(store.leaving) or (len(intent.places) > 1 and bool(store.copying))
+        bool(store.leaving) or (len(intent.locations) > 1 and bool(store.copying))
     )
 
 
@@ -90,17 +90,17 @@ class Eraser:
 
     # Intents.
 
-    def note(self, store: Any, sequence: int) -> None:
+    def add(self, store: Any, sequence: int) -> None:
         """A message is about to be taken out and shall be erased. Raises StoreError."""
         reindex = names_subject(store, sequence)
-        places = [Place(*row) for row in rows_of(store, sequence)]
-        if not places:
+        locations = [Location(*row) for row in rows_of(store, sequence)]
+        if not locations:
             return
         number = self._number + 1
-        body = encode_places(places)
+        body = encode_locations(locations)
         lsn = self.log.write_record(ERASE, store.stream_id, number, b"", b"", body)
         self._number = number
-        self._pending[number] = Intent(number, lsn, store.stream_id, store, places, reindex)
+        self._pending[number] = Intent(number, lsn, store.stream_id, store, locations, reindex)
         self.log.when_durable(lsn, self._wake)
 
     def resume(self, left: list[tuple[int, int, bytes]], done: int) -> None:
@@ -108,7 +108,7 @@ class Eraser:
         overwritten the records already."""
         self._number = max([done, *(number for number, _, _ in left)])
         for number, stream, body in left:
-            self._pending[number] = Intent(number, 0, stream, None, decode_places(body), False)
+            self._pending[number] = Intent(number, 0, stream, None, decode_locations(body), False)
         if left:
             self._wake()
 
@@ -124,7 +124,7 @@ class Eraser:
         """Write what is not done at the log's tail: the segment that has it is to be
         checkpointed."""
         for intent in self._pending.values():
-            body = encode_places(intent.places)
+            body = encode_locations(intent.locations)
             self.log.write_record(ERASE, intent.stream, intent.number, b"", b"", body)
 
     async def wait(self) -> None:
@@ -136,10 +136,10 @@ class Eraser:
         self._waiters.append((max(self._pending), future))
         await future
 
-    def release(self) -> None:
+    def close_files(self) -> None:
         """After the background has ended: nothing of it stays open."""
         if self._wiping is not None:
-            self.log.files.give_back(self._wiping)
+            self.log.files.free_slot(self._wiping)
             self._wiping = None
 
     # Rounds.
@@ -147,13 +147,13 @@ class Eraser:
     def _wake(self) -> None:
         if not self._busy and not self.stopped:
             self._busy = True
-            self.log.kernel.loop.call_soon(self._round)
+            self.log.kernel.loop.call_soon(self._start_round)
 
     def _later(self, seconds: float, step: Callable[[], None]) -> None:
         if not self.stopped:
             self.log.kernel.loop.call_later(seconds, step)
 
-    def _round(self) -> None:
+    def _start_round(self) -> None:
         """Take what can be done now, and have the background overwrite it."""
         self._busy = False
         if self.stopped or not self._pending:
@@ -163,23 +163,23 @@ class Eraser:
             first = next(iter(self._pending.values()))
             if first.lsn <= self.log.durable_lsn:
                 self._busy = True
-                self._later(LOOK_SECONDS, self._round)
+                self._later(LOOK_SECONDS, self._start_round)
             return
         self._busy = True
         self._checkpoints_before = self._checkpointer.done
         when_removals_last(self.log, self._begin)
 
     def _begin(self) -> None:
-        """What was removed before is gone for good. The work is put together when nothing comes
+        """What was removed before is gone for good. The job is put together when nothing comes
         between it and its doing: a segment that grows meanwhile would be cut."""
         if self.stopped:
             return
         if any(is_being_copied(intent) for intent in self._ready):
-            self._later(LOOK_SECONDS, self._round)
+            self._later(LOOK_SECONDS, self._start_round)
             return
-        work = self._work(self._ready)
-        work.again = self._again
-        self._background.submit(work.run, self._overwritten)
+        job = self._make_job(self._ready)
+        job.again = self._again
+        self._background.submit(job.run, self._overwritten)
 
     def _choose(self) -> list[Intent]:
         ready: list[Intent] = []
@@ -189,52 +189,52 @@ class Eraser:
             if early or len(ready) >= ROUND_MAX:
                 break
             segments |= {
-                (intent.stream, at.number) for at in intent.places if at.where == IN_SEGMENT
+                (intent.stream, at.number) for at in intent.locations if at.where == IN_SEGMENT
             }
             if len(segments) > SEGMENTS_MAX and ready:
                 break
             ready.append(intent)
         return ready
 
-    def _work(self, ready: list[Intent]) -> Work:
-        work = Work(self.log.seed, [self.log.active.slot.path])
-        gone = {(at.stream, place.sequence) for at in ready for place in at.places}
-        work.kept = (self.log.directory.parent / QUARANTINE, gone)
+    def _make_job(self, ready: list[Intent]) -> EraseJob:
+        job = EraseJob(self.log.seed, [self.log.active.slot.path])
+        gone = {(at.stream, location.sequence) for at in ready for location in at.locations}
+        job.kept = (self.log.directory.parent / QUARANTINE, gone)
         stores = {}
         indexes: set[tuple[int, int]] = set()
         for intent in ready:
             if intent.store is None or intent.store.closed:
                 continue
             stores[intent.stream] = intent.store
-            for place in intent.places:
-                if place.where == IN_LOG_FILE:
-                    self._overwrite_image(work, intent.stream, place)
+            for location in intent.locations:
+                if location.where == IN_LOG_FILE:
+                    self._overwrite_image(job, intent.stream, location)
                 else:
-                    work.segments.append((intent.store.directory, intent.stream, place))
+                    job.segments.append((intent.store.directory, intent.stream, location))
                     if intent.reindex:
-                        indexes.add((intent.stream, place.number))
+                        indexes.add((intent.stream, location.number))
         for stream, number in indexes:
-            self._replace_index(work, stores[stream], number)
+            self._replace_index(job, stores[stream], number)
         for store in stores.values():
             if store.segments and not store.copying:
-                work.tails.append((store.segments[-1].path, store.segments[-1].end))
-        return work
+                job.tails.append((store.segments[-1].path, store.segments[-1].end))
+        return job
 
-    def _overwrite_image(self, work: Work, stream: int, place: Place) -> None:
+    def _overwrite_image(self, job: EraseJob, stream: int, location: Location) -> None:
         """Overwrite a record in the log's memory, and note what is to be written to its file."""
         for segment in self.log.live:
-            if segment.number != place.number or place.offset + place.size > segment.end:
+            if segment.number != location.number or location.offset + location.size > segment.end:
                 continue
-            old = segment.bytes_at(place.offset, place.size)
-            if fits(old, 0, stream, place, self.log.seed, False):
-                new = record_for(stream, place, self.log.seed)
-                segment.fill(new, place.offset)
-                self.log.files.hold(segment.slot)
+            old = segment.bytes_at(location.offset, location.size)
+            if fits(old, 0, stream, location, self.log.seed, False):
+                new = record_for(stream, location, self.log.seed)
+                segment.fill(new, location.offset)
+                self.log.files.pin(segment.slot)
                 self._held.append(segment.slot)
-                work.synced_first.append(segment.slot.path)
-                work.log_parts.append((segment.slot.path, place.offset, new))
+                job.synced_first.append(segment.slot.path)
+                job.log_parts.append((segment.slot.path, location.offset, new))
 
-    def _replace_index(self, work: Work, store: Any, number: int) -> None:
+    def _replace_index(self, job: EraseJob, store: Any, number: int) -> None:
         for segment in store.segments:
             if segment.number != number:
                 continue
@@ -243,12 +243,12 @@ class Eraser:
                 index = index_bytes(store, index_of(store, segment, self.log.live[0].number))
             segment.indexed = index is not None
             segment.index_number += 1
-            work.indexes.append((segment.path, index))
+            job.indexes.append((segment.path, index))
 
     def _overwritten(self, result: object, error: BaseException | None) -> None:
         held, self._held = self._held, []
         for slot in held:
-            self.log.files.let_go(slot)
+            self.log.files.unpin(slot)
         if self.stopped:
             return
         if error is not None:
@@ -271,7 +271,7 @@ class Eraser:
                 future.set_exception(
                     StoreError(f"the message is deleted, but not yet overwritten: {error}")
                 )
-        self._later(RETRY, self._round)
+        self._later(RETRY, self._start_round)
 
     def _finish(self) -> None:
         """Everything of this round is overwritten."""
@@ -284,14 +284,14 @@ class Eraser:
             return
         for intent in self._ready:
             del self._pending[intent.number]
-        self.erased += sum(bool(intent.places) for intent in self._ready)
+        self.erased += sum(bool(intent.locations) for intent in self._ready)
         self._ready = []
         waiting = [row for row in self._waiters if row[0] > done]
         for number, future in self._waiters:
             if number <= done and not future.done():
                 future.set_result(None)
         self._waiters = waiting
-        self._round()
+        self._start_round()
 
     # What earlier uses left in log slots.
 
@@ -299,7 +299,8 @@ class Eraser:
         """Whether copies may be left in log slots: of messages that have left the log, of those
         that were written again after a failed sync, and of what an earlier start left."""
         return bool(self.log.sync_failures) or any(
-            intent.store is None or any(place.where == IN_SEGMENT for place in intent.places)
+            intent.store is None
+            or any(location.where == IN_SEGMENT for location in intent.locations)
             for intent in self._ready
         )
 
@@ -311,7 +312,7 @@ class Eraser:
         if self._checkpointer.step != "idle" and done == self._checkpoints_before:
             self._later(LOOK_SECONDS, self._wipe_next)
             return
-        spare = self.log.files.take_unwiped()
+        spare = self.log.files.pop_unwiped()
         if spare is not None:
             self._wipe_slot(spare, DATA_START, True)
             return
@@ -327,16 +328,16 @@ class Eraser:
     def _wipe_slot(self, slot: Slot, start: int, spare: bool) -> None:
         if spare:
             self._wiping = slot
-        self.log.files.hold(slot)
+        self.log.files.pin(slot)
 
         def done(result: object, error: BaseException | None) -> None:
             slot.blank = error is None
-            self.log.files.let_go(slot)
+            self.log.files.unpin(slot)
             if self.stopped:
                 return
             if spare:
                 self._wiping = None
-                self.log.files.give_back(slot, slot.blank)
+                self.log.files.free_slot(slot, slot.blank)
             if error is not None:
                 self._failed(error)
             else:
@@ -361,9 +362,7 @@ class Eraser:
                 self._later(LOOK_SECONDS, self._wipe_next)
                 return
             self._wiped_to = (active.number, start + len(zeros))
-            lsn = self.log.write_record(
-                ERASE_DONE, 0, self._ready[0].number - 1, b"", b"", b""
-            )
+            lsn = self.log.write_record(ERASE_DONE, 0, self._ready[0].number - 1, b"", b"", b"")
         except StoreError as error:
             self._failed(error)
             return

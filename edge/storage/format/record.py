@@ -41,8 +41,8 @@ def record_size(length: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.nogil
 @cython.exceptval(check=False)
 def packed_bits(record: cython.p_const_uchar) -> cython.uint:
-    """What an Entry's flags say of a record whose body is sealed or compressed: its length, above
-    the lowest bit. 0 of any other."""
+    """What an IndexEntry's flags say of a record whose body is sealed or compressed: its length,
+    above the lowest bit. 0 of any other."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     return header.length << 1 if header.flags & (FLAG_SEALED | FLAG_COMPRESSED) else 0
 
@@ -54,9 +54,7 @@ def seal_header(header: cython.pointer(RecordHeader), seed: cython.uint) -> cyth
     """Set magic, version and the header's checksum; everything else is set already."""
     header.magic = MAGIC
     header.version = VERSION
-    header.header_crc = crc32c(
-        seed, cython.cast(cython.p_const_uchar, header), HEADER_BYTES - 4
-    )
+    header.header_crc = crc32c(seed, cython.cast(cython.p_const_uchar, header), HEADER_BYTES - 4)
 
 
 @cython.cfunc
@@ -113,9 +111,7 @@ def find_record(
     """Offset of the first valid header at or after `start`; `end` when there is none."""
     start = (start + 7) & ~7
     while start + HEADER_BYTES <= end:
-        if header_ok(
-            data + start, end - start, seed, segment, cython.cast(cython.uint, start)
-        ):
+        if header_ok(data + start, end - start, seed, segment, cython.cast(cython.uint, start)):
             return start
         start += 8
     return end

@@ -1,5 +1,5 @@
 # A set of subject patterns bound to one stream's index. See filter.py.
-from headwater.edge.storage.index.index cimport Entry, MessageIndex
+from headwater.edge.storage.index.index cimport IndexEntry, MessageIndex
 
 cdef enum:
     CURSORS = 16

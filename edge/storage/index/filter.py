@@ -10,7 +10,7 @@ from cython.cimports.headwater.edge.storage.index.index import (
     FAR,
     PAGE_ENTRIES,
     PAGE_SHIFT,
-    Entry,
+    IndexEntry,
     MessageIndex,
 )
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject, SubjectTable
@@ -186,7 +186,7 @@ class Filter:
     ) -> cython.ulonglong:
         """First sequence of one subject at or after `start`, going on from the last answer."""
         s: cython.pointer(Subject) = cython.address(self.index.names.items[number])
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         at: cython.ulonglong
         if s.count == 0 or start > s.last:
             return 0
@@ -197,7 +197,7 @@ class Filter:
             if cursor.stamp == s.stamp and start >= cursor.start:
                 at = cursor.found
             while at:
-                entry = self.index.slot(at)
+                entry = self.index.entry(at)
                 if entry == cython.NULL:
                     at = 0
                 elif at >= start and entry.subject:
@@ -222,7 +222,7 @@ class Filter:
         if s.count > (s.last - start) // LINK_COST:
             return self.index.scan_next(number, start)
         while True:
-            before = self.index.precede(at, self.index.slot(at))
+            before = self.index.precede(at, self.index.entry(at))
             if before < start:
                 return at
             at = before
@@ -234,7 +234,7 @@ class Filter:
         table: cython.p_uchar = self.table
         number: cython.ulonglong
         stop: cython.ulonglong
-        entries: cython.pointer(Entry)
+        entries: cython.pointer(IndexEntry)
         while start <= end:
             number = start >> PAGE_SHIFT
             stop = min(end, ((number + 1) << PAGE_SHIFT) - 1)
@@ -255,7 +255,7 @@ class Filter:
         number: cython.ulonglong
         stop: cython.ulonglong
         total: cython.ulonglong = 0
-        entries: cython.pointer(Entry)
+        entries: cython.pointer(IndexEntry)
         while start <= end:
             number = start >> PAGE_SHIFT
             stop = min(end, ((number + 1) << PAGE_SHIFT) - 1)
@@ -319,12 +319,12 @@ class Filter:
                 at = s.first
                 while at and at < start:
                     part += 1
-                    at = self.index.follow(at, self.index.slot(at))
+                    at = self.index.follow(at, self.index.entry(at))
                 total += s.count - part
             else:
                 at = s.last
                 while at >= start and at:
                     part += 1
-                    at = self.index.precede(at, self.index.slot(at))
+                    at = self.index.precede(at, self.index.entry(at))
                 total += part
         return total

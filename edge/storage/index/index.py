@@ -3,7 +3,8 @@
 Pages of 128 entries (5 KiB) hang on a table that is indexed by sequence, so looking up is
 arithmetic, a gap of skipped sequences costs sixteen bytes per page, and pages go away with the
 messages. The messages of one subject form a doubly linked list of distances, so that a subject's
-first, last and next message need no search. It knows nothing of files or memory: `place` is opaque.
+first, last and next message need no search. It knows nothing of files or memory: `location` is
+opaque.
 """
 
 import cython
@@ -33,10 +34,10 @@ class MessageIndex:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def slot(self, sequence: cython.ulonglong) -> cython.pointer(Entry):
+    def entry(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
         """The entry of a sequence, alive or not; NULL when its page is not there."""
         number: cython.ulonglong = sequence >> PAGE_SHIFT
-        entries: cython.pointer(Entry)
+        entries: cython.pointer(IndexEntry)
         if number < self.page_base or number - self.page_base >= cython.cast(
             cython.ulonglong, self.page_count
         ):
@@ -49,18 +50,18 @@ class MessageIndex:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def at(self, sequence: cython.ulonglong) -> cython.pointer(Entry):
+    def at(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
         """The entry of a stored message; NULL when there is none."""
-        entry: cython.pointer(Entry) = self.slot(sequence)
+        entry: cython.pointer(IndexEntry) = self.entry(sequence)
         if entry != cython.NULL and entry.subject == 0:
             return cython.NULL
         return entry
 
     @cython.cfunc
-    def prepare(self, sequence: cython.ulonglong) -> cython.pointer(Entry):
+    def prepare(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
         """The empty entry of a sequence, with its page made when absent. Raises MemoryError."""
         number: cython.ulonglong = sequence >> PAGE_SHIFT
-        entry: cython.pointer(Entry) = self.slot(sequence)
+        entry: cython.pointer(IndexEntry) = self.entry(sequence)
         i: cython.ulonglong
         capacity: cython.Py_ssize_t
         grown: cython.p_void
@@ -85,16 +86,16 @@ class MessageIndex:
                 (cython.cast(cython.Py_ssize_t, i) + 1 - self.page_count) * cython.sizeof(Page),
             )
             self.page_count = cython.cast(cython.Py_ssize_t, i) + 1
-        grown = calloc(PAGE_ENTRIES, cython.sizeof(Entry))
+        grown = calloc(PAGE_ENTRIES, cython.sizeof(IndexEntry))
         if grown == cython.NULL:
             raise MemoryError
-        self.pages[i].entries = cython.cast(cython.pointer(Entry), grown)
-        return self.slot(sequence)
+        self.pages[i].entries = cython.cast(cython.pointer(IndexEntry), grown)
+        return self.entry(sequence)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def cost(self, subject: cython.uint, entry: cython.pointer(Entry)) -> cython.ulonglong:
+    def cost(self, subject: cython.uint, entry: cython.pointer(IndexEntry)) -> cython.ulonglong:
         """Bytes that a message counts, by the formula of nats-server's store of the same kind."""
         total: cython.ulonglong = self.overhead
         total += entry.size
@@ -106,12 +107,12 @@ class MessageIndex:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add(
-        self, sequence: cython.ulonglong, subject: cython.uint, entry: cython.pointer(Entry)
+        self, sequence: cython.ulonglong, subject: cython.uint, entry: cython.pointer(IndexEntry)
     ) -> cython.int:
-        """Enter a message. `entry` is what `prepare(sequence)` gave, with place, timestamp, size,
-        header_len and flags set; `sequence` is greater than every one stored before."""
+        """Enter a message. `entry` is what `prepare(sequence)` gave, with location, timestamp,
+        size, header_len and flags set; `sequence` is greater than every one stored before."""
         s: cython.pointer(Subject) = cython.address(self.names.items[subject])
-        before: cython.pointer(Entry)
+        before: cython.pointer(IndexEntry)
         distance: cython.ulonglong
         entry.subject = subject
         entry.next = 0
@@ -119,7 +120,7 @@ class MessageIndex:
         if s.count:
             distance = sequence - s.last
             entry.prev = cython.cast(cython.uint, distance) if distance < FAR else FAR
-            before = self.slot(s.last)
+            before = self.entry(s.last)
             before.next = entry.prev
         else:
             s.first = sequence
@@ -139,8 +140,8 @@ class MessageIndex:
     @cython.exceptval(-1, check=False)
     def drop(self, sequence: cython.ulonglong) -> cython.int:
         """Take a message out; 1 when it was there. `first_seq` moves when it was the first."""
-        entry: cython.pointer(Entry) = self.at(sequence)
-        other: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        other: cython.pointer(IndexEntry)
         s: cython.pointer(Subject)
         before: cython.ulonglong
         after: cython.ulonglong
@@ -151,7 +152,7 @@ class MessageIndex:
         before = self.precede(sequence, entry)
         after = self.follow(sequence, entry)
         if before:
-            other = self.slot(before)
+            other = self.entry(before)
             other.next = 0
             if after:
                 other.next = (
@@ -160,7 +161,7 @@ class MessageIndex:
         else:
             s.first = after
         if after:
-            other = self.slot(after)
+            other = self.entry(after)
             other.prev = 0
             if before:
                 other.prev = (
@@ -172,7 +173,7 @@ class MessageIndex:
         self.messages -= 1
         self.bytes -= self.cost(entry.subject, entry)
         if s.count == 0:
-            self.names.release(entry.subject)
+            self.names.free_number(entry.subject)
         entry.subject = 0
         page = cython.address(self.pages[(sequence >> PAGE_SHIFT) - self.page_base])
         page.alive -= 1
@@ -187,21 +188,21 @@ class MessageIndex:
     @cython.exceptval(-1, check=False)
     def move_first(self, sequence: cython.ulonglong) -> cython.int:
         """Set `first_seq` to the first message at or after `sequence`; nothing is before it."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         first: cython.ulonglong = self.next_alive(sequence)
         if first:
-            entry = self.slot(first)
+            entry = self.entry(first)
             self.first_seq = first
             self.first_ts = entry.timestamp
         else:
             self.first_seq = self.last_seq + 1
             self.first_ts = 0
-        self.release_pages()
+        self.free_pages()
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def release_pages(self) -> cython.int:
+    def free_pages(self) -> cython.int:
         """Free pages that lie wholly before `first_seq`, and cut them off the table in bulk."""
         front: cython.ulonglong = self.first_seq >> PAGE_SHIFT
         gone: cython.Py_ssize_t
@@ -220,9 +221,7 @@ class MessageIndex:
         if gone == self.page_count or (gone >= SPARE_FRONT and gone * 2 >= self.page_count):
             for i in range(gone):
                 free(self.pages[i].entries)
-            memmove(
-                self.pages, self.pages + gone, (self.page_count - gone) * cython.sizeof(Page)
-            )
+            memmove(self.pages, self.pages + gone, (self.page_count - gone) * cython.sizeof(Page))
             self.page_count -= gone
             self.page_base += gone
         return 0
@@ -297,9 +296,7 @@ class MessageIndex:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def count_alive(
-        self, start: cython.ulonglong, end: cython.ulonglong
-    ) -> cython.ulonglong:
+    def count_alive(self, start: cython.ulonglong, end: cython.ulonglong) -> cython.ulonglong:
         """Stored messages from `start` to `end`, both included."""
         total: cython.ulonglong = 0
         number: cython.ulonglong
@@ -341,7 +338,7 @@ class MessageIndex:
         """First sequence at or after `start` of a subject, found by looking at every entry."""
         end: cython.ulonglong
         number: cython.ulonglong
-        entries: cython.pointer(Entry)
+        entries: cython.pointer(IndexEntry)
         if start < self.first_seq:
             start = self.first_seq
         while start <= self.last_seq:
@@ -364,7 +361,7 @@ class MessageIndex:
         """Last sequence at or before `start` of a subject, found by looking at every entry."""
         while True:
             start = self.prev_alive(start)
-            if start == 0 or self.slot(start).subject == subject:
+            if start == 0 or self.entry(start).subject == subject:
                 return start
             start -= 1
 
@@ -372,7 +369,7 @@ class MessageIndex:
     @cython.nogil
     @cython.exceptval(check=False)
     def follow(
-        self, sequence: cython.ulonglong, entry: cython.pointer(Entry)
+        self, sequence: cython.ulonglong, entry: cython.pointer(IndexEntry)
     ) -> cython.ulonglong:
         """Next sequence of the same subject; 0 at the end."""
         if entry.next == FAR:
@@ -383,7 +380,7 @@ class MessageIndex:
     @cython.nogil
     @cython.exceptval(check=False)
     def precede(
-        self, sequence: cython.ulonglong, entry: cython.pointer(Entry)
+        self, sequence: cython.ulonglong, entry: cython.pointer(IndexEntry)
     ) -> cython.ulonglong:
         """Sequence of the same subject before this one; 0 at the start."""
         if entry.prev == FAR:
@@ -402,7 +399,7 @@ class MessageIndex:
         while low < high:
             middle = low + (high - low) // 2
             probe = self.next_alive(middle)
-            if probe == 0 or probe >= high or self.slot(probe).timestamp >= timestamp:
+            if probe == 0 or probe >= high or self.entry(probe).timestamp >= timestamp:
                 high = middle
             else:
                 low = probe + 1

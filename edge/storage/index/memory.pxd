@@ -14,7 +14,7 @@ cdef struct Item:                       # before each body in a slab
 
 cdef class MemoryStore(MessageStore):
     cdef Slab* active                   # the newest; older ones hang on `before`
-    cdef unsigned char* place(self, unsigned long long sequence, Py_ssize_t size, unsigned int* flags)
+    cdef unsigned char* allocate(self, unsigned long long sequence, Py_ssize_t size, unsigned int* flags)
     cdef Slab* new_slab(self)
     cdef int drop_slab(self, Slab* slab) except -1
     cdef int evacuate(self, Slab* slab) except -1

@@ -7,7 +7,7 @@ is durable at once, as far as memory can be.
 
 import cython
 from cython.cimports.headwater.edge.broker.core import Msg
-from cython.cimports.headwater.edge.storage.index.index import Entry
+from cython.cimports.headwater.edge.storage.index.index import IndexEntry
 from cython.cimports.headwater.edge.storage.index.store import MessageStore, Record
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memcpy, memset
@@ -36,12 +36,12 @@ class MemoryStore(MessageStore):
     def free_all(self) -> cython.int:
         """Free every body; the index must not be used for bodies afterwards."""
         sequence: cython.ulonglong = self.next_alive(self.first_seq)
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         slab: cython.pointer(Slab) = self.active
         while sequence:
-            entry = self.slot(sequence)
+            entry = self.entry(sequence)
             if entry.flags & LARGE:
-                free(cython.cast(cython.p_void, entry.place))
+                free(cython.cast(cython.p_void, entry.location))
             sequence = self.next_alive(sequence + 1)
         while slab != cython.NULL:
             self.active = slab.before
@@ -77,7 +77,7 @@ class MemoryStore(MessageStore):
         return 0
 
     @cython.cfunc
-    def place(
+    def allocate(
         self, sequence: cython.ulonglong, size: cython.Py_ssize_t, flags: cython.p_uint
     ) -> cython.p_uchar:
         """Room for a body of `size` bytes."""
@@ -109,7 +109,7 @@ class MemoryStore(MessageStore):
     ) -> cython.ulonglong:
         """Store a message; see MessageStore.append. It is committed when this returns."""
         subject: cython.uint
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         room: cython.p_uchar
         self.check_append(m, sequence)
         if sequence == 0:
@@ -117,13 +117,13 @@ class MemoryStore(MessageStore):
         subject = self.names.intern(m.subject, m.subject_len)
         try:
             entry = self.prepare(sequence)
-            room = self.place(sequence, m.size, cython.address(entry.flags))
+            room = self.allocate(sequence, m.size, cython.address(entry.flags))
         except BaseException:
             if self.names.items[subject].count == 0:
-                self.names.release(subject)
+                self.names.free_number(subject)
             raise
         memcpy(room, m.body, m.size)
-        entry.place = cython.cast(cython.ulonglong, room)
+        entry.location = cython.cast(cython.ulonglong, room)
         entry.timestamp = max(timestamp, self.last_ts)
         entry.size = cython.cast(cython.uint, m.size)
         entry.header_len = cython.cast(cython.uint, m.header_len)
@@ -138,31 +138,31 @@ class MemoryStore(MessageStore):
     def load_body(
         self,
         sequence: cython.ulonglong,
-        entry: cython.pointer(Entry),
+        entry: cython.pointer(IndexEntry),
         out: cython.pointer(Record),
     ) -> cython.int:
-        out.body = cython.cast(cython.p_const_uchar, entry.place)
+        out.body = cython.cast(cython.p_const_uchar, entry.location)
         return 1
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_erase(self, sequence: cython.ulonglong) -> cython.int:
-        entry: cython.pointer(Entry) = self.at(sequence)
-        memset(cython.cast(cython.p_void, entry.place), 0, entry.size)
+    def before_erase(self, sequence: cython.ulonglong) -> cython.int:
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        memset(cython.cast(cython.p_void, entry.location), 0, entry.size)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def release_place(self, entry: cython.pointer(Entry)) -> cython.int:
+    def free_location(self, entry: cython.pointer(IndexEntry)) -> cython.int:
         """Free a body, and its slab when little else of it is alive."""
         slab: cython.pointer(Slab)
         if entry.flags & LARGE:
-            free(cython.cast(cython.p_void, entry.place))
+            free(cython.cast(cython.p_void, entry.location))
             entry.flags = 0
             return 0
         slab = cython.cast(
             cython.pointer(Slab),
-            entry.place & ~cython.cast(cython.ulonglong, SLAB_BYTES - 1),
+            entry.location & ~cython.cast(cython.ulonglong, SLAB_BYTES - 1),
         )
         slab.dead += (entry.size + cython.sizeof(Item) + 3) & ~3
         if slab == self.active:
@@ -170,7 +170,7 @@ class MemoryStore(MessageStore):
                 slab.used = cython.sizeof(Slab)
                 slab.dead = 0
         elif slab.used - slab.dead <= SLAB_BYTES >> ALIVE_SHIFT:
-            entry.place = 0
+            entry.location = 0
             self.evacuate(slab)
         return 0
 
@@ -182,17 +182,17 @@ class MemoryStore(MessageStore):
         item: cython.pointer(Item)
         body: cython.p_uchar
         room: cython.p_uchar
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         sequence: cython.ulonglong
         while at < slab.used:
             item = cython.cast(cython.pointer(Item), cython.cast(cython.p_uchar, slab) + at)
             body = cython.cast(cython.p_uchar, item) + cython.sizeof(Item)
             sequence = (cython.cast(cython.ulonglong, item.high) << 32) | item.low
             entry = self.at(sequence)
-            if entry != cython.NULL and entry.place == cython.cast(cython.ulonglong, body):
-                room = self.place(sequence, item.size, cython.address(entry.flags))
+            if entry != cython.NULL and entry.location == cython.cast(cython.ulonglong, body):
+                room = self.allocate(sequence, item.size, cython.address(entry.flags))
                 memcpy(room, body, item.size)
-                entry.place = cython.cast(cython.ulonglong, room)
+                entry.location = cython.cast(cython.ulonglong, room)
             at += (item.size + cython.sizeof(Item) + 3) & ~3
         return self.drop_slab(slab)
 

@@ -1,7 +1,7 @@
 # The face of a stream's storage; memory and file stores implement it. See store.py.
 from headwater.edge.broker.core cimport Kernel, Msg, Task
 from headwater.edge.storage.index.filter cimport Filter
-from headwater.edge.storage.index.index cimport Entry, MessageIndex
+from headwater.edge.storage.index.index cimport IndexEntry, MessageIndex
 
 cdef struct Record:                     # pointers are valid until the next call on the same store
     unsigned long long sequence
@@ -34,14 +34,14 @@ cdef class MessageStore(MessageIndex):
     cdef public bint acks_written               # `committed` grows when a message is written, not synced
     cdef public dict lost                       # sequence -> reason, for damaged messages
     cdef public bint closed
-    cdef public str incarnation                 # hex; names this life of the stream
+    cdef public str incarnation                 # hex; names this making of the stream
     cdef Usage usage
     cdef unsigned long long append(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef int load(self, unsigned long long sequence, Record* out) except -1
-    cdef int load_body(self, unsigned long long sequence, Entry* entry, Record* out) except -1
+    cdef int load_body(self, unsigned long long sequence, IndexEntry* entry, Record* out) except -1
     cdef int remove(self, unsigned long long sequence, bint erase) except -1
-    cdef int note_erase(self, unsigned long long sequence) except -1
-    cdef int release_place(self, Entry* entry) except -1
+    cdef int before_erase(self, unsigned long long sequence) except -1
+    cdef int free_location(self, IndexEntry* entry) except -1
     cdef int removed(self, unsigned long long sequence, bint interior) except -1
     cdef int check_append(self, Msg* m, unsigned long long sequence) except -1
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0

@@ -15,7 +15,7 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.core import Kernel, Msg
 from cython.cimports.headwater.edge.storage.index.filter import Filter
-from cython.cimports.headwater.edge.storage.index.index import Entry, MessageIndex
+from cython.cimports.headwater.edge.storage.index.index import IndexEntry, MessageIndex
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.libc.string import memset
@@ -93,7 +93,7 @@ class MessageStore(MessageIndex):
     @cython.exceptval(-1, check=False)
     def load(self, sequence: cython.ulonglong, out: cython.pointer(Record)) -> cython.int:
         """Fill `out`; 1 when the message is there, 0 when it is not. Raises Damaged."""
-        entry: cython.pointer(Entry) = self.at(sequence)
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
         s: cython.pointer(Subject)
         if entry == cython.NULL:
             if self.lost and sequence in self.lost:
@@ -114,7 +114,7 @@ class MessageStore(MessageIndex):
     def load_body(
         self,
         sequence: cython.ulonglong,
-        entry: cython.pointer(Entry),
+        entry: cython.pointer(IndexEntry),
         out: cython.pointer(Record),
     ) -> cython.int:
         """Set `out.body`; 1 when it could."""
@@ -124,15 +124,15 @@ class MessageStore(MessageIndex):
     @cython.exceptval(-1, check=False)
     def remove(self, sequence: cython.ulonglong, erase: cython.bint) -> cython.int:
         """Take a message out; 1 when it was there. `erase`: its bytes are overwritten, too."""
-        entry: cython.pointer(Entry) = self.at(sequence)
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
         cost: cython.ulonglong
         interior: cython.bint = sequence != self.first_seq
         if entry == cython.NULL:
             return 0
         if erase:
-            self.note_erase(sequence)
+            self.before_erase(sequence)
         cost = self.cost(entry.subject, entry)
-        self.release_place(entry)
+        self.free_location(entry)
         self.drop(sequence)
         self.usage.bytes -= cost
         self.removed(sequence, interior)
@@ -140,14 +140,14 @@ class MessageStore(MessageIndex):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_erase(self, sequence: cython.ulonglong) -> cython.int:
+    def before_erase(self, sequence: cython.ulonglong) -> cython.int:
         """Have the bytes of a message overwritten, which is about to be taken out."""
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def release_place(self, entry: cython.pointer(Entry)) -> cython.int:
-        """Give back what `entry.place` points to; the entry is about to be dropped."""
+    def free_location(self, entry: cython.pointer(IndexEntry)) -> cython.int:
+        """Give back what `entry.location` points to; the entry is about to be dropped."""
         return 0
 
     @cython.cfunc
@@ -189,7 +189,7 @@ class MessageStore(MessageIndex):
     @cython.exceptval(0, check=True)
     def cost_of(self, sequence: cython.ulonglong) -> cython.ulonglong:
         """Bytes that a stored message counts; 0 when it is not there."""
-        entry: cython.pointer(Entry) = self.at(sequence)
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
         return 0 if entry == cython.NULL else self.cost(entry.subject, entry)
 
     @cython.cfunc
@@ -332,7 +332,7 @@ class MessageStore(MessageIndex):
 
     def subject_at(self, sequence: int) -> Text | None:
         """Subject of a stored message, from the index alone."""
-        entry: cython.pointer(Entry) = self.at(sequence)
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
         return None if entry == cython.NULL else self.names.text(entry.subject)
 
     def subjects_matching(self, pattern: Text) -> list[tuple[Text, int, int, int]]:
@@ -353,9 +353,7 @@ class MessageStore(MessageIndex):
                 found.append((self.names.text(number), s.count, s.first, s.last))
         return found
 
-    def subjects(
-        self, pattern: Text = b">", offset: int = 0, limit: int = 0
-    ) -> dict[str, int]:
+    def subjects(self, pattern: Text = b">", offset: int = 0, limit: int = 0) -> dict[str, int]:
         """Messages per subject, sorted by subject, from `offset`, at most `limit` (0: all)."""
         rows = sorted(self.subjects_matching(pattern))
         rows = rows[offset : offset + limit] if limit else rows[offset:]
@@ -380,7 +378,7 @@ class MessageStore(MessageIndex):
             for row in self.subjects_matching(pattern):
                 at = row[3]
                 while at and up_to and at > up_to:
-                    at = self.precede(at, self.slot(at))
+                    at = self.precede(at, self.entry(at))
                 if at:
                     found.add(at)
         return sorted(found)
@@ -391,7 +389,7 @@ class MessageStore(MessageIndex):
 
     def time_of(self, sequence: int) -> int:
         """Timestamp of a stored message in ns; 0 when it is not there."""
-        entry: cython.pointer(Entry) = self.at(sequence)
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
         return 0 if entry == cython.NULL else entry.timestamp
 
     def deleted(self, limit: int = 0) -> list[int]:

@@ -34,9 +34,9 @@ cdef class SubjectTable:
     cdef unsigned int find(self, const unsigned char* text, Py_ssize_t n) noexcept nogil
     cdef unsigned int intern(self, const unsigned char* text, Py_ssize_t n) except 0
     cdef unsigned int enter(self, const unsigned char* text, Py_ssize_t n) except 0
-    cdef int release(self, unsigned int number) except -1
+    cdef int free_number(self, unsigned int number) except -1
     cdef int clear(self) except -1
     cdef int grow_slots(self) except -1
-    cdef unsigned int take_number(self) except 0
-    cdef int note_fresh(self, unsigned int number) except -1
+    cdef unsigned int allocate_number(self) except 0
+    cdef int add_fresh(self, unsigned int number) except -1
     cdef bytes text(self, unsigned int number)

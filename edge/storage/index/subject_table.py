@@ -79,12 +79,12 @@ class SubjectTable:
     def intern(self, text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint:
         """Number of a subject, given one when it is new. Quick when it is that of the last call,
         or the one that followed upon that the time before: publishers repeat themselves."""
-        place: cython.uint = self.recent & (FOLLOWING - 1)
+        at: cython.uint = self.recent & (FOLLOWING - 1)
         if not self.means(self.recent, text, n):
-            if self.means(self.following[place], text, n):
-                self.recent = self.following[place]
+            if self.means(self.following[at], text, n):
+                self.recent = self.following[at]
             else:
-                self.recent = self.following[place] = self.enter(text, n)
+                self.recent = self.following[at] = self.enter(text, n)
         return self.recent
 
     @cython.cfunc
@@ -103,7 +103,7 @@ class SubjectTable:
         if copy == cython.NULL:
             raise MemoryError
         try:
-            number = self.take_number()
+            number = self.allocate_number()
         except MemoryError:
             free(copy)
             raise
@@ -120,12 +120,12 @@ class SubjectTable:
             i = (i + 1) & self.mask
         self.slots[i] = number
         self.live += 1
-        self.note_fresh(number)
+        self.add_fresh(number)
         return number
 
     @cython.cfunc
     @cython.exceptval(0, check=False)
-    def take_number(self) -> cython.uint:
+    def allocate_number(self) -> cython.uint:
         """A number without meaning."""
         capacity: cython.uint
         grown: cython.p_void
@@ -151,9 +151,7 @@ class SubjectTable:
     def grow_slots(self) -> cython.int:
         """Double the hash table."""
         size: cython.size_t = (cython.cast(cython.size_t, self.mask) + 1) * 2
-        slots: cython.p_uint = cython.cast(
-            cython.p_uint, malloc(size * cython.sizeof(cython.uint))
-        )
+        slots: cython.p_uint = cython.cast(cython.p_uint, malloc(size * cython.sizeof(cython.uint)))
         old: cython.uint
         number: cython.uint
         i: cython.uint
@@ -175,7 +173,7 @@ class SubjectTable:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_fresh(self, number: cython.uint) -> cython.int:
+    def add_fresh(self, number: cython.uint) -> cython.int:
         """Remember that `number` has a new meaning; forgets all when too many were noted."""
         grown: cython.p_void
         capacity: cython.uint
@@ -195,7 +193,7 @@ class SubjectTable:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def release(self, number: cython.uint) -> cython.int:
+    def free_number(self, number: cython.uint) -> cython.int:
         """Forget a subject of which nothing is stored any more."""
         s: cython.pointer(Subject) = cython.address(self.items[number])
         hole: cython.uint = s.hash & self.mask

@@ -22,7 +22,7 @@ cdef class BatchWriter:
     cdef list touched                   # LoggedStores with appends in this batch
     cdef long long batch_delay_ns       # how long the sync of this batch may wait
     cdef bint batch_strict              # an ack of this batch waits for its sync
-    cdef bint batch_tell                # somebody waits for this batch to be written
+    cdef bint batch_notify                # somebody waits for this batch to be written
     cdef public bint closed
     cdef Py_ssize_t footer_room(self, Py_ssize_t more) noexcept
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1

@@ -30,6 +30,7 @@ from headwater.edge.storage.format.errors import StoreClosed
 # Begin of a footer's body: batch number, offset of the batch's first record, records.
 FOOTER = struct.Struct("<QII")
 
+
 @cython.cclass
 class BatchWriter:
     """See the module."""
@@ -84,7 +85,7 @@ class BatchWriter:
             if store.sync_delay_ns < self.batch_delay_ns:
                 self.batch_delay_ns = store.sync_delay_ns
             if store.acks_written:
-                self.batch_tell = True
+                self.batch_notify = True
             else:
                 self.batch_strict = True
         return 0
@@ -159,9 +160,7 @@ class BatchWriter:
         self, store: LoggedStore, kind: cython.int, at: cython.ulonglong, body: bytes
     ) -> cython.ulonglong:
         """Append a record of a stream, to be synced when its messages are; returns its lsn."""
-        return self.write_record(
-            kind, store.stream_id, at, b"", b"", body, store.sync_delay_ns
-        )
+        return self.write_record(kind, store.stream_id, at, b"", b"", body, store.sync_delay_ns)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

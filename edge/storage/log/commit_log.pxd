@@ -40,7 +40,7 @@ cdef class CommitLog(BatchWriter):
     cdef object unwritten               # deque of those of them that release acks when written
     cdef Waiters waiters                # for batches to be durable
     cdef Waiters early_waiters          # for batches to be written
-    cdef unsigned long long told        # newest batch of which the thread tells when it is written
+    cdef unsigned long long notified        # newest batch of which the thread tells when it is written
     cdef unsigned long long reached     # newest batch known to be written
     cdef unsigned long long durable
     cdef unsigned int durable_segment
@@ -55,11 +55,11 @@ cdef class CommitLog(BatchWriter):
     cdef bint watching
     cdef public object stepper          # commit_stepper.CommitStepper in place of the thread; None
     cdef bint is_congested(self) noexcept
-    cdef int note_turn(self, LoggedStore store) except -1
+    cdef int join_turn(self, LoggedStore store) except -1
     cdef int roll(self, Py_ssize_t need, bint message) except -1
     cdef int begin_segment(self, object slot, unsigned int number, unsigned int previous, Py_ssize_t previous_end, unsigned int previous_chain) except -1
     cdef int close_batch(self, bint part) except -1
-    cdef int hold_batch(self, Py_ssize_t align) except -1
+    cdef int defer_batch(self, Py_ssize_t align) except -1
     cdef int write_copies(self) except -1
     cdef int lazy_flag(self) noexcept
     cdef int end_turn(self) except -1

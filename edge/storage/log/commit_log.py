@@ -48,7 +48,7 @@ from headwater.edge.ports.files import FIRST_TWIN
 from headwater.edge.storage.format.errors import StoreClosed, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log.commit_stepper import CommitStepper
 from headwater.edge.storage.log.log_files import LogFiles, LogHeader, Slot
-from headwater.edge.storage.log.states import Snapshot, StateTable
+from headwater.edge.storage.log.states import Encoder, StateTable
 
 # Full segments' worth of records that may wait to be checkpointed before appends are refused. What
 # counts is bytes: starts that follow each other quickly leave many segments that hold little.
@@ -135,7 +135,7 @@ class CommitLog(BatchWriter):
         if self.active.fd < FIRST_TWIN:
             loop.add_reader(self.thread.start(), self.on_done)
         else:
-            self.stepper = CommitStepper(self.thread, loop, self.take_results)
+            self.stepper = CommitStepper(self.thread, loop, self.drain_results)
         self.watching = True
         self.turn_hook = TurnEnd(self)
         self.kernel.add_turn_hook(self.turn_hook)
@@ -208,7 +208,7 @@ class CommitLog(BatchWriter):
         if self.backlog() >= most and not self.checkpointing:
             raise StoreFull("the device is too slow: too many log segments wait to be checkpointed")
         try:
-            slot = self.files.take(need + FILE_HEADER_BYTES, not message)
+            slot = self.files.allocate(need + FILE_HEADER_BYTES, not message)
         except OSError as error:
             raise self.no_room(error) from error
         self.close_batch(True)
@@ -240,7 +240,7 @@ class CommitLog(BatchWriter):
         self.blocked = False
 
     def fail(self, failure: StoreError | None) -> None:
-        """Set or clear what stops appends, and tell every store."""
+        """Set or clear what stops appends, and notify every store."""
         store: LoggedStore
         self.failure = failure
         for item in self.stores.values():
@@ -257,10 +257,10 @@ class CommitLog(BatchWriter):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_turn(self, store: LoggedStore) -> cython.int:
+    def join_turn(self, store: LoggedStore) -> cython.int:
         """Call `store.flush_turn` before the batch is handed over."""
-        if not store.turn_noted:
-            store.turn_noted = True
+        if not store.in_turn:
+            store.in_turn = True
             self.turn_stores.append(store)
             if not self.kernel.turning:
                 self.kernel.kick()
@@ -279,14 +279,14 @@ class CommitLog(BatchWriter):
             self.turn_stores = []
             for item in stores:
                 store = item
-                store.turn_noted = False
+                store.in_turn = False
                 try:
                     store.flush_turn()
                 except StoreFull:
-                    self.note_turn(store)
+                    self.join_turn(store)
                 except StoreError:
                     log.exception("removals of stream %x are not durable", store.stream_id)
-        if self.batch_tell and self.failure is None:
+        if self.batch_notify and self.failure is None:
             stores = self.touched[:]
             for item in stores:
                 store = item
@@ -296,7 +296,7 @@ class CommitLog(BatchWriter):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def hold_batch(self, align: cython.Py_ssize_t) -> cython.int:
+    def defer_batch(self, align: cython.Py_ssize_t) -> cython.int:
         """End the batch, up to a multiple of `align`; it is handed over with the next one."""
         self.write_footers(self.lazy_flag(), align, self.thread.newest_synced())
         self.held = self.batch_start
@@ -307,7 +307,7 @@ class CommitLog(BatchWriter):
     def write_copies(self) -> cython.int:
         """Write what the batch has put once so far a second time, behind its footers and in another
         page; what is synced together with the batch is a batch of its own. Ends the first one."""
-        rows: list = self.again.take()
+        rows: list = self.again.drain()
         delay_ns: cython.longlong = self.batch_delay_ns
         footers: cython.Py_ssize_t = self.footer_room(0)
         page: cython.Py_ssize_t = PAGE_BYTES
@@ -323,7 +323,7 @@ class CommitLog(BatchWriter):
             page = BLOCK_BYTES
         together = self.active.end + footers + need <= self.active.capacity
         if page >= BLOCK_BYTES and together:
-            self.hold_batch(page)
+            self.defer_batch(page)
         elif page >= BLOCK_BYTES:
             self.close_batch(False)
         try:
@@ -338,7 +338,7 @@ class CommitLog(BatchWriter):
     @cython.cfunc
     @cython.exceptval(check=False)
     def lazy_flag(self) -> cython.int:
-        """Whether this batch may be told of before its sync."""
+        """Whether this batch may be notified of before its sync."""
         return FLAG_LAZY if self.batch_delay_ns > 0 and not self.batch_strict else 0
 
     @cython.cfunc
@@ -349,7 +349,7 @@ class CommitLog(BatchWriter):
         segment: LogSegment = self.active
         length: cython.Py_ssize_t
         delay_ns: cython.longlong = NO_SYNC if part else self.batch_delay_ns
-        tell: cython.bint = self.batch_tell and not part
+        notify: cython.bint = self.batch_notify and not part
         start: cython.Py_ssize_t
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
@@ -359,7 +359,7 @@ class CommitLog(BatchWriter):
             if self.batch_records == 0 and self.held < 0:
                 return 0
             delay_ns = self.batch_delay_ns
-            tell = self.batch_tell
+            notify = self.batch_notify
         if len(self.pending) >= UNSYNCED_BATCHES_MAX:
             delay_ns = self.batch_delay_ns = 0
         self.write_footers(
@@ -373,14 +373,14 @@ class CommitLog(BatchWriter):
             self.pending.append(
                 (self.batch, segment.number, segment.end, self.chain, stores, self.written)
             )
-            if tell:
-                self.told = self.batch
+            if notify:
+                self.notified = self.batch
                 self.unwritten.append(
                     (self.batch, stores, self.written, segment.number, segment.end)
                 )
             self.touched = []
             self.batch_delay_ns = NO_SYNC
-            self.batch_tell = self.batch_strict = False
+            self.batch_notify = self.batch_strict = False
         if self.thread.submit(
             segment.fd,
             segment.direct_fd,
@@ -389,7 +389,7 @@ class CommitLog(BatchWriter):
             start,
             self.batch,
             delay_ns,
-            tell,
+            notify,
         ):
             raise StoreFull("the commit thread's queue is full")
         if self.stepper is not None:
@@ -402,9 +402,9 @@ class CommitLog(BatchWriter):
             os.eventfd_read(self.thread.done_fd)
         except BlockingIOError:
             return
-        self.take_results()
+        self.drain_results()
 
-    def take_results(self) -> None:
+    def drain_results(self) -> None:
         """Learn how far the thread is."""
         written: cython.ulonglong = 0
         synced: cython.ulonglong = 0
@@ -429,13 +429,13 @@ class CommitLog(BatchWriter):
             return 0
         self.reached = batch
         while self.unwritten and self.unwritten[0][0] <= batch:
-            number, stores, self.flushed, place, end = self.unwritten.popleft()
-            self.watermarks.reach(place, end, number, False)
+            number, stores, self.flushed, segment_number, end = self.unwritten.popleft()
+            self.watermarks.reach(segment_number, end, number, False)
             for item, last in stores:
                 store = item
                 store.reached = last
                 if store.acks_written:
-                    self.watermarks.note(store, last, False)
+                    self.watermarks.raise_to(store, last, False)
                 store.rise()
         self.early_waiters.release(batch)
         return self.let_go_on()
@@ -468,7 +468,7 @@ class CommitLog(BatchWriter):
             self.durable_bytes = written
             for item, last in stores:
                 store = item
-                self.watermarks.note(store, last, True)
+                self.watermarks.raise_to(store, last, True)
                 if last > store.committed:
                     store.committed = last
                     store.scheduled_listener()
@@ -535,8 +535,8 @@ class CommitLog(BatchWriter):
             self.waiters.let_go(waiter)
             return
         self.early_waiters.add(lsn, waiter)
-        self.batch_tell = self.batch_tell or lsn >= self.batch
-        if self.told < lsn < self.batch:
+        self.batch_notify = self.batch_notify or lsn >= self.batch
+        if self.notified < lsn < self.batch:
             self.hurry(lsn)
 
     @cython.ccall
@@ -605,11 +605,11 @@ class CommitLog(BatchWriter):
         """key -> (value, deltas since) of everything kept for an owner."""
         return self.table.owned(owner)
 
-    def snapshotter(self, owner: bytes, key: bytes, snapshot: Snapshot | None) -> None:
-        """Ask `snapshot()` for the whole value when the log must write it again; value and deltas
+    def encode_with(self, owner: bytes, key: bytes, encoder: Encoder | None) -> None:
+        """Ask `encoder()` for the whole value when the log must write it again; value and deltas
         are not kept in memory any more. The answer may include additions that are still to be
         logged, so deltas must bear being applied twice. None: keep them again."""
-        self.table.snapshotter(owner, key, snapshot)
+        self.table.encode_with(owner, key, encoder)
 
     def drop_oldest(self) -> LogSegment:
         """Take the oldest segment out: nothing needs it any more. The caller recycles its file."""
@@ -637,9 +637,7 @@ class CommitLog(BatchWriter):
         self.written = self.flushed = self.durable_bytes
         self.batch_delay_ns = 0
         self.chain = self.durable_chain
-        self.begin_segment(
-            slot, number, self.durable_segment, self.durable_end, self.durable_chain
-        )
+        self.begin_segment(slot, number, self.durable_segment, self.durable_end, self.durable_chain)
         return old, waiting
 
     def forget(self, old: list) -> None:
@@ -660,10 +658,10 @@ class CommitLog(BatchWriter):
         if self.active.end > FILE_HEADER_BYTES:
             self.roll(FILE_HEADER_BYTES, False)
 
-    def hand_over(self, tell: bool = False) -> int:
+    def hand_over(self, notify: bool = False) -> int:
         """Hand over what is written now, outside of a turn; returns the lsn of all of it, also of
-        removals that cannot be written yet. `tell`: somebody will wait for that to be written."""
-        self.batch_tell = self.batch_tell or tell
+        removals that cannot be written yet. `notify`: somebody will wait for that to be written."""
+        self.batch_notify = self.batch_notify or notify
         self.end_turn()
         return self.batch if self.turn_stores else self.handed
 
@@ -698,7 +696,7 @@ class CommitLog(BatchWriter):
             "chain": self.durable_chain,
         }
 
-    def release_files(self) -> None:
+    def close_files(self) -> None:
         """Close every descriptor."""
         for segment in self.live:
             segment.slot.close()

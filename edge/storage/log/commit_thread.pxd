@@ -36,7 +36,7 @@ cdef struct Job:                        # bytes of one file that end with a batc
     long long offset
     unsigned long long batch
     long long delay_ns                  # how long the sync may wait; NO_SYNC
-    bint tell                           # somebody waits for the write only
+    bint notify                           # somebody waits for the write only
 
 cdef class CommitThread:
     cdef pthread_mutex_t mutex
@@ -60,15 +60,15 @@ cdef class CommitThread:
     cdef unsigned long long syncs
     cdef unsigned long long bytes_written
     cdef object thread
-    cdef int submit(self, int fd, int direct_fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch, long long delay_ns, bint tell) noexcept nogil
+    cdef int submit(self, int fd, int direct_fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch, long long delay_ns, bint notify) noexcept nogil
     cdef void hurry(self, unsigned long long batch) noexcept nogil
     cdef bint sync_is_due(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
-    cdef void tell_written(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
+    cdef void notify_written(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
     cdef void loop(self) noexcept nogil
     cdef void perform(self, Job* jobs, int count) noexcept nogil
     cdef long long clock(self) noexcept nogil
     cdef unsigned long long newest_synced(self) noexcept nogil
-    cdef int take(self, Job* jobs) noexcept nogil
+    cdef int next_jobs(self, Job* jobs) noexcept nogil
     cdef int write_job(self, Job* job) noexcept nogil
     cdef int write_jobs(self, Job* jobs, int count) noexcept nogil
     cdef void write_ahead(self, Job* job) noexcept nogil

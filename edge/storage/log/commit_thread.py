@@ -95,7 +95,7 @@ class CommitThread:
         count: cython.int
         self.stepped = True
         self.now_ns = now_ns
-        count = self.take(jobs)
+        count = self.next_jobs(jobs)
         self.perform(jobs, count)
 
     @property
@@ -131,10 +131,10 @@ class CommitThread:
         offset: cython.longlong,
         batch: cython.ulonglong,
         delay_ns: cython.longlong,
-        tell: cython.bint,
+        notify: cython.bint,
     ) -> cython.int:
         """Queue bytes that end with `batch`, to be synced within `delay_ns` (0: at once; NO_SYNC:
-        when something else asks for it); `tell` when they are written. `direct_fd` is the same
+        when something else asks for it); `notify` when they are written. `direct_fd` is the same
         file opened for writes past the page cache, or -1. -1: the queue is full."""
         last: cython.pointer(Job)
         answer: cython.int = 0
@@ -150,7 +150,7 @@ class CommitThread:
         ):
             last.length += length
             last.batch = batch
-            last.tell |= tell
+            last.notify |= notify
             if delay_ns < last.delay_ns:
                 last.delay_ns = delay_ns
         elif self.job_count == JOBS_MAX:
@@ -164,7 +164,7 @@ class CommitThread:
             last.offset = offset
             last.batch = batch
             last.delay_ns = delay_ns
-            last.tell = tell
+            last.notify = notify
             self.job_count += 1
         if self.waiting:
             pthread_cond_signal(cython.address(self.wake))
@@ -214,7 +214,7 @@ class CommitThread:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def take(self, jobs: cython.pointer(Job)) -> cython.int:
+    def next_jobs(self, jobs: cython.pointer(Job)) -> cython.int:
         """Wait for jobs or for the next sync by the clock; -1 when the thread shall end."""
         count: cython.int
         i: cython.int
@@ -275,7 +275,7 @@ class CommitThread:
         for i in range(count):
             if self.dirty_fd >= 0 and self.dirty_fd != jobs[i].fd:
                 if i:
-                    self.tell_written(jobs, i, jobs[i - 1].batch)
+                    self.notify_written(jobs, i, jobs[i - 1].batch)
                 error = self.sync()
                 if error:
                     return error
@@ -351,7 +351,7 @@ class CommitThread:
         count: cython.int
         one: cython.ulonglong = 1
         while True:
-            count = self.take(jobs)
+            count = self.next_jobs(jobs)
             self.perform(jobs, count)
             write(self.done_fd, cython.address(one), 8)
             if count < 0:
@@ -361,14 +361,14 @@ class CommitThread:
     @cython.nogil
     @cython.exceptval(check=False)
     def perform(self, jobs: cython.pointer(Job), count: cython.int) -> cython.void:
-        """Write and sync what was taken, and tell how far that came."""
+        """Write and sync what was taken, and notify how far that came."""
         error: cython.int = 0
         batch: cython.ulonglong = self.written
         if count > 0:
             batch = jobs[count - 1].batch
             error = self.write_jobs(jobs, count)
         if error == 0 and (count < 0 or self.sync_is_due(jobs, count, batch)):
-            self.tell_written(jobs, count, batch)
+            self.notify_written(jobs, count, batch)
             error = self.sync()
         pthread_mutex_lock(cython.address(self.mutex))
         if error:
@@ -410,14 +410,14 @@ class CommitThread:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def tell_written(
+    def notify_written(
         self, jobs: cython.pointer(Job), count: cython.int, batch: cython.ulonglong
     ) -> cython.void:
         """Let those who wait for the write only go on before the sync begins."""
         i: cython.int
         one: cython.ulonglong = 1
         for i in range(count):
-            if jobs[i].tell:
+            if jobs[i].notify:
                 pthread_mutex_lock(cython.address(self.mutex))
                 self.written = batch
                 pthread_mutex_unlock(cython.address(self.mutex))

@@ -15,7 +15,7 @@ from pathlib import Path
 from headwater.edge.ports import files
 from headwater.edge.ports.allocation import Allocation
 from headwater.edge.storage.device.ballast import Ballast
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.crc import checksum
 
 HEADER = struct.Struct("<4sIIIIIIIqQ16s")
@@ -122,9 +122,9 @@ class LogFiles:
     SPARES_MAX = 2
 
     def __init__(
-        self, directory: Path, segment_bytes: int, ledger: Allocation | None = None
+        self, directory: Path, segment_bytes: int, allocation: Allocation | None = None
     ) -> None:
-        self.ledger = ledger or Allocation(directory)
+        self.allocation = allocation or Allocation(directory)
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.spares: list[Slot] = []
@@ -135,7 +135,7 @@ class LogFiles:
         self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
         self.scarce = False
         """Whether a start found no room for all that is held back."""
-        self._list = TwoSlotFile(directory.parent / "slots")
+        self._list = TwoCopyFile(directory.parent / "slots")
         self._next = 0
 
     @property
@@ -182,7 +182,7 @@ class LogFiles:
 
     def create(self, capacity: int) -> Slot:
         """A new file of `capacity` bytes. Raises OSError (ENOSPC) and leaves nothing then."""
-        slot = self._allocate(capacity)
+        slot = self._make(capacity)
         try:
             self._save()
         except OSError:
@@ -193,7 +193,7 @@ class LogFiles:
             raise
         return slot
 
-    def _allocate(self, capacity: int) -> Slot:
+    def _make(self, capacity: int) -> Slot:
         """A new file, not yet listed durably."""
         while True:
             path = self.directory / f"slot-{self._next:04d}.log"
@@ -227,24 +227,24 @@ class LogFiles:
         """Make what is kept for bad times, and a spare to go on with. Raises OSError."""
         made: list[Slot] = []
         small: list[Slot] = []
-        self.ledger.check()
+        self.allocation.check()
         try:
             while len(self.small) + len(small) < SMALL_MAX:
-                small.append(self._allocate(self.least))
+                small.append(self._make(self.least))
             self.ballast.make()
             while len(self.spares) + len(made) < self.SPARES_MAX:
-                made.append(self._allocate(self.segment_bytes))
+                made.append(self._make(self.segment_bytes))
         finally:
             if made or small:
                 self.spares += made
                 self.small += small
                 self._save()
 
-    def take(self, need: int, emergency: bool) -> Slot:
+    def allocate(self, need: int, emergency: bool) -> Slot:
         """A slot for `need` bytes. In an emergency the last spare is taken, then the ballast's
         room, then a small slot has to do. Raises OSError."""
         if not emergency:
-            self.ledger.check()
+            self.allocation.check()
             self.ballast.make()
         if need > self.segment_bytes:
             return self.create(need)
@@ -261,16 +261,16 @@ class LogFiles:
                 return self.small.pop()
             return self._squeeze(need)
 
-    def take_first(self) -> Slot:
+    def allocate_first(self) -> Slot:
         """A slot to start with. Raises OSError."""
         try:
-            return self.take(self.least, True)
+            return self.allocate(self.least, True)
         except OSError:
             if not self.small:
                 raise
             return self.small.pop()
 
-    def take_unwiped(self) -> Slot | None:
+    def pop_unwiped(self) -> Slot | None:
         """A spare in which something of its earlier uses may stand."""
         for spares in (self.spares, self.small):
             for slot in spares:
@@ -286,7 +286,7 @@ class LogFiles:
 
     def _squeeze(self, need: int) -> Slot:
         """A small slot: what is left of the ballast's room is for checkpointing other slots."""
-        self.ballast.release()
+        self.ballast.free()
         least = max(need, self.least)
         size = max(least, self.segment_bytes // SQUEEZED_SHARE)
         try:
@@ -298,14 +298,14 @@ class LogFiles:
                         raise
                     size = max(least, size // 2)
         finally:
-            self.ballast.hold()
+            self.ballast.allocate()
 
-    def hold(self, slot: Slot) -> None:
+    def pin(self, slot: Slot) -> None:
         """A job beside the loop is about to write to a slot: whoever gives the slot back meanwhile
-        gives it back when `let_go` was called for every `hold`."""
+        gives it back when `unpin` was called for every `pin`."""
         slot.users += 1
 
-    def let_go(self, slot: Slot) -> None:
+    def unpin(self, slot: Slot) -> None:
         """The job is over."""
         slot.users -= 1
         if slot.users == 0 and slot.parting is not None:
@@ -320,16 +320,16 @@ class LogFiles:
             self._parting.append(slot)
         return slot.users > 0
 
-    def give_back(self, slot: Slot, blank: bool = False) -> None:
+    def free_slot(self, slot: Slot, blank: bool = False) -> None:
         """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
-        if self._part(slot, lambda: self.give_back(slot)):
+        if self._part(slot, lambda: self.free_slot(slot)):
             return
         slot.blank = blank
         if slot.capacity == self.least and len(self.small) < SMALL_MAX:
             self.small.append(slot)
         elif not self.ballast.there:
             self.discard(slot)
-            self.hold_back()
+            self.restore_ballast()
         elif slot.capacity == self.segment_bytes and len(self.spares) < self.SPARES_MAX:
             self.spares.append(slot)
         else:
@@ -337,21 +337,21 @@ class LogFiles:
 
     def make_room(self) -> bool:
         """Give back some of what is held for bad times; whether there was any."""
-        if self.ballast.release():
+        if self.ballast.free():
             return True
         spares = len(self.spares)
         if spares:
             self.discard(self.spares.pop())
         return len(self.spares) < spares
 
-    def hold_back(self) -> None:
+    def restore_ballast(self) -> None:
         """Have the ballast again, for spares if need be, or as much of it as there is room for."""
         while not self.ballast.there:
             try:
                 self.ballast.make()
             except OSError:
                 if not self.make_room():
-                    self.ballast.hold()
+                    self.ballast.allocate()
                     return
 
     def discard(self, slot: Slot) -> None:

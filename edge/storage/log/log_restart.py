@@ -49,7 +49,7 @@ class LogRestart:
         """The slot for the first segment of this start, and None. Where there is no room for its
         file: one in memory, and the error that stops appends until there is. Raises OSError."""
         try:
-            return self.log.files.take_first(), None
+            return self.log.files.allocate_first(), None
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -57,7 +57,7 @@ class LogRestart:
                 f"no room in {self.log.directory} for a file of the log: {error.strerror}"
             )
 
-    def hold(self, full: object) -> None:
+    def wait_for_file(self, full: object) -> None:
         """The log has begun in memory; go on in a file as soon as there is room for one."""
         logger.error("%s: reads go on, nothing is stored until there is room", full)
         self.log.fail(full)
@@ -77,7 +77,7 @@ class LogRestart:
         fresh = isinstance(log.failure, NoLogFile)
         try:
             if fresh:
-                slot = log.files.take(ROOM_MIN + ROOM_FACTOR * log.active.end, True)
+                slot = log.files.allocate(ROOM_MIN + ROOM_FACTOR * log.active.end, True)
             else:
                 slot = log.files.create(log.segment_bytes)
         except OSError as error:

@@ -8,7 +8,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     HEADER_BYTES,
     RecordHeader,
 )
-from cython.cimports.headwater.edge.storage.index.index import Entry
+from cython.cimports.headwater.edge.storage.index.index import IndexEntry
 from cython.cimports.libc.string import memcpy
 
 NO_RESERVATION = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))
@@ -61,7 +61,7 @@ class LoggedStore(MessageStore):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def body_length(self, entry: cython.pointer(Entry)) -> cython.Py_ssize_t:
+    def body_length(self, entry: cython.pointer(IndexEntry)) -> cython.Py_ssize_t:
         """Bytes that the body of a stored message's record has."""
         packed: cython.Py_ssize_t = entry.flags >> 1
         if packed:
@@ -96,7 +96,7 @@ class LoggedStore(MessageStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_erase(self, sequence: cython.ulonglong) -> cython.int:
+    def before_erase(self, sequence: cython.ulonglong) -> cython.int:
         if self.on_erase is not None:
             self.on_erase(self, sequence)
         return 0

@@ -7,4 +7,4 @@ cdef class SecondCopies:
     cdef int add(self, int kind, unsigned long long stream, bytes first, bytes second, bytes rest, Py_ssize_t end) except -1
     cdef int follow(self, int kind, bytes first, bytes second, bytes rest) except -1
     cdef int drop(self, bytes first, bytes second) except -1
-    cdef list take(self)
+    cdef list drain(self)

@@ -50,7 +50,7 @@ class SecondCopies:
         return 0
 
     @cython.cfunc
-    def take(self) -> list:
+    def drain(self) -> list:
         """All rows; there are none left then."""
         rows: list = self.rows
         self.rows = []

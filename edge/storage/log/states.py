@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-Snapshot = Callable[[], bytes]
+Encoder = Callable[[], bytes]
 PURPOSE = b"state\0"
 
 # Bytes of a record besides what it holds, about.
@@ -22,7 +22,7 @@ log = logging.getLogger("headwater.storage")
 class State:
     """One value and what was added to it."""
 
-    __slots__ = ("deltas", "key", "oldest", "owner", "size", "snapshot", "value")
+    __slots__ = ("deltas", "key", "oldest", "owner", "size", "encoder", "value")
 
     def __init__(self, owner: bytes, key: bytes) -> None:
         self.owner = owner
@@ -31,7 +31,7 @@ class State:
         self.deltas: list[bytes] = []
         self.oldest = 0
         self.size = 0
-        self.snapshot: Snapshot | None = None
+        self.encoder: Encoder | None = None
 
 
 class StateTable:
@@ -95,7 +95,7 @@ class StateTable:
         """A whole value; forgets the deltas before it."""
         state = self._row(owner, key)
         state.deltas = []
-        state.value = value if state.snapshot is None else None
+        state.value = value if state.encoder is None else None
         self._resize(state, 2 * (RECORD_BYTES + len(owner) + len(key) + len(value)))
         self._pin(state, segment)
         self.on_change(owner, key)
@@ -107,7 +107,7 @@ class StateTable:
     def delta(self, owner: bytes, key: bytes, value: bytes, segment: int) -> None:
         """An addition to the value."""
         state = self._row(owner, key)
-        if state.snapshot is None:
+        if state.encoder is None:
             state.deltas.append(value)
         if not state.oldest:
             self._pin(state, segment)
@@ -123,16 +123,16 @@ class StateTable:
         if rows is not None and not rows:
             del self._rows[owner]
 
-    def snapshotter(self, owner: bytes, key: bytes, snapshot: Snapshot | None) -> None:
-        """Ask `snapshot` for the whole value from now on, instead of keeping value and deltas."""
+    def encode_with(self, owner: bytes, key: bytes, encoder: Encoder | None) -> None:
+        """Ask `encoder` for the whole value from now on, instead of keeping value and deltas."""
         state = self._row(owner, key)
-        state.snapshot = snapshot
-        if snapshot is not None:
+        state.encoder = encoder
+        if encoder is not None:
             state.value = None
             state.deltas = []
 
     def owned(self, owner: bytes) -> dict[bytes, tuple[bytes | None, list[bytes]]]:
-        """What is kept of an owner: key -> (value, deltas); states with a snapshotter keep none."""
+        """What is kept of an owner: key -> (value, deltas); states with an encoder keep none."""
         rows = self._rows.get(owner, {})
         return {
             key: self.plain(state)
@@ -141,7 +141,7 @@ class StateTable:
         }
 
     def plain(self, state: State) -> tuple[bytes | None, list[bytes]]:
-        """(value, deltas since) of a state without a snapshotter."""
+        """(value, deltas since) of a state without an encoder."""
         value = self.opened(state.owner, state.key, state.value)
         deltas = [self.opened(state.owner, state.key, delta) for delta in state.deltas]
         return value, [delta for delta in deltas if delta is not None]
@@ -149,8 +149,8 @@ class StateTable:
     def stored(self, owner: bytes, key: bytes) -> tuple[bytes, list[bytes]] | None:
         """(value, deltas since) of a state as they are stored; None when it has no value."""
         state = self._rows.get(owner, {}).get(key)
-        if state is not None and state.snapshot is not None:
-            return self.sealed(owner, key, state.snapshot()), []
+        if state is not None and state.encoder is not None:
+            return self.sealed(owner, key, state.encoder()), []
         if state is None or state.value is None:
             return None
         return state.value, state.deltas
@@ -176,8 +176,8 @@ def put_again(log: Any, segment: int) -> None:
     """Write states that live in `segment` or before at the log's tail: it can be checkpointed
     then."""
     for state in log.table.due(segment):
-        if state.snapshot is not None:
-            log.put_state(state.owner, state.key, state.snapshot())
+        if state.encoder is not None:
+            log.put_state(state.owner, state.key, state.encoder())
             continue
         value, deltas = log.table.plain(state)
         if value is not None:

@@ -20,13 +20,13 @@ from cython.cimports.libc.string import memcpy, memset
 from headwater.edge.ports import files
 
 NAME = "tidemarks"
-MARK_BYTES = cython.declare(cython.Py_ssize_t, 32)
+WATERMARK_BYTES = cython.declare(cython.Py_ssize_t, 32)
 CRC_AT = cython.declare(cython.Py_ssize_t, 28)
-# The first marks are those of the log: synced, and written.
+# The first watermarks are those of the log: synced, and written.
 FIRST = cython.declare(cython.uint, 2)
 SYNCED = cython.declare(cython.uint, 1)
-# Streams beyond this many have no mark; the file grows by so many.
-MARKS_MAX = cython.declare(cython.uint, 1 << 16)
+# Streams beyond this many have no watermark; the file grows by so many.
+WATERMARKS_MAX = cython.declare(cython.uint, 1 << 16)
 GROWTH = cython.declare(cython.uint, 128)
 
 log = logging.getLogger("headwater.storage")
@@ -34,60 +34,62 @@ log = logging.getLogger("headwater.storage")
 
 @cython.cclass
 class Watermarks:
-    """One mark per stream. Without the file it does nothing."""
+    """One watermark per stream. Without the file it does nothing."""
 
     def __init__(self) -> None:
         self.fd = -1
         self.found = {}
-        self.places = [(0, 0, 0), (0, 0, 0)]
+        self.positions = [(0, 0, 0), (0, 0, 0)]
         self.free = []
         self.rows = {}
         self.used = FIRST
 
     def __dealloc__(self):
-        free(self.marks)
+        free(self.watermarks)
 
     def open(self, root: Path, seed: int) -> None:
         """Read what is there; what does not verify says nothing. Raises OSError."""
-        mark: cython.pointer(Mark)
+        watermark: cython.pointer(Watermark)
         row: cython.uint
         self.path = root / NAME
         self.seed = seed
         content: bytes = files.read_file(self.path)[0] if self.path.exists() else b""
         self.fd = files.open_file(self.path, files.WRITE)
-        self.grow(max(len(content) // MARK_BYTES, GROWTH), len(content))
+        self.grow(max(len(content) // WATERMARK_BYTES, GROWTH), len(content))
         if content:
-            memcpy(self.marks, cython.cast(cython.p_char, content), min(len(content), self.bytes()))
+            memcpy(
+                self.watermarks,
+                cython.cast(cython.p_char, content),
+                min(len(content), self.bytes()),
+            )
         for row in range(self.capacity):
-            mark = cython.address(self.marks[row])
-            if mark.crc != self.crc_of(row) or not mark.value:
-                memset(mark, 0, MARK_BYTES)
+            watermark = cython.address(self.watermarks[row])
+            if watermark.crc != self.crc_of(row) or not watermark.value:
+                memset(watermark, 0, WATERMARK_BYTES)
             elif row < FIRST:
-                self.places[row] = (mark.segment, mark.end, mark.value)
-            elif mark.stream and mark.stream not in self.found:
-                self.found[mark.stream] = (mark.value, bool(mark.flags & SYNCED))
-                self.rows[mark.stream] = row
+                self.positions[row] = (watermark.segment, watermark.end, watermark.value)
+            elif watermark.stream and watermark.stream not in self.found:
+                self.found[watermark.stream] = (watermark.value, bool(watermark.flags & SYNCED))
+                self.rows[watermark.stream] = row
                 self.used = row + 1
-        self.free = [n for n in range(FIRST, self.used) if not self.marks[n].value]
+        self.free = [n for n in range(FIRST, self.used) if not self.watermarks[n].value]
         self.low = self.capacity
 
     def bytes(self) -> int:
         """Of the file."""
-        return self.capacity * MARK_BYTES
+        return self.capacity * WATERMARK_BYTES
 
     def grow(self, capacity: cython.uint, size: cython.Py_ssize_t) -> None:
-        """Have room for more marks; the file has `size` bytes. Raises OSError."""
+        """Have room for more watermarks; the file has `size` bytes. Raises OSError."""
         grown: cython.p_void
-        capacity = min(capacity, MARKS_MAX)
-        if capacity * MARK_BYTES > size:
-            files.write_all(self.fd, bytes(capacity * MARK_BYTES - size), size)
-        grown = realloc(self.marks, capacity * MARK_BYTES)
+        capacity = min(capacity, WATERMARKS_MAX)
+        if capacity * WATERMARK_BYTES > size:
+            files.write_all(self.fd, bytes(capacity * WATERMARK_BYTES - size), size)
+        grown = realloc(self.watermarks, capacity * WATERMARK_BYTES)
         if grown == cython.NULL:
             raise MemoryError
-        self.marks = cython.cast(cython.pointer(Mark), grown)
-        memset(
-            self.marks + self.capacity, 0, (capacity - self.capacity) * MARK_BYTES
-        )
+        self.watermarks = cython.cast(cython.pointer(Watermark), grown)
+        memset(self.watermarks + self.capacity, 0, (capacity - self.capacity) * WATERMARK_BYTES)
         self.capacity = capacity
 
     def sure(self, stream: int, exact: bool) -> int:
@@ -96,12 +98,12 @@ class Watermarks:
         last, synced = self.found.get(stream, (0, False))
         return last if exact or synced else 0
 
-    def place(self, exact: bool) -> tuple[int, int, int]:
+    def position(self, exact: bool) -> tuple[int, int, int]:
         """Segment, end and number of the last batch of the log of which the same is true."""
-        return max(self.places) if exact else self.places[0]
+        return max(self.positions) if exact else self.positions[0]
 
     def add(self, store: LoggedStore) -> None:
-        """Give a stream a mark, the one that it has in the file or a free one."""
+        """Give a stream a watermark, the one that it has in the file or a free one."""
         if self.fd < 0 or store.watermark:
             return
         if store.stream_id in self.rows:
@@ -134,7 +136,7 @@ class Watermarks:
     def crc_of(self, row: cython.uint) -> cython.uint:
         return crc32c(
             self.seed + row,
-            cython.cast(cython.p_const_uchar, cython.address(self.marks[row])),
+            cython.cast(cython.p_const_uchar, cython.address(self.watermarks[row])),
             CRC_AT,
         )
 
@@ -149,31 +151,31 @@ class Watermarks:
         end: cython.uint,
         flags: cython.uint,
     ) -> cython.int:
-        mark: cython.pointer(Mark)
+        watermark: cython.pointer(Watermark)
         if row >= self.capacity:
             return 0
-        mark = cython.address(self.marks[row])
-        mark.stream = stream
-        mark.value = value
-        mark.segment = segment
-        mark.end = end
-        mark.flags = flags
-        mark.crc = self.crc_of(row)
+        watermark = cython.address(self.watermarks[row])
+        watermark.stream = stream
+        watermark.value = value
+        watermark.segment = segment
+        watermark.end = end
+        watermark.flags = flags
+        watermark.crc = self.crc_of(row)
         self.low = min(self.low, row)
         self.high = max(self.high, row + 1)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note(
+    def raise_to(
         self, store: LoggedStore, last: cython.ulonglong, synced: cython.bint
     ) -> cython.int:
         """Messages up to `last` are synced or written, and may be acknowledged."""
-        mark: cython.pointer(Mark)
+        watermark: cython.pointer(Watermark)
         if store.watermark == 0 or self.fd < 0:
             return 0
-        mark = cython.address(self.marks[store.watermark])
-        if mark.stream == store.stream_id and last < mark.value:
+        watermark = cython.address(self.watermarks[store.watermark])
+        if watermark.stream == store.stream_id and last < watermark.value:
             return 0
         return self.set(store.watermark, store.stream_id, last, 0, 0, SYNCED if synced else 0)
 
@@ -199,15 +201,15 @@ class Watermarks:
         length: cython.Py_ssize_t
         if self.low >= self.high or self.fd < 0:
             return 0
-        length = (self.high - self.low) * MARK_BYTES
+        length = (self.high - self.low) * WATERMARK_BYTES
         n = write_some(
             self.fd,
-            cython.cast(cython.p_const_uchar, self.marks + self.low),
+            cython.cast(cython.p_const_uchar, self.watermarks + self.low),
             length,
-            self.low * MARK_BYTES,
+            self.low * WATERMARK_BYTES,
         )
         if n != length:
-            log.warning("the marks of acknowledged messages cannot be written: error %d", -n)
+            log.warning("the watermarks of acknowledged messages cannot be written: error %d", -n)
             self.give_up()
         self.low = self.capacity
         self.high = 0

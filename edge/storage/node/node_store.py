@@ -28,7 +28,7 @@ from headwater.edge.storage.directory.packers import (
 )
 from headwater.edge.storage.directory.quarantine import Quarantine
 from headwater.edge.storage.directory.store_options import StoreOptions
-from headwater.edge.storage.erase.erase_jobs import decode_places, redo_in_segments
+from headwater.edge.storage.erase.erase_jobs import decode_locations, redo_in_segments
 from headwater.edge.storage.erase.eraser import Eraser
 from headwater.edge.storage.format.durability import Durability
 from headwater.edge.storage.format.errors import StoreClosed, StoreError
@@ -47,7 +47,7 @@ from headwater.edge.storage.recovery.recovery import (
     seed_of,
 )
 from headwater.edge.storage.recovery.replay import LOST_MAX
-from headwater.edge.storage.recovery.state_copy import StateCopy, place_of
+from headwater.edge.storage.recovery.state_copy import StateCopy, position_of
 from headwater.edge.storage.segments.damage_report import DamageReport
 from headwater.edge.storage.segments.dead_space import let_dead_go
 from headwater.edge.storage.segments.file_store import FileStore
@@ -120,7 +120,7 @@ class NodeStore:
         self._segments_left = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._notes: dict[bytes, bytes] = {}
+        self._manifests_found: dict[bytes, bytes] = {}
         self._log_is_whole = False
         self._clean = False
         self._erases_left: list[tuple[int, int, bytes]] = []
@@ -159,12 +159,12 @@ class NodeStore:
 
     def _open(self) -> list[RecoveredStream]:
         self.directory.empty_trash()
-        clean = self.directory.take_clean_mark()
+        clean = self.directory.consume_clean_stop()
         fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
         self.clean_start = clean is not None or fresh
         self._clean = clean is not None
         self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
-        files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.ledger)
+        files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.allocation)
         self.log = CommitLog(
             self.kernel,
             files,
@@ -179,7 +179,7 @@ class NodeStore:
         self.checkpointer.on_copied = self._put_manifests
         self.checkpointer.on_write = self.metas.flush
         self.compactor = Compactor(self.log, self.background)
-        self.compactor.on_gone = self._note_gone
+        self.compactor.on_gone = self._put_manifest
         self.eraser = Eraser(self.log, self.background, self.checkpointer)
         self.leaving = Leaving(self.log, self.directory, self.background)
         self.leaving.on_room = self.restart.look_for_room
@@ -194,7 +194,7 @@ class NodeStore:
         recovery = LogRecovery(self.log, self.directory)
         recovery.copied = self.state_copy.read(self.problems)
         recovery.find(clean, not fresh)
-        self._notes = recovery.notes
+        self._manifests_found = recovery.manifests
         self._log_is_whole = not recovery.problems
         self.metas.load(self.log, recovery.metas, self._log_is_whole)
         self.packers.check_metas([partial(bytes, content) for content in self.metas.contents()])
@@ -212,7 +212,7 @@ class NodeStore:
             restore_sizes(self.log, stream.store)
         self.metas.start(self.background)
         self.problems += self.state_copy.start(self.log, self.background, recovery.touched)
-        self._tell_vanished()
+        self._report_vanished()
         self._drop_unfinished(found)
         self._go_on(found, recovery.skip, recovery.exact)
         try:
@@ -241,7 +241,7 @@ class NodeStore:
         if full is None:
             self.log.active.write_header()
         else:
-            self.restart.hold(full)
+            self.restart.wait_for_file(full)
 
     def _go_on(self, found: list[RecoveredStream], skip: int, exact: bool) -> None:
         """Leave out `skip` sequences in every stream that gives them out: they may have been
@@ -303,11 +303,11 @@ class NodeStore:
 
     def _open_stream(self, path: Path) -> RecoveredStream | None:
         meta = self.metas.found(path, self.problems)
-        note = self._notes.get(path.name.encode())
+        manifest = self._manifests_found.get(path.name.encode())
         if meta is None:
             self.metas.forget(path.name)
             there = (path / "meta").exists()
-            if not any(path.glob("*.seg")) and not there and note is None:
+            if not any(path.glob("*.seg")) and not there and manifest is None:
                 remove_tree(path)
                 return None
             reason = "is damaged in both copies" if there else "is missing"
@@ -330,9 +330,9 @@ class NodeStore:
         store = self._make_file_store(packer, identity["incarnation"], path)
         stream = RecoveredStream(store, identity["account"], identity["name"], own)
         self._erase_again(store)
-        known = decode_manifest(note) if note is not None else None
+        known = decode_manifest(manifest) if manifest is not None else None
         if known is not None:
-            store.born = known.born
+            store.first_log_segment = known.first_log_segment
             remove_gone(store, known)
         stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
         stream.recovery.on_segment = self._segment_read
@@ -358,10 +358,10 @@ class NodeStore:
     def _erase_again(self, store: FileStore) -> None:
         """Finish overwriting messages in a stream's segments before they are read."""
         rows = [
-            (stream, place)
+            (stream, location)
             for _, stream, body in self._erases_left
             if stream == store.stream_id
-            for place in decode_places(body)
+            for location in decode_locations(body)
         ]
         redo_in_segments(store.directory, rows, self.log.seed)
 
@@ -397,28 +397,28 @@ class NodeStore:
         if last <= store.last_seq or self.options.numbered_elsewhere(stream.meta):
             return
         for sequence in range(store.last_seq + 1, min(last, store.last_seq + LOST_MAX) + 1):
-            store.note_lost(sequence, "its part of the log is missing")
+            store.add_lost(sequence, "its part of the log is missing")
         store.advance_recovered(0, last, 0)
 
     def _put_manifests(self, stores: list[FileStore]) -> None:
-        """A log segment was checkpointed: note in the log how far the segments of these streams
+        """A log segment was checkpointed: write to the log how far the segments of these streams
         are."""
         self.eraser.put_again()
         self.leaving.put_again()
         self.manifests.put(stores)
         self.state_copy.wake()
 
-    def _note_gone(self, store: FileStore) -> int:
-        """A segment's messages were taken over by another: note it; returns the lsn."""
+    def _put_manifest(self, store: FileStore) -> int:
+        """A segment's messages were taken over by another: write that down; returns the lsn."""
         self.manifests.put([store])
         return int(self.log.hand_over())
 
-    def _tell_vanished(self) -> None:
+    def _report_vanished(self) -> None:
         """Streams that the log knows and nobody removed, but that cannot be served."""
-        for incarnation, note in self.manifests.others(self._stores):
+        for incarnation, manifest in self.manifests.others(self._stores):
             self.unserved += 1
             self.problems.append(
-                f"stream '{note.account} > {note.name}' is not served: its directory "
+                f"stream '{manifest.account} > {manifest.name}' is not served: its directory "
                 f"{self.directory.streams / incarnation} is missing or was put aside"
             )
             self.manifests.drop(incarnation)
@@ -452,8 +452,8 @@ class NodeStore:
         store.failure = self.log.failure
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
-        store.on_damage = self.damage.note
-        store.on_erase = self.repacker.note_erase
+        store.on_damage = self.damage.report
+        store.on_erase = self.repacker.before_erase
         self.log.stores[stream_id] = store
         self.log.table.packers[incarnation.encode()] = packer
         return store
@@ -522,26 +522,26 @@ class NodeStore:
         self.log.finish_now()
         self.log.watermarks.close(clean)
         self.background.close()
-        self.eraser.release()
+        self.eraser.close_files()
         if clean:
             try:
                 write_indexes(self._stores.values(), self.log.position()["segment"])
-                self.state_copy.write_last(place_of(self.log.position()))
+                self.state_copy.write_last(position_of(self.log.position()))
                 self.directory.set_clean_mark(self.log.position())
             except OSError as error:
                 log.warning("the next start is like one after a crash: %s", error)
         for store in list(self._stores.values()):
             store.close()
         self._files.close()
-        self.log.release_files()
+        self.log.close_files()
         self._give_up()
 
     def _housekeeping(self) -> None:
         for store in self._stores.values():
             if isinstance(store, FileStore):
-                store.release_window()
+                store.drop_window()
         if self.log.files.ballast.there:
-            self.disk.ledger.tighten()
+            self.disk.allocation.tighten()
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
 
     # Streams.
@@ -594,7 +594,7 @@ class NodeStore:
         try:
             self.manifests.begin(incarnation, Manifest(account, name))
         except StoreError as error:
-            log.warning("the log has no note of stream '%s > %s': %s", account, name, error)
+            log.warning("the manifest of stream '%s > %s': %s", account, name, error)
         return store
 
     def update_meta(self, store: MessageStore, meta: bytes) -> None:
@@ -672,14 +672,14 @@ class NodeStore:
         known = self._identities[store.incarnation].get("dictionaries", [])
         number, last = max(known, default=0) + 1, store.last_seq + 1
 
-        def note(content: bytes) -> None:
+        def save_number(content: bytes) -> None:
             identity = self._identities[store.incarnation]
             list_dictionary(identity, number, content)
             identity["sampled"], identity["erased"] = last, 0
             self.update_meta(store, self._metas[store.incarnation])
 
         self.metas.flush()
-        self.packers.train(store, samples, self.background, number, note)
+        self.packers.train(store, samples, self.background, number, save_number)
 
     def delete_stream(self, store: MessageStore) -> None:
         """Remove a stream and the states whose owner is its incarnation. The files go away once
@@ -734,14 +734,14 @@ class NodeStore:
         stream.recovery = None
         store = stream.store
         store.advance_recovered(0, store.last_seq, 0)
-        store.born = self.log.active.number
+        store.first_log_segment = self.log.active.number
         self.set_durability(store)
         self.log.watermarks.add(store)
         put_back_tail(store, self.quarantine)
         store.log_lost()
         self.problems += stream.problems
-        note = Manifest(stream.account, stream.name, born=store.born)
-        self.manifests.begin(store.incarnation, note)
+        manifest = Manifest(stream.account, stream.name, first_log_segment=store.first_log_segment)
+        self.manifests.begin(store.incarnation, manifest)
         self.manifests.put([store])
         return stream
 
@@ -782,7 +782,8 @@ class NodeStore:
             "lost": self.lost,
             "found_damaged": self.damage.found,
             "quarantined": self.quarantined,
-            "erased": self.eraser.erased, "repacking": self.repacker.waiting,
+            "erased": self.eraser.erased,
+            "repacking": self.repacker.waiting,
             **self.scrubber.numbers(),
             **self.disk.numbers(),
             "problems": len(self.problems),

@@ -19,7 +19,7 @@ BATCH_BYTES = 4 << 20
 
 
 @dataclass
-class Found:
+class FetchedMessage:
     """A message from elsewhere; `timestamp` in ns."""
 
     subject: bytes
@@ -28,7 +28,7 @@ class Found:
     timestamp: int
 
 
-Fetch = Callable[[int], Awaitable[Found | None]]
+Fetch = Callable[[int], Awaitable[FetchedMessage | None]]
 Progress = Callable[[int, int], None]
 
 
@@ -47,7 +47,7 @@ class Rebuild:
         self.put_back: list[int] = []
         self.refused: list[int] = []
         self._room = BATCH_BYTES
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, FetchedMessage] = {}
 
     async def run(self) -> FileStore:
         """Returns the store that took the place, or the old one when nothing was found. Raises
@@ -125,7 +125,7 @@ class Rebuild:
         made.skip(old.last_seq)
         for sequence, reason in old.lost.items():
             if sequence not in self._found:
-                made.note_lost(sequence, str(reason))
+                made.add_lost(sequence, str(reason))
                 set_size(made, sequence, getattr(reason, "bytes", 0))
         made.log_lost()
 
@@ -136,10 +136,12 @@ class Rebuild:
         except Damaged:
             return
         if message is not None:
-            found = Found(message.subject, message.headers, message.payload, message.timestamp)
+            found = FetchedMessage(
+                message.subject, message.headers, message.payload, message.timestamp
+            )
             await self._append(made, sequence, found)
 
-    async def _append(self, made: FileStore, sequence: int, found: Found) -> None:
+    async def _append(self, made: FileStore, sequence: int, found: FetchedMessage) -> None:
         made.add_message(found.subject, found.payload, found.headers, found.timestamp, sequence)
         self._room -= len(found.payload) + len(found.headers) + 128
         if self._room <= 0:

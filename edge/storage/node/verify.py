@@ -21,11 +21,11 @@ from headwater.edge.storage.segments.index_bytes import read_index
 from headwater.edge.storage.segments.manifest import runs_text
 from headwater.edge.storage.segments.segment_jobs import index_path
 from headwater.edge.storage.upkeep.compact import live_records
-from headwater.edge.storage.upkeep.scrub_tasks import (
-    RecordsTask,
-    Task,
-    TwoSlotTask,
-    WholeFileTask,
+from headwater.edge.storage.upkeep.file_checks import (
+    FileCheck,
+    RecordsCheck,
+    TwoCopyCheck,
+    WholeFileCheck,
     overlaps,
 )
 
@@ -130,9 +130,9 @@ class _Examination:
             for item in part.rglob("*")
             if item.is_file()
         )
-        for task in self._node_tasks(root):
-            if await self._check(task):
-                report.problems.append(f"{task.path} is damaged; repair writes it again")
+        for check in self._node_checks(root):
+            if await self._check(check):
+                report.problems.append(f"{check.path} is damaged; repair writes it again")
         for stream in found:
             report.streams.append(await self._stream(stream))
         self.progress(self.total, self.total)
@@ -141,26 +141,26 @@ class _Examination:
         """The file that a shadow's path stands for."""
         return self.base.joinpath(*path.parts)
 
-    def _node_tasks(self, root: Path) -> Iterator[Task]:
+    def _node_checks(self, root: Path) -> Iterator[FileCheck]:
         for name in ("HEADWATER", "slots", "clean", "consumers"):
             if (root / name).exists():
-                yield TwoSlotTask(root / name, _nothing)
+                yield TwoCopyCheck(root / name, _nothing)
         seed = self.storage.log.seed
         for segment in self.storage.log.live:
             path = self.real(segment.slot.path)
             if path.exists() and segment is not self.storage.log.live[-1]:
-                yield RecordsTask(path, _nothing, seed, segment.number, segment.end, False)
+                yield RecordsCheck(path, _nothing, seed, segment.number, segment.end, False)
 
-    async def _check(self, task: Task) -> bool:
+    async def _check(self, check: FileCheck) -> bool:
         """Verify one file; whether something is wrong with it."""
-        while not task.done:
+        while not check.done:
             try:
-                self.report.bytes += task.step(STEP_BYTES)
+                self.report.bytes += check.step(STEP_BYTES)
             except OSError:
                 return True
             self.progress(min(self.report.bytes, self.total), self.total)
             await asyncio.sleep(0)
-        return bool(task.findings)
+        return bool(check.findings)
 
     async def _stream(self, found: RecoveredStream) -> StreamReport:
         store = found.store
@@ -168,10 +168,10 @@ class _Examination:
         damaged = row.damaged
         meta = self.real(store.directory / "meta")
         unmade = not meta.exists() and self.storage.metas.is_pending(store.directory)
-        if not unmade and await self._check(TwoSlotTask(meta, _nothing)):
+        if not unmade and await self._check(TwoCopyCheck(meta, _nothing)):
             damaged.append("meta: a copy is damaged")
         for path in sorted(self.real(store.directory).glob("*.dict")):
-            if await self._check(TwoSlotTask(path, _nothing)):
+            if await self._check(TwoCopyCheck(path, _nothing)):
                 damaged.append(f"{path.name}: a copy is damaged")
         for segment in list(store.segments):
             await self._segment(store, segment, row)
@@ -187,14 +187,14 @@ class _Examination:
         path = self.real(segment.path)
         index = index_path(path)
         if index.exists():
-            task = WholeFileTask(
+            check = WholeFileCheck(
                 index, _nothing, lambda data: read_index(store, data) is not None
             )
-            if await self._check(task):
+            if await self._check(check):
                 row.damaged.append(f"{index.name}: damaged; it can be made again from its segment")
         if not segment.end or not path.exists():
             return
-        records = RecordsTask(path, _nothing, store.seed, segment.number, segment.end, True)
+        records = RecordsCheck(path, _nothing, store.seed, segment.number, segment.end, True)
         if not await self._check(records):
             return
         for sequence in overlaps(records.findings, live_records(store, segment)):
@@ -223,5 +223,5 @@ def _read(store: Any, sequence: int) -> None:
         return
 
 
-def _nothing(task: Task) -> None:
-    """Findings are taken from the task."""
+def _nothing(check: FileCheck) -> None:
+    """Findings are taken from the check."""

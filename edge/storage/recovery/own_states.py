@@ -6,18 +6,18 @@ from headwater.edge.storage.format.record import STATE_DELETE, STATE_PUT
 from headwater.edge.storage.segments.manifest import MANIFESTS_OWNER
 
 
-def note_own_states(
-    item: Any, notes: dict[bytes, bytes], metas: dict[bytes, tuple[bytes, bool]]
+def collect_own_states(
+    item: Any, manifests: dict[bytes, bytes], metas: dict[bytes, tuple[bytes, bool]]
 ) -> None:
-    """Enter what one segment of the log, a Survey, has of notes and metas, by incarnation. A meta
-    is its value, and whether its file was written."""
+    """Enter what one segment of the log, a Survey, has of manifests and metas, by incarnation. A
+    meta is its value, and whether its file was written."""
     for at, owner, key, kind, value in item.own:
         if at > item.end:
             break
         if owner == MANIFESTS_OWNER and kind == STATE_PUT:
-            notes[key] = value
+            manifests[key] = value
         elif owner == MANIFESTS_OWNER:
-            notes.pop(key, None)
+            manifests.pop(key, None)
         elif kind == STATE_PUT:
             metas[key] = value, False
         elif kind == STATE_DELETE:

@@ -61,7 +61,7 @@ def kept_segments(quarantine: Quarantine, seed: int) -> list[Path]:
 
 
 def records(data: bytes, seed: int) -> Iterator[tuple[Header, int]]:
-    """Every record of a log segment that verifies at its place."""
+    """Every record of a log segment that verifies at its position."""
     first = decode_header(data[:DATA_START], seed)
     number = first.number if first is not None else 0
     at = DATA_START
@@ -90,7 +90,7 @@ def apply(store: Any, header: Header, body: bytes | None) -> int:
         if body is None or header.flags & FLAG_ERASED:
             store.skip(header.sequence)
             if body is None:
-                store.note_lost(header.sequence, "its body in the kept log is damaged")
+                store.add_lost(header.sequence, "its body in the kept log is damaged")
             return 0
         subject = body[: header.subject_len]
         block = body[header.subject_len : header.subject_len + header.header_len]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from headwater.edge.ports import files as ports
 from headwater.edge.storage.directory.directory import StoreDirectory
-from headwater.edge.storage.erase.erase_jobs import decode_places, redo_in_log
+from headwater.edge.storage.erase.erase_jobs import decode_locations, redo_in_log
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.log.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log.log_segment import LogSegment
-from headwater.edge.storage.recovery.own_states import note_own_states
+from headwater.edge.storage.recovery.own_states import collect_own_states
 from headwater.edge.storage.recovery.replay import (
     LOST_MAX,
     LogReplay,
@@ -115,15 +115,19 @@ class StreamRecovery:
         self,
         store: FileStore,
         problems: list[str],
-        note: Manifest | None = None,
+        manifest: Manifest | None = None,
         log_is_whole: bool = False,
     ) -> None:
         self.store = store
         self.problems = problems
-        self.note = note or Manifest("", "")
-        self.noted = note is not None
-        # Whether what segments hold behind the note is in the log as well.
-        self.note_counts = note is not None and log_is_whole and (note.segment > 0 or not note.born)
+        self.manifest = manifest or Manifest("", "")
+        self.has_manifest = manifest is not None
+        # Whether what segments hold behind the manifest is in the log as well.
+        self.manifest_counts = (
+            manifest is not None
+            and log_is_whole
+            and (manifest.segment > 0 or not manifest.first_log_segment)
+        )
         self.heads = Heads()
         self.on_segment: Callable[[int], None] = lambda scanned: None
         """Called after each segment with how many bytes of it no index covered."""
@@ -139,13 +143,13 @@ class StreamRecovery:
     def run(self, scarce: bool = False) -> Heads:
         """Enter everything; returns how far the stream had come. `scarce`: the device has no room
         for what a crash left unfinished."""
-        if scarce and self.note_counts:
-            self._take_back()
+        if scarce and self.manifest_counts:
+            self._cut_unfinished()
         directory = self.store.directory
         names = [path.name for path in directory.iterdir()] if directory.exists() else []
         there = numbers_of(names, ".seg")
         numbers = there | numbers_of(names, ".idx")
-        newest = max([*numbers, self.note.segment])
+        newest = max([*numbers, self.manifest.segment])
         for number in range(min(numbers, default=newest) or 1, newest + 1):
             path = segment_path(self.store.directory, number)
             before = int(self.store.last_seq)
@@ -154,7 +158,7 @@ class StreamRecovery:
                 scanned = self.scanned
                 self._load(path, number == newest)
                 self.on_segment(self.scanned - scanned)
-            elif not self.note.is_gone(number):
+            elif not self.manifest.is_gone(number):
                 self._load_missing(path)
             for gap in open_gaps:
                 gap[1] = first_alive(self.store, before + 1)
@@ -168,14 +172,14 @@ class StreamRecovery:
                     self.store.lost[sequence] = LOST_BEFORE
         heads = self.heads
         self.store.advance_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
-        self.store.note_position(heads.last_seq, heads.last_ts)
+        self.store.move_copied(heads.last_seq, heads.last_ts)
         self.store.advance_durable()
         return heads
 
     @property
     def has_gaps(self) -> bool:
         """Whether parts are missing of which nothing tells what stood there."""
-        return bool(self._gaps) or self.note.oldest < self._oldest()
+        return bool(self._gaps) or self.manifest.oldest < self._oldest()
 
     def _oldest(self) -> int:
         return min((segment.number for segment in self.store.segments), default=0)
@@ -184,28 +188,28 @@ class StreamRecovery:
         """After the log was read: name what stood in missing bytes. `first` is the first sequence
         that the stream still had, as far as the log knows, and `removed` are the runs that it says
         were taken out; returns the first sequence as far as anything knows."""
-        store, note = self.store, self.note
+        store, manifest = self.store, self.manifest
         first = max(first, self.heads.first_seq)
         for segment, size in self._short:
             for sequence, counted in cut_off(store, segment, size):
                 store.drop_recovered(sequence, sequence)
-                store.note_lost(sequence, f"{segment.path.name} has only {size} bytes")
+                store.add_lost(sequence, f"{segment.path.name} has only {size} bytes")
                 set_size(store, sequence, counted)
         oldest = self._oldest()
-        if note.oldest < oldest and first <= note.oldest_last:
+        if manifest.oldest < oldest and first <= manifest.oldest_last:
             self.problems.append(
-                f"{segment_path(store.directory, note.oldest)} is missing, with messages up to "
-                f"{note.oldest_last}; everything else of the stream is kept"
+                f"{segment_path(store.directory, manifest.oldest)} is missing, with messages up to "
+                f"{manifest.oldest_last}; everything else of the stream is kept"
             )
-            self._gaps.append([first - 1, note.oldest_last + 1])
+            self._gaps.append([first - 1, manifest.oldest_last + 1])
         for before, following in self._gaps:
-            self._name_lost(max(before + 1, first), following - 1 if following else note.last)
+            self._name_lost(max(before + 1, first), following - 1 if following else manifest.last)
         for begin, end in removed:
             removed_before(store, begin, end)
-        if note.last > store.durable_last:
-            store.note_position(note.last, 0)
+        if manifest.last > store.durable_last:
+            store.move_copied(manifest.last, 0)
             store.advance_durable()
-        store.advance_recovered(0, note.last, 0)
+        store.advance_recovered(0, manifest.last, 0)
         return first
 
     def _name_lost(self, first: int, last: int) -> None:
@@ -217,7 +221,7 @@ class StreamRecovery:
                 rows.difference_update(range(max(begin, first), min(end, last) + 1))
         for sequence in sorted(rows):
             if store.subject_at(sequence) is None and len(store.lost) < LOST_MAX:
-                store.note_lost(sequence, "its part of the stream's segments is missing")
+                store.add_lost(sequence, "its part of the stream's segments is missing")
 
     def _load_missing(self, path: Path, state: str = "is missing") -> None:
         """A segment whose file is not there, or empty: its index may tell what stood in it."""
@@ -239,26 +243,26 @@ class StreamRecovery:
             self._short.append((segment, 0))
         else:
             self._gaps.append([int(self.store.last_seq), 0])
-        if segment.number == self.note.segment:
-            what += f"; {self.note.end} bytes of it were there"
+        if segment.number == self.manifest.segment:
+            what += f"; {self.manifest.end} bytes of it were there"
         self.problems.append(f"{what}; everything else of the stream is kept")
 
     def _is_short(self, segment: StreamSegment, size: int) -> bool:
         """Whether a file has less than the log knows of it."""
-        note = self.note
+        manifest = self.manifest
         return (
-            segment.number == note.segment
-            and (not segment.created or segment.generation == note.generation)
-            and size < note.end
+            segment.number == manifest.segment
+            and (not segment.created or segment.generation == manifest.generation)
+            and size < manifest.end
         )
 
     def _unconfirmed(self, number: int, generation: int) -> int | None:
         """From where on nothing tells that a segment was synced; None when all of it was."""
-        if not self.noted or number < self.note.segment:
+        if not self.has_manifest or number < self.manifest.segment:
             return None
-        if number > self.note.segment:
+        if number > self.manifest.segment:
             return 0
-        return self.note.end if generation == self.note.generation else None
+        return self.manifest.end if generation == self.manifest.generation else None
 
     def _make_durable(self, path: Path, header: SegmentHeader | None) -> None:
         """Write again what may be in memory only, since its sync failed: the log gives its copy up
@@ -272,12 +276,12 @@ class StreamRecovery:
         try:
             write_again(path, start, size)
         except OSError as error:
-            if not self.note_counts:
+            if not self.manifest_counts:
                 raise
             log.warning("%s cannot be written again from byte %d on: %s", path, start, error)
             cut_durably(path, start)
 
-    def _take_back(self) -> None:
+    def _cut_unfinished(self) -> None:
         """Cut off what a checkpoint wrote that a crash ended: the log still has it, and the next
         attempt needs the room. Raises OSError."""
         names = [path.name for path in self.store.directory.glob("*.seg")]
@@ -307,7 +311,7 @@ class StreamRecovery:
                 self._load_missing(path, f"has only {size} bytes")
                 return
             if header is None or header.number != number:
-                torn = is_last and (len(head) < SEGMENT_START or self._is_unnoted(number))
+                torn = is_last and (len(head) < SEGMENT_START or self._is_unlisted(number))
                 if not torn and size:
                     self.problems.append(f"{path}: the file's header is damaged")
                 segment = StreamSegment(number, 0, path)
@@ -335,7 +339,7 @@ class StreamRecovery:
         finally:
             ports.close(fd)
         if size < start > SEGMENT_START or short or (not is_last and size <= SEGMENT_START):
-            self._tell_short(segment, size, max(start, self.note.end if short else 0))
+            self._report_short(segment, size, max(start, self.manifest.end if short else 0))
         elif is_last and segment.end <= SEGMENT_START:
             self._unfinished(segment, size)
 
@@ -345,16 +349,16 @@ class StreamRecovery:
         there = not is_last or self._is_short(segment, size)
         return there and size <= SEGMENT_START and index_path(path).exists()
 
-    def _is_unnoted(self, number: int) -> bool:
+    def _is_unlisted(self, number: int) -> bool:
         """Whether the log has everything that a segment with this number holds."""
-        return self.note_counts and number > self.note.segment
+        return self.manifest_counts and number > self.manifest.segment
 
     def _without_torn_tail(self, segment: StreamSegment, content: bytes, start: int) -> bytes:
         """What a power cut tore of the newest segment is in the log: leave it out."""
-        if self._is_unnoted(segment.number):
+        if self._is_unlisted(segment.number):
             known = SEGMENT_START
-        elif self.note_counts and segment.generation == self.note.generation:
-            known = self.note.end
+        elif self.manifest_counts and segment.generation == self.manifest.generation:
+            known = self.manifest.end
         else:
             return content
         if segment.generation and known == SEGMENT_START:
@@ -366,11 +370,11 @@ class StreamRecovery:
         """A newest segment of which nothing counts: a crash came before its first batch was
         written, which the log still has. Its number is used again."""
         segment.sealed = True
-        if size < SEGMENT_START or segment.created or self._is_unnoted(segment.number):
+        if size < SEGMENT_START or segment.created or self._is_unlisted(segment.number):
             ports.remove(segment.path)
             self.store.segments.remove(segment)
 
-    def _tell_short(self, segment: StreamSegment, size: int, expected: int) -> None:
+    def _report_short(self, segment: StreamSegment, size: int, expected: int) -> None:
         """A file has less than was durable."""
         kept = int(self.store.last_seq)
         if segment.indexed or size < segment.end:
@@ -431,16 +435,17 @@ class LogRecovery:
         self.last_times: dict[int, int] = {}
         self.watched: dict[int, list[tuple[int, int]]] = {}
         """By stream id: runs that the log takes out, of streams that ask for it."""
-        self.notes: dict[bytes, bytes] = {}
+        self.manifests: dict[bytes, bytes] = {}
         self.metas: dict[bytes, tuple[bytes, bool]] = {}
         """Value, and whether something was added to it, by incarnation."""
         self.copied = (0, 0)
-        """See StateCopy.place; and what was put or deleted from there on, if the log lacks any."""
+        """See StateCopy.position; and what was put or deleted from there on, if the log lacks
+        any."""
         self.touched: set[tuple[bytes, bytes]] | None = None
         self.skip = 0
         self.exact = False
         """Whether watermarks tell exactly what was acknowledged."""
-        self.place = (0, 0, 0)
+        self.acknowledged = (0, 0, 0)
         """Segment, end and number of the last batch that is known to have been acknowledged."""
         self.erases: list[tuple[int, int, bytes]] = []
         self.erase_done = 0
@@ -450,9 +455,9 @@ class LogRecovery:
 
     def find(self, clean: dict[str, int] | None, expected: bool) -> None:
         """Look at all slots; leaves the position the log goes on from (see `batch`, `chain`,
-        `number`, `end`) and notes about streams. `expected`: a log must have been there."""
+        `number`, `end`) and the streams' manifests. `expected`: a log must have been there."""
         self.exact = clean is not None or self.directory.same_boot
-        self.place = self.log.watermarks.place(self.exact)
+        self.acknowledged = self.log.watermarks.position(self.exact)
         wrong = self.log.files.load_list(expected)
         if wrong and not self.log.files.listed:
             self._miss(LOG_SEGMENTS_MAX * self.log.segment_bytes)
@@ -461,7 +466,7 @@ class LogRecovery:
         path, surveys = self._follow()
         self.chain, self.number, self.end = 0, 0, 0
         self.next_number = self.copied[0] + NUMBER_STEP if self.copied[0] else 1
-        self.batch = max([self.place[2], *[item.batch for item in surveys]]) + 1
+        self.batch = max([self.acknowledged[2], *[item.batch for item in surveys]]) + 1
         if path:
             number = path[-1].number + NUMBER_STEP + self._missing_slots
             self.next_number = max(self.next_number, number)
@@ -470,7 +475,7 @@ class LogRecovery:
             if self.log.files.scarce and not self.problems:
                 self._drop_empty(path, surveys)
         for item in surveys:
-            note_own_states(item, self.notes, self.metas)
+            collect_own_states(item, self.manifests, self.metas)
             self.erase_done = max(self.erase_done, int(item.erase_done))
             self.erases += [row[1:] for row in item.erases if row[0] <= item.end]
         if path:
@@ -486,16 +491,16 @@ class LogRecovery:
         elif self._is_behind(self.number, self.end):
             self.problems.append(
                 f"the log ends at {self.number}:{self.end}, but what was acknowledged went up to "
-                f"{self.place[0]}:{self.place[1]}"
+                f"{self.acknowledged[0]}:{self.acknowledged[1]}"
             )
-            self.next_number = max(self.next_number, self.place[0] + NUMBER_STEP)
+            self.next_number = max(self.next_number, self.acknowledged[0] + NUMBER_STEP)
         self._path, self._surveys = path, surveys
         if path and self.end:
             self._write_again(path[-1])
 
     def _is_behind(self, number: int, end: int) -> bool:
-        """Whether something acknowledged stood behind this place of the log."""
-        return (number, end) < self.place[:2]
+        """Whether something acknowledged stood behind this position of the log."""
+        return (number, end) < self.acknowledged[:2]
 
     def _write_again(self, segment: LogSegment) -> None:
         """Write what no footer calls durable once more, and sync it: after a failed sync it can be
@@ -531,7 +536,7 @@ class LogRecovery:
         self.touched = replay.touched if self.problems else None
         self.log.live = path
         for slot in self._unnumbered:
-            self.log.files.give_back(slot)
+            self.log.files.free_slot(slot)
 
     def _miss(self, bytes_: int) -> None:
         """So many bytes of the log are gone, and nothing tells what stood there."""
@@ -651,7 +656,7 @@ class LogRecovery:
             item = survey(segment, self.log.seed, 0, True)
         elif not limit and not short and not unreadable:
             same_boot = self.directory.same_boot
-            end = torn_at(segment, self.log.seed, item.end, same_boot, self.place[2])
+            end = torn_at(segment, self.log.seed, item.end, same_boot, self.acknowledged[2])
             end = end or item.end
             item = survey(segment, self.log.seed, end)
         sure = item
@@ -681,10 +686,10 @@ class LogRecovery:
         self.erase_done = max(self.erase_done, int(item.erase_done))
         self.erases += [row[1:] for row in item.erases if row[0] <= item.end]
         rows = [
-            (stream, place)
+            (stream, location)
             for number, stream, body in self.erases
             if number > self.erase_done
-            for place in decode_places(body)
+            for location in decode_locations(body)
         ]
         try:
             return redo_in_log(segment, int(item.end), rows, self.log.seed)
@@ -693,7 +698,7 @@ class LogRecovery:
             return False
 
     def erases_left(self) -> list[tuple[int, int, bytes]]:
-        """(number, stream id, places) of messages whose overwriting is not known to be done."""
+        """(number, stream id, locations) of messages whose overwriting is not known to be done."""
         rows = {row[0]: row for row in self.erases if row[0] > self.erase_done}
         return [rows[number] for number in sorted(rows)]
 
@@ -784,9 +789,9 @@ def unreadable_texts(parts: list[tuple[int, int]]) -> list[str]:
     return [f"bytes {start} to {end} cannot be read" for start, end in parts]
 
 
-def remove_gone(store: FileStore, note: Manifest) -> None:
+def remove_gone(store: FileStore, manifest: Manifest) -> None:
     """Remove segments of which others have the messages: a crash came before that was done."""
-    store.gone_numbers = {n for first, last in note.gone for n in range(first, last + 1)}
+    store.gone_numbers = {n for first, last in manifest.gone for n in range(first, last + 1)}
     if not store.gone_numbers:
         return
     names = [path.name for path in store.directory.iterdir()] if store.directory.exists() else []

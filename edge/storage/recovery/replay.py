@@ -1,6 +1,6 @@
 """Recovery's reading of records: what the log and unindexed segments say.
 
-A record counts when its header verifies at its place; its body is verified before it is used. A
+A record counts when its header verifies at its position; its body is verified before it is used. A
 batch counts once a footer of it was read. What does not verify is skipped to the next record that
 does, and the footer's account tells which messages are missing: they are marked lost, and
 everything else is kept.
@@ -36,7 +36,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     packed_bits,
     record_size,
 )
-from cython.cimports.headwater.edge.storage.index.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
@@ -80,7 +80,7 @@ def records_in(footer: cython.p_const_uchar) -> cython.uint:
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def note_own(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey) -> cython.int:
+def collect_own(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey) -> cython.int:
     """Keep a state that tells of a stream's segments, or its meta. The record ends at `at`."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     a: cython.Py_ssize_t = header.subject_len
@@ -122,9 +122,7 @@ def survey(
     found.chain = segment.previous_chain
     while at < end:
         record = segment.image + at
-        if not header_ok(
-            record, end - at, seed, segment.number, cython.cast(cython.uint, at)
-        ):
+        if not header_ok(record, end - at, seed, segment.number, cython.cast(cython.uint, at)):
             broken = True
             following = find_record(segment.image, at + 8, end, seed, segment.number)
             if following >= end:
@@ -156,7 +154,7 @@ def survey(
             header.kind in (KIND_STATE_PUT, KIND_STATE_DELTA, KIND_STATE_DELETE)
             and header.subject_len <= OWN_MAX
         ):
-            note_own(record, at, found)
+            collect_own(record, at, found)
         if shortened:
             found.end = at
             found.chain = header.header_crc
@@ -261,21 +259,17 @@ class LogReplay:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def lose(
-        self, store: FileStore, sequence: cython.ulonglong, reason: str
-    ) -> cython.int:
+    def lose(self, store: FileStore, sequence: cython.ulonglong, reason: str) -> cython.int:
         """Mark a sequence as lost."""
         if len(store.lost) < LOST_MAX:
-            store.note_lost(sequence, reason)
+            store.add_lost(sequence, reason)
         if sequence > store.last_seq:
             store.last_seq = sequence
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def check_runs(
-        self, record: cython.p_const_uchar, damaged: cython.Py_ssize_t
-    ) -> cython.int:
+    def check_runs(self, record: cython.p_const_uchar, damaged: cython.Py_ssize_t) -> cython.int:
         """A batch has other records than its footer says: name the messages that are missing."""
         store: FileStore
         sequence: cython.ulonglong
@@ -307,9 +301,7 @@ class LogReplay:
 
     def was_dropped(self, stream: int, sequence: int) -> bool:
         """Whether this batch took the message out itself."""
-        return any(
-            row[0] == stream and row[1] <= sequence <= row[2] for row in self.dropped
-        )
+        return any(row[0] == stream and row[1] <= sequence <= row[2] for row in self.dropped)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -331,7 +323,7 @@ class LogReplay:
         if kind in (KIND_CHECKPOINT, KIND_STREAM_DELETE, KIND_ERASE, KIND_ERASE_DONE):
             return 0
         store = self.store_of(header.stream)
-        if store is None or header.segment < store.born:
+        if store is None or header.segment < store.first_log_segment:
             return 0
         if kind == KIND_HEAD:
             last, last_ts = HEAD.unpack_from(body_of(record))
@@ -360,7 +352,7 @@ class LogReplay:
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         store: FileStore = self.store_of(header.stream)
         sequence: cython.ulonglong = header.sequence
-        if store is None or sequence <= store.last_seq or header.segment < store.born:
+        if store is None or sequence <= store.last_seq or header.segment < store.first_log_segment:
             return 0
         if (self.gap_is_lost or self.near_damage) and sequence > store.last_seq + 1:
             for number in range(store.last_seq + 1, min(sequence, store.last_seq + LOST_MAX)):
@@ -391,9 +383,7 @@ class LogReplay:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def apply_state(
-        self, record: cython.p_const_uchar, segment: LogSegment
-    ) -> cython.int:
+    def apply_state(self, record: cython.p_const_uchar, segment: LogSegment) -> cython.int:
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         body: bytes = body_of(record)
         a: cython.Py_ssize_t = header.subject_len
@@ -419,17 +409,17 @@ def cut_off(
 ) -> list[tuple[int, int]]:
     """(sequence, bytes it counts) of messages served from a segment of whose file there are only
     `size` bytes, that end behind them."""
-    entry: cython.pointer(Entry)
+    entry: cython.pointer(IndexEntry)
     found: list = []
     length: cython.ulonglong
     sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
     while sequence and sequence <= segment.last:
-        entry = store.slot(sequence)
+        entry = store.entry(sequence)
         length = record_size(store.body_length(entry))
         if (
             not entry.flags & IN_LOG
-            and entry.place >> 32 == segment.number
-            and (entry.place & 0xFFFFFFFF) + length > size
+            and entry.location >> 32 == segment.number
+            and (entry.location & 0xFFFFFFFF) + length > size
         ):
             found.append((sequence, store.cost_of(sequence)))
         sequence = store.next_alive(sequence + 1)
@@ -451,9 +441,7 @@ class SegmentScan:
     def run(self, content: bytes, start: cython.Py_ssize_t, is_last: bool) -> None:
         """Enter the records of `content` (the whole file) from `start`; sets the segment's end.
         What follows the last footer is a torn tail in the last segment, and damage elsewhere."""
-        data: cython.p_const_uchar = cython.cast(
-            cython.p_const_uchar, PyBytes_AS_STRING(content)
-        )
+        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(content))
         end: cython.Py_ssize_t = len(content)
         at: cython.Py_ssize_t = start
         seed: cython.uint = self.store.log.seed
@@ -534,14 +522,12 @@ class SegmentScan:
     def lose(self, sequence: int, reason: str) -> None:
         """Mark a sequence as lost."""
         if sequence not in self.store.lost and len(self.store.lost) < LOST_MAX:
-            self.store.note_lost(sequence, reason)
+            self.store.add_lost(sequence, reason)
         self.store.last_seq = max(self.store.last_seq, sequence)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def apply_message(
-        self, record: cython.p_const_uchar, at: cython.Py_ssize_t
-    ) -> cython.int:
+    def apply_message(self, record: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.int:
         """Enter a message whose record verifies."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         plain: cython.p_const_uchar = self.store.plain_body(record)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.storage.device.background import Background
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.errors import StoreError
 
 NAME = "consumers"
@@ -26,14 +26,14 @@ HEAD = struct.Struct("<II")
 ROW = struct.Struct("<IIIi")
 PIECE = struct.Struct("<I")
 # How long changes wait for company, and the bytes that are written per second at most, about.
-SETTLE_SECONDS = 1.0
+REST_SECONDS = 1.0
 RATE = 64 << 10
 # States that are taken in one turn.
 SLICE = 100
 
 log = logging.getLogger("headwater.storage")
 
-Place = tuple[int, int]
+LogPosition = tuple[int, int]
 Row = tuple[bytes, bytes, bytes | None, list[bytes]]
 
 
@@ -41,11 +41,11 @@ class StateCopy:
     """The file of one node's store; see the module."""
 
     def __init__(self, root: Path) -> None:
-        self.place: Place = (0, 0)
+        self.position: LogPosition = (0, 0)
         """Log segment, and offset in it, up to which the log is in the file; (0, 0): no file."""
         self.stopped = False
         """Set to have no more written."""
-        self._file = TwoSlotFile(root / NAME)
+        self._file = TwoCopyFile(root / NAME)
         self._rows: list[Row] = []
         self._log: Any = None
         self._background: Background | None = None
@@ -53,22 +53,22 @@ class StateCopy:
 
     # At a start.
 
-    def read(self, problems: list[str]) -> Place:
-        """Read the file; returns `place`. Raises OSError."""
+    def read(self, problems: list[str]) -> LogPosition:
+        """Read the file; returns `position`. Raises OSError."""
         content = self._file.read()
         if self._file.damaged:
             copies = "a copy" if content is not None else "both copies"
             problems.append(f"{self._file.path}: {copies} damaged; it is written again")
         if content is not None:
-            self.place = HEAD.unpack_from(content)
+            self.position = HEAD.unpack_from(content)
             self._rows = list(decode_rows(content))
-        return self.place
+        return self.position
 
     def start(
         self, commit_log: Any, background: Background, touched: set[tuple[bytes, bytes]] | None
     ) -> list[str]:
         """The log takes records: write the file from now on. `touched`: the log lacks some that it
-        had, and what it still has put or deleted these states from `place` on; put others back.
+        had, and what it still has put or deleted these states from `position` on; put others back.
         Returns what is to be told."""
         self._log, self._background = commit_log, background
         rows, self._rows = self._rows, []
@@ -121,7 +121,7 @@ class StateCopy:
         self._again = True
         if not self._waiting:
             self._waiting = True
-            self._log.kernel.loop.call_later(SETTLE_SECONDS, self._begin)
+            self._log.kernel.loop.call_later(REST_SECONDS, self._begin)
 
     @property
     def idle(self) -> bool:
@@ -132,19 +132,19 @@ class StateCopy:
         if self.stopped or self._log.closed:
             return
         self._again = False
-        place, lsn = self._here()
-        steps = take_rows(self._log.table)
-        self._take(steps, [HEAD.pack(*place)], lsn)
+        position, lsn = self._here()
+        steps = encode_rows(self._log.table)
+        self._encode(steps, [HEAD.pack(*position)], lsn)
 
-    def _here(self) -> tuple[Place, int]:
+    def _here(self) -> tuple[LogPosition, int]:
         """Where the next record will stand, or before that; and what comes before."""
         lsn = self._log.hand_over()
         active = self._log.active
         return (active.number, active.end), lsn
 
-    def _take(self, steps: Iterator[bytes], parts: list[bytes], lsn: int) -> None:
+    def _encode(self, steps: Iterator[bytes], parts: list[bytes], lsn: int) -> None:
         """Go on with what is to be written, a few states per turn: what changes meanwhile is in the
-        log behind `place`."""
+        log behind `position`."""
         if self.stopped or self._log.closed:
             return
         for _ in range(SLICE):
@@ -157,7 +157,7 @@ class StateCopy:
                 self._log.when_durable(lsn, lambda: self._write(b"".join(parts)))
                 return
             parts.append(part)
-        self._log.kernel.loop.call_soon(self._take, steps, parts, lsn)
+        self._log.kernel.loop.call_soon(self._encode, steps, parts, lsn)
 
     def _write(self, content: bytes) -> None:
         """Everything in it is durable in the log."""
@@ -170,7 +170,7 @@ class StateCopy:
             log.warning("%s cannot be written: %s", self._file.path, error)
         size = self._file.path.stat().st_size if self._file.path.exists() else 0
         if not self._log.closed:
-            pause = max(SETTLE_SECONDS, size / RATE)
+            pause = max(REST_SECONDS, size / RATE)
             self._log.kernel.loop.call_later(pause, self._rested)
 
     def _rested(self) -> None:
@@ -179,17 +179,17 @@ class StateCopy:
             self._again = False
             self.wake()
 
-    def write_last(self, place: Place) -> None:
-        """The node stops in order and its log ends at `place`."""
-        rows = list(take_rows(self._log.table)) if self._log is not None else []
+    def write_last(self, position: LogPosition) -> None:
+        """The node stops in order and its log ends at `position`."""
+        rows = list(encode_rows(self._log.table)) if self._log is not None else []
         try:
             if rows or self._file.path.exists():
-                self._file.write(HEAD.pack(*place) + b"".join(rows))
+                self._file.write(HEAD.pack(*position) + b"".join(rows))
         except OSError as error:
             log.warning("%s cannot be written: %s", self._file.path, error)
 
 
-def take_rows(table: Any) -> Iterator[bytes]:
+def encode_rows(table: Any) -> Iterator[bytes]:
     """Rows of the file, one per state."""
     for owner in table.owners():
         keys = table.keys(owner)
@@ -211,7 +211,7 @@ def take_rows(table: Any) -> Iterator[bytes]:
 
 
 def decode_rows(content: bytes) -> Iterator[Row]:
-    """What `take_rows` made, behind the head."""
+    """What `encode_rows` made, behind the head."""
     at = HEAD.size
     while at < len(content):
         a, b, c, count = ROW.unpack_from(content, at)
@@ -228,6 +228,6 @@ def decode_rows(content: bytes) -> Iterator[Row]:
         yield owner, key, value, deltas
 
 
-def place_of(position: dict[str, int]) -> Place:
+def position_of(position: dict[str, int]) -> LogPosition:
     """Where the log ends, by `CommitLog.position`."""
     return position["segment"], position["end"]

@@ -90,7 +90,7 @@ def old_record(
     seed: cython.uint,
     segment: cython.uint,
 ) -> cython.bint:
-    """Whether a record of another segment lies there, from an earlier life of the slot."""
+    """Whether a record of another segment lies there, from an earlier use of the slot."""
     header: cython.pointer(RecordHeader)
     at: cython.Py_ssize_t = (start + 7) & ~7
     while at + HEADER_BYTES <= end:
@@ -107,7 +107,7 @@ def old_record(
 @cython.exceptval(check=False)
 def one_byte_wrong(record: cython.p_const_uchar) -> cython.bint:
     """Whether the body's checksum would be right with one other byte in it: a checksum is linear,
-    so what is wrong with it tells the place and the value of a single wrong byte."""
+    so what is wrong with it tells the offset and the value of a single wrong byte."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     wrong: cython.uint = crc32c(0, record + HEADER_BYTES, header.length) ^ header.body_crc
     left: cython.Py_ssize_t = header.length
@@ -189,9 +189,7 @@ def is_old_footer(
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def is_old_body(
-    segment: LogSegment, seed: cython.uint, at: cython.Py_ssize_t
-) -> cython.bint:
+def is_old_body(segment: LogSegment, seed: cython.uint, at: cython.Py_ssize_t) -> cython.bint:
     """Whether a part of a record's body, which does not verify, is what the slot held before."""
     header: cython.pointer(RecordHeader) = cython.cast(
         cython.pointer(RecordHeader), segment.image + at
@@ -210,18 +208,14 @@ def newest_durable(
     segment: LogSegment, seed: cython.uint, end: cython.Py_ssize_t
 ) -> cython.ulonglong:
     """The newest batch that a footer calls durable."""
-    at: cython.Py_ssize_t = find_record(
-        segment.image, FILE_HEADER_BYTES, end, seed, segment.number
-    )
+    at: cython.Py_ssize_t = find_record(segment.image, FILE_HEADER_BYTES, end, seed, segment.number)
     header: cython.pointer(RecordHeader)
     newest: cython.ulonglong = 0
     while at < end:
         header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
         if header.kind == KIND_FOOTER and header.stream > newest:
             newest = header.stream
-        at = find_record(
-            segment.image, at + record_size(header.length), end, seed, segment.number
-        )
+        at = find_record(segment.image, at + record_size(header.length), end, seed, segment.number)
     return newest
 
 
@@ -383,9 +377,7 @@ def unconfirmed(
     durable: cython.ulonglong = newest_durable(segment, seed, end)
     header: cython.pointer(RecordHeader)
     begin: cython.Py_ssize_t = FILE_HEADER_BYTES
-    at: cython.Py_ssize_t = find_record(
-        segment.image, FILE_HEADER_BYTES, end, seed, segment.number
-    )
+    at: cython.Py_ssize_t = find_record(segment.image, FILE_HEADER_BYTES, end, seed, segment.number)
     while at < end:
         header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
         at += record_size(header.length)
@@ -420,9 +412,7 @@ def mend_copies(
             and is_old_body(segment, seed, at)
         ):
             copy_body(header, first)
-        at = find_record(
-            segment.image, at + record_size(header.length), end, seed, segment.number
-        )
+        at = find_record(segment.image, at + record_size(header.length), end, seed, segment.number)
     return 0
 
 

@@ -35,7 +35,7 @@ class DamageReport:
         self._untold: dict[Any, dict[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, store: Any, sequence: int, reason: str) -> None:
+    def report(self, store: Any, sequence: int, reason: str) -> None:
         """A message was taken out because it is damaged."""
         self.found += 1
         if not self._fresh:
@@ -49,9 +49,9 @@ class DamageReport:
             for listener in self.listeners:
                 listener(store, rows)
         if self._timer is None:
-            self._tell()
+            self._log_findings()
 
-    def _tell(self) -> None:
+    def _log_findings(self) -> None:
         """Write what is known by now, and gather what follows soon."""
         self._timer = None
         untold, self._untold = self._untold, {}
@@ -66,13 +66,13 @@ class DamageReport:
                 reason,
             )
         if untold:
-            self._timer = self._loop.call_later(GATHER_SECONDS, self._tell)
+            self._timer = self._loop.call_later(GATHER_SECONDS, self._log_findings)
 
     def stop(self) -> None:
         """Write what was not told yet."""
         if self._timer is not None:
             self._timer.cancel()
-        self._tell()
+        self._log_findings()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

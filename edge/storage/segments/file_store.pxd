@@ -1,7 +1,7 @@
 # A stream's messages in log and segments. See file_store.py.
 from headwater.edge.storage.log.batch_runs cimport BatchRuns
 from headwater.edge.storage.log.commit_log cimport CommitLog
-from headwater.edge.storage.index.index cimport Entry
+from headwater.edge.storage.index.index cimport IndexEntry
 from headwater.edge.storage.log.logged_store cimport LoggedStore
 from headwater.edge.storage.format.record cimport RecordHeader
 from headwater.edge.storage.segments.segment_builder cimport SegmentBuilder
@@ -26,7 +26,7 @@ cdef class FileStore(LoggedStore):
     cdef public object on_damage        # called with a sequence and what is wrong with it
     cdef public object repacker         # packs records of stale segments again; None
     cdef public Py_ssize_t segment_limit
-    cdef public unsigned int born       # log segment in which it came back from quarantine, or 0
+    cdef public unsigned int first_log_segment       # log segment in which it came back from quarantine, or 0
     cdef public list segments           # StreamSegments, ascending
     cdef public list leaving            # segments whose files go away: others took their messages
     cdef public set gone_numbers              # numbers of such segments between those that are there
@@ -58,8 +58,8 @@ cdef class FileStore(LoggedStore):
     cdef public bint copying
     cdef unsigned long long checkpoint    # the checkpointer's attempt that met it last
     cdef StreamSegment segment_of(self, unsigned int number)
-    cdef int note_gone(self, unsigned long long sequence) except -1
-    cdef const unsigned char* read_record(self, unsigned long long sequence, Entry* entry)
+    cdef int add_gone(self, unsigned long long sequence) except -1
+    cdef const unsigned char* read_record(self, unsigned long long sequence, IndexEntry* entry)
     cdef int fill_window(self, unsigned int number, Py_ssize_t offset, Py_ssize_t need) except -1
     cdef int damage(self, unsigned long long sequence, str reason) except -1
     cdef int copy_message(self, const unsigned char* record, unsigned int log_segment) except -1
@@ -67,6 +67,6 @@ cdef class FileStore(LoggedStore):
     cdef int begin_builder(self) except -1
     cdef int add_footer(self, unsigned int log_segment) except -1
     cdef int close_builder(self, unsigned int log_segment) except -1
-    cpdef int note_position(self, unsigned long long last, long long last_ts) except -1
+    cpdef int move_copied(self, unsigned long long last, long long last_ts) except -1
     cdef Py_ssize_t publish(self, Py_ssize_t limit) except -1
-    cdef int restore(self, const unsigned char* subject, Py_ssize_t n, unsigned long long sequence, long long timestamp, unsigned int size, unsigned int header_len, unsigned long long place, unsigned int flags) except -1
+    cdef int restore(self, const unsigned char* subject, Py_ssize_t n, unsigned long long sequence, long long timestamp, unsigned int size, unsigned int header_len, unsigned long long location, unsigned int flags) except -1

@@ -27,7 +27,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     packed_bits,
     record_size,
 )
-from cython.cimports.headwater.edge.storage.index.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
@@ -105,7 +105,7 @@ class FileStore(LoggedStore):
     ) -> cython.ulonglong:
         """Store a message; see MessageStore.append."""
         subject: cython.uint
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         self.check_append(m, sequence)
         if sequence == 0:
             sequence = self.last_seq + 1
@@ -114,12 +114,12 @@ class FileStore(LoggedStore):
         subject = self.names.intern(m.subject, m.subject_len)
         try:
             entry = self.prepare(sequence)
-            entry.place = self.log.write_message(self, m, timestamp, sequence)
+            entry.location = self.log.write_message(self, m, timestamp, sequence)
         except BaseException:
             if self.names.items[subject].count == 0:
-                self.names.release(subject)
+                self.names.free_number(subject)
             raise
-        entry.flags = IN_LOG | packed_bits(cython.cast(cython.p_const_uchar, entry.place))
+        entry.flags = IN_LOG | packed_bits(cython.cast(cython.p_const_uchar, entry.location))
         entry.timestamp = timestamp
         entry.size = cython.cast(cython.uint, m.size)
         entry.header_len = cython.cast(cython.uint, m.header_len)
@@ -129,12 +129,12 @@ class FileStore(LoggedStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def release_place(self, entry: cython.pointer(Entry)) -> cython.int:
+    def free_location(self, entry: cython.pointer(IndexEntry)) -> cython.int:
         """Account for a message that goes away."""
         segment: StreamSegment
         if entry.flags & IN_LOG:
             return 0
-        segment = self.segment_of(cython.cast(cython.uint, entry.place >> 32))
+        segment = self.segment_of(cython.cast(cython.uint, entry.location >> 32))
         if segment is None:
             return 0
         segment.live -= 1
@@ -162,16 +162,16 @@ class FileStore(LoggedStore):
     @cython.exceptval(-1, check=False)
     def removed(self, sequence: cython.ulonglong, interior: cython.bint) -> cython.int:
         if interior:
-            self.note_gone(sequence)
+            self.add_gone(sequence)
         else:
             self.head_moved = True
             if sequence not in self.lost:
                 self.passed = sequence
-        return self.log.note_turn(self)
+        return self.log.join_turn(self)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_gone(self, sequence: cython.ulonglong) -> cython.int:
+    def add_gone(self, sequence: cython.ulonglong) -> cython.int:
         """Collect an interior removal for the turn's record."""
         grown: cython.p_void
         capacity: cython.uint
@@ -199,9 +199,7 @@ class FileStore(LoggedStore):
     def write_gone(self) -> None:
         """Write the removals collected so far."""
         if self.gone_count:
-            runs = cython.cast(cython.p_char, self.gone)[
-                : self.gone_count * cython.sizeof(Removed)
-            ]
+            runs = cython.cast(cython.p_char, self.gone)[: self.gone_count * cython.sizeof(Removed)]
             self.write_both(KIND_DELETE, 0, runs)
             self.gone_count = 0
 
@@ -254,13 +252,13 @@ class FileStore(LoggedStore):
             segment.live = 0
             segment.live_bytes = 0
         self.head_moved = True
-        self.log.note_turn(self)
+        self.log.join_turn(self)
         return self.scheduled_listener()
 
     def skip_to(self, sequence: int) -> None:
         self.last_seq = sequence
         self.skipped = True
-        self.log.note_turn(self)
+        self.log.join_turn(self)
 
     def front_last(self) -> int:
         """The last sequence of the oldest segment."""
@@ -304,14 +302,14 @@ class FileStore(LoggedStore):
     def load_body(
         self,
         sequence: cython.ulonglong,
-        entry: cython.pointer(Entry),
+        entry: cython.pointer(IndexEntry),
         out: cython.pointer(Record),
     ) -> cython.int:
         record: cython.p_const_uchar
         plain: cython.p_const_uchar
         s: cython.pointer(Subject) = cython.address(self.names.items[entry.subject])
         if entry.flags & IN_LOG:
-            record = cython.cast(cython.p_const_uchar, entry.place)
+            record = cython.cast(cython.p_const_uchar, entry.location)
         else:
             record = self.read_record(sequence, entry)
         plain = self.plain_body(record)
@@ -326,12 +324,12 @@ class FileStore(LoggedStore):
 
     @cython.cfunc
     def read_record(
-        self, sequence: cython.ulonglong, entry: cython.pointer(Entry)
+        self, sequence: cython.ulonglong, entry: cython.pointer(IndexEntry)
     ) -> cython.p_const_uchar:
         """Read a message from its segment and verify it. Raises Damaged."""
         s: cython.pointer(Subject) = cython.address(self.names.items[entry.subject])
-        number: cython.uint = cython.cast(cython.uint, entry.place >> 32)
-        offset: cython.Py_ssize_t = entry.place & 0xFFFFFFFF
+        number: cython.uint = cython.cast(cython.uint, entry.location >> 32)
+        offset: cython.Py_ssize_t = entry.location & 0xFFFFFFFF
         length: cython.Py_ssize_t = self.body_length(entry)
         need: cython.Py_ssize_t = record_size(length)
         at: cython.p_const_uchar
@@ -416,7 +414,7 @@ class FileStore(LoggedStore):
             self.on_damage(self, sequence, reason)
         raise Damaged(sequence, reason)
 
-    def release_window(self) -> None:
+    def drop_window(self) -> None:
         """Give the read buffer back when nothing was read since the last call."""
         if self.window_used:
             self.window_used = False
@@ -430,12 +428,10 @@ class FileStore(LoggedStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def copy_message(
-        self, record: cython.p_const_uchar, log_segment: cython.uint
-    ) -> cython.int:
-        """Copy a message's record to the builder when it still lives in the log at this place."""
+    def copy_message(self, record: cython.p_const_uchar, log_segment: cython.uint) -> cython.int:
+        """Copy a message's record to the builder when it still lives in the log at this address."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-        entry: cython.pointer(Entry) = self.at(header.sequence)
+        entry: cython.pointer(IndexEntry) = self.at(header.sequence)
         size: cython.Py_ssize_t = record_size(header.length)
         segment: StreamSegment
         row: cython.pointer(Copied)
@@ -443,17 +439,17 @@ class FileStore(LoggedStore):
         if (
             entry == cython.NULL
             or not entry.flags & IN_LOG
-            or entry.place != cython.cast(cython.ulonglong, record)
+            or entry.location != cython.cast(cython.ulonglong, record)
         ):
-            return self.note_position(header.sequence, header.timestamp)
+            return self.move_copied(header.sequence, header.timestamp)
         if self.builder is not None and (
-            self.builder.end() + size > self.segment_limit and self.builder.end() >
-            FILE_HEADER_BYTES
+            self.builder.end() + size > self.segment_limit
+            and self.builder.end() > FILE_HEADER_BYTES
         ):
             segment = self.builder.segment
             self.close_builder(log_segment)
             segment.sealed = True
-        self.note_position(header.sequence, header.timestamp)
+        self.move_copied(header.sequence, header.timestamp)
         self.begin_builder()
         segment = self.builder.segment
         if self.copied_count == self.copied_capacity:
@@ -571,7 +567,7 @@ class FileStore(LoggedStore):
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def note_position(self, last: cython.ulonglong, last_ts: cython.longlong) -> cython.int:
+    def move_copied(self, last: cython.ulonglong, last_ts: cython.longlong) -> cython.int:
         """A record of the log segment being checkpointed moved `last_seq`. A footer must not be
         ahead of what precedes it: a start ignores what the log has up to there."""
         self.copying = True
@@ -590,7 +586,7 @@ class FileStore(LoggedStore):
         self.durable_ts = self.copied_ts
         self.copying = False
 
-    def take_builders(self, log_segment: int) -> list[SegmentBuilder]:
+    def end_builders(self, log_segment: int) -> list[SegmentBuilder]:
         """End the builder; returns all, in the order in which they are to be written."""
         self.close_builder(log_segment)
         builders = self.builders
@@ -602,7 +598,7 @@ class FileStore(LoggedStore):
     def publish(self, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Point up to `limit` messages at their segments, which are durable; how many are left."""
         row: cython.pointer(Copied)
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         segment: StreamSegment
         self.window_segment = 0  # what a crash left behind the end may have been read along
         while self.published < self.copied_count and limit:
@@ -610,9 +606,9 @@ class FileStore(LoggedStore):
             row = cython.address(self.copied[self.published])
             self.published += 1
             entry = self.at(row.sequence)
-            if entry == cython.NULL or entry.place != row.old or not entry.flags & IN_LOG:
+            if entry == cython.NULL or entry.location != row.old or not entry.flags & IN_LOG:
                 continue
-            entry.place = row.new
+            entry.location = row.new
             entry.flags &= ~IN_LOG
             segment = self.segment_of(cython.cast(cython.uint, row.new >> 32))
             segment.live += 1
@@ -663,10 +659,10 @@ class FileStore(LoggedStore):
     def moved(
         self, sequence: cython.ulonglong, old: cython.ulonglong, new: cython.ulonglong
     ) -> cython.int:
-        entry: cython.pointer(Entry) = self.at(sequence)
-        if entry == cython.NULL or not entry.flags & IN_LOG or entry.place != old:
+        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        if entry == cython.NULL or not entry.flags & IN_LOG or entry.location != old:
             return 0
-        entry.place = new
+        entry.location = new
         return 1
 
     # Recovery.
@@ -686,18 +682,18 @@ class FileStore(LoggedStore):
         timestamp: cython.longlong,
         size: cython.uint,
         header_len: cython.uint,
-        place: cython.ulonglong,
+        location: cython.ulonglong,
         flags: cython.uint,
     ) -> cython.int:
         """Enter a message found by recovery; 0 when its sequence is not above all others."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         number: cython.uint
         segment: StreamSegment
         if sequence <= self.last_seq:
             return 0
         number = self.names.intern(subject, n)
         entry = self.prepare(sequence)
-        entry.place = place
+        entry.location = location
         entry.flags = flags
         entry.timestamp = timestamp
         entry.size = size
@@ -705,7 +701,7 @@ class FileStore(LoggedStore):
         self.usage.bytes += self.cost(number, entry)
         self.add(sequence, number, entry)
         if not flags & IN_LOG:
-            segment = self.segment_of(cython.cast(cython.uint, place >> 32))
+            segment = self.segment_of(cython.cast(cython.uint, location >> 32))
             segment.live += 1
             segment.live_bytes += record_size(self.body_length(entry))
             if segment.first == 0:
@@ -720,11 +716,11 @@ class FileStore(LoggedStore):
 
     def drop_recovered(self, first: int, last: int) -> None:
         """Recovery found that a run of sequences was removed."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         at: cython.ulonglong = self.next_alive(first)
         while at and at <= last:
             entry = self.at(at)
-            self.release_place(entry)
+            self.free_location(entry)
             self.usage.bytes -= self.cost(entry.subject, entry)
             self.drop(at)
             at = self.next_alive(at + 1)
@@ -743,7 +739,7 @@ class FileStore(LoggedStore):
             self.move_first(first)
         self.committed = self.last_seq
 
-    def note_lost(self, sequence: int, reason: str) -> None:
+    def add_lost(self, sequence: int, reason: str) -> None:
         """Recovery found that a message is damaged."""
         if sequence not in self.lost:
             self.lost[sequence] = reason
@@ -753,4 +749,4 @@ class FileStore(LoggedStore):
         """Have what recovery found lost written to the log, once that is open."""
         self.lost_now = [sequence for sequence in self.lost_now if sequence in self.lost]
         if self.lost_now:
-            self.log.note_turn(self)
+            self.log.join_turn(self)

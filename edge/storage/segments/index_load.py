@@ -6,7 +6,7 @@ and no Python object.
 
 import cython
 from cython.cimports.headwater.edge.storage.format.record import record_size
-from cython.cimports.headwater.edge.storage.index.index import Entry
+from cython.cimports.headwater.edge.storage.index.index import IndexEntry
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.index_rows import IndexRow
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
@@ -32,9 +32,7 @@ class Subjects:
         self.texts = [row[1] for row in rows]
         self.size = max([row[0] for row in rows], default=0) + 1
         self.numbers = cython.cast(cython.p_uint, calloc(self.size, cython.sizeof(cython.uint)))
-        self.positions = cython.cast(
-            cython.p_uint, calloc(self.size, cython.sizeof(cython.uint))
-        )
+        self.positions = cython.cast(cython.p_uint, calloc(self.size, cython.sizeof(cython.uint)))
         if self.numbers == cython.NULL or self.positions == cython.NULL:
             raise MemoryError
         for i in range(len(rows)):
@@ -71,10 +69,10 @@ def enter_rows(
     """Enter `count` rows; `lengths` are those of packed bodies (u32 each), NULL when all are
     plain. Rows whose sequence is not above all others are passed over."""
     row: IndexRow
-    entry: cython.pointer(Entry)
+    entry: cython.pointer(IndexEntry)
     number: cython.uint
     length: cython.uint = 0
-    place: cython.ulonglong = cython.cast(cython.ulonglong, segment.number) << 32
+    base: cython.ulonglong = cython.cast(cython.ulonglong, segment.number) << 32
     live: cython.ulonglong = 0
     live_bytes: cython.ulonglong = 0
     before: cython.ulonglong = store.bytes
@@ -88,7 +86,7 @@ def enter_rows(
         entry = store.prepare(row.sequence)
         if lengths != cython.NULL:
             memcpy(cython.address(length), lengths + 4 * i, 4)
-        entry.place = place | row.offset
+        entry.location = base | row.offset
         entry.flags = length << 1
         entry.timestamp = row.timestamp
         entry.size = row.size

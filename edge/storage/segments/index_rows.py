@@ -2,7 +2,7 @@
 
 import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
-from cython.cimports.headwater.edge.storage.index.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 
@@ -12,7 +12,7 @@ from headwater.edge.storage.segments.segment_files import IndexFile
 def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytearray, bytearray]:
     """What an index file lists: [(subject number, subject)], a row per message served from the
     segment, and if some are packed the lengths of their bodies."""
-    entry: cython.pointer(Entry)
+    entry: cython.pointer(IndexEntry)
     row: cython.pointer(IndexRow)
     used: dict = {}
     met: bytearray = bytearray(store.names.used)
@@ -25,8 +25,8 @@ def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytearra
     any_packed: cython.uint = 0
     count: cython.ulonglong = 0
     while sequence and sequence <= segment.last and count < segment.live:
-        entry = store.slot(sequence)
-        if not entry.flags & IN_LOG and entry.place >> 32 == segment.number:
+        entry = store.entry(sequence)
+        if not entry.flags & IN_LOG and entry.location >> 32 == segment.number:
             if entry.subject != known:
                 known = entry.subject
                 if not is_met[known]:
@@ -35,7 +35,7 @@ def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytearra
             row = cython.cast(cython.pointer(IndexRow), PyByteArray_AS_STRING(rows)) + count
             row.sequence = sequence
             row.timestamp = entry.timestamp
-            row.offset = cython.cast(cython.uint, entry.place)
+            row.offset = cython.cast(cython.uint, entry.location)
             row.size = entry.size
             row.header_len = entry.header_len
             row.subject = known

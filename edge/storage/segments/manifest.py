@@ -30,7 +30,7 @@ class Manifest:
     """Number of the oldest segment."""
     oldest_last: int = 0
     """The last sequence in it."""
-    born: int = 0
+    first_log_segment: int = 0
     """Log segment in which it came back from quarantine: older ones have nothing to say of it."""
 
     gone: list[list[int]] = field(default_factory=list)
@@ -41,11 +41,16 @@ class Manifest:
         return any(first <= number <= last for first, last in self.gone)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        """As the log has it: JSON, in which `first_log_segment` is called `born`."""
+        fields = asdict(self)
+        fields["born"] = fields.pop("first_log_segment")
+        return json.dumps(fields).encode()
 
 
 def decode_manifest(value: bytes) -> Manifest:
-    return Manifest(**json.loads(value))
+    """What `Manifest.encode` gave. Raises ValueError."""
+    fields = json.loads(value)
+    return Manifest(first_log_segment=fields.pop("born", 0), **fields)
 
 
 def number_runs(numbers: Iterable[int]) -> list[list[int]]:

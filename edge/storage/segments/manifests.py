@@ -32,10 +32,10 @@ class Manifests:
         """Write down what segments these streams have now. Raises StoreError."""
         for store in stores:
             identity = self._identities.get(store.incarnation)
-            settled = [segment for segment in store.segments if segment.durable_end]
-            if store.closed or identity is None or not settled:
+            durable = [segment for segment in store.segments if segment.durable_end]
+            if store.closed or identity is None or not durable:
                 continue
-            oldest, newest = settled[0], settled[-1]
+            oldest, newest = durable[0], durable[-1]
             store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
             manifest = Manifest(
                 str(identity["account"]),
@@ -46,7 +46,7 @@ class Manifests:
                 store.durable_last,
                 oldest.number,
                 oldest.last,
-                store.born,
+                store.first_log_segment,
                 number_runs(store.gone_numbers),
             )
             self.begin(store.incarnation, manifest)

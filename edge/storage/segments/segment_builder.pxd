@@ -22,6 +22,6 @@ cdef class SegmentBuilder:
     cdef int add_own(self, RecordHeader* header, bytes body) except -1
     cdef int write(self, int fd, unsigned char* piece, Py_ssize_t room) noexcept nogil
     cdef unsigned int seal(
-        self, RecordHeader* record, unsigned char* out, Py_ssize_t place, unsigned int chain
+        self, RecordHeader* record, unsigned char* out, Py_ssize_t position, unsigned int chain
     ) noexcept nogil
     cdef int put(self, int fd, unsigned char* piece, Py_ssize_t end) noexcept nogil

@@ -76,9 +76,7 @@ class SegmentBuilder:
     @cython.exceptval(-1, check=False)
     def add_own(self, header: cython.pointer(RecordHeader), body: bytes) -> cython.int:
         """Note a record made of a header's fields and another body."""
-        record: bytes = PyBytes_FromStringAndSize(
-            cython.cast(cython.p_char, header), HEADER_BYTES
-        )
+        record: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, header), HEADER_BYTES)
         own: cython.pointer(RecordHeader)
         record += body
         own = cython.cast(cython.pointer(RecordHeader), PyBytes_AS_STRING(record))
@@ -114,32 +112,30 @@ class SegmentBuilder:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def write(
-        self, fd: cython.int, piece: cython.p_uchar, room: cython.Py_ssize_t
-    ) -> cython.int:
-        """Write what `piece` begins with and the records, each sealed for its place; 0, an errno,
-        or CHANGED."""
+    def write(self, fd: cython.int, piece: cython.p_uchar, room: cython.Py_ssize_t) -> cython.int:
+        """Write what `piece` begins with and the records, each sealed for its position; 0, an
+        errno, or CHANGED."""
         header: cython.pointer(RecordHeader)
         i: cython.Py_ssize_t
         size: cython.Py_ssize_t
         error: cython.int
-        place: cython.Py_ssize_t = self.offset + self.filled
+        position: cython.Py_ssize_t = self.offset + self.filled
         end: cython.Py_ssize_t = self.offset + self.length
         chain: cython.uint = self.segment.chain
         for i in range(self.count):
             header = cython.cast(cython.pointer(RecordHeader), self.records[i])
             size = record_size(header.length)
-            if size > self.largest or place + size > end:
+            if size > self.largest or position + size > end:
                 return CHANGED
             if self.filled + size > room:
-                error = self.put(fd, piece, place)
+                error = self.put(fd, piece, position)
                 if error:
                     return error
-            chain = self.seal(header, piece + self.filled, place, chain)
+            chain = self.seal(header, piece + self.filled, position, chain)
             self.filled += size
-            place += size
+            position += size
         self.chain = chain
-        return self.put(fd, piece, place) if place == end else CHANGED
+        return self.put(fd, piece, position) if position == end else CHANGED
 
     @cython.cfunc
     @cython.nogil
@@ -148,16 +144,16 @@ class SegmentBuilder:
         self,
         record: cython.pointer(RecordHeader),
         out: cython.p_uchar,
-        place: cython.Py_ssize_t,
+        position: cython.Py_ssize_t,
         chain: cython.uint,
     ) -> cython.uint:
-        """Put a record at `out`, made for its place; returns its checksum."""
+        """Put a record at `out`, made for its position; returns its checksum."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), out)
         used: cython.Py_ssize_t = HEADER_BYTES + record.length
         memcpy(out, record, used)
         memset(out + used, 0, record_size(record.length) - used)
         header.segment = self.segment.number
-        header.offset = cython.cast(cython.uint, place)
+        header.offset = cython.cast(cython.uint, position)
         header.chain = chain
         seal_header(header, self.seed)
         return header.header_crc
@@ -165,10 +161,8 @@ class SegmentBuilder:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def put(
-        self, fd: cython.int, piece: cython.p_uchar, end: cython.Py_ssize_t
-    ) -> cython.int:
-        """Write what was gathered, which ends at a place in the file; 0, or an errno."""
+    def put(self, fd: cython.int, piece: cython.p_uchar, end: cython.Py_ssize_t) -> cython.int:
+        """Write what was gathered, which ends at a position in the file; 0, or an errno."""
         done: cython.Py_ssize_t = 0
         n: cython.Py_ssize_t
         while done < self.filled:

@@ -26,4 +26,4 @@ cdef class Checkpointer(Task):
     cdef unsigned int copied_crc
     cdef bint is_again(self, const unsigned char* record) except -1
     cdef int copy_slice(self, Py_ssize_t limit) except -1
-    cdef int note_store(self, FileStore store) except -1
+    cdef int add_store(self, FileStore store) except -1

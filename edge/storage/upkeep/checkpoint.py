@@ -105,7 +105,7 @@ class Checkpointer(Task):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_store(self, store: FileStore) -> cython.int:
+    def add_store(self, store: FileStore) -> cython.int:
         if store.checkpoint != self.attempt:
             store.checkpoint = self.attempt
             self.stores.append(store)
@@ -118,7 +118,7 @@ class Checkpointer(Task):
         header: cython.pointer(RecordHeader)
         record: cython.p_const_uchar
         store: FileStore = None
-        noted: FileStore = None
+        added: FileStore = None
         store_id: cython.ulonglong = 0
         stop: cython.Py_ssize_t = min(self.at + limit, self.segment.end)
         kind: cython.int
@@ -147,23 +147,23 @@ class Checkpointer(Task):
             if store is None or store_id != header.stream:
                 store_id = header.stream
                 store = self.log.stores.get(store_id)
-            if store is None or store.closed or self.segment.number < store.born:
+            if store is None or store.closed or self.segment.number < store.first_log_segment:
                 continue
-            if store is not noted:
-                noted = store
-                self.note_store(store)
+            if store is not added:
+                added = store
+                self.add_store(store)
             if kind == KIND_MESSAGE:
                 store.copy_message(record, self.segment.number)
             elif not body_ok(record) or self.is_again(record):
                 continue
             elif kind == KIND_SKIP:
-                store.note_position(header.sequence, 0)
+                store.move_copied(header.sequence, 0)
             elif kind == KIND_HEAD:
                 body: bytes = cython.cast(cython.p_char, record)[
                     HEADER_BYTES : HEADER_BYTES + header.length
                 ]
                 last, last_ts = HEAD.unpack_from(body)
-                store.note_position(last, last_ts)
+                store.move_copied(last, last_ts)
             else:
                 store.copy_deletes(kind, record)
         return 0
@@ -193,7 +193,7 @@ class Checkpointer(Task):
         for item in self.stores:
             store = item
             if not store.closed:
-                self.jobs.append((store, store.take_builders(self.segment.number)))
+                self.jobs.append((store, store.end_builders(self.segment.number)))
         self.step = "write"
         when_removals_last(self.log, self.submit)
 
@@ -222,7 +222,7 @@ class Checkpointer(Task):
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         released = full and not self.before and self.log.files.make_room()
         if full and not released:
-            self.log.files.hold_back()
+            self.log.files.restore_ballast()
             self.log.block(error)
         elif not full:
             log.error("messages cannot be moved to their segments: %s", error)
@@ -303,7 +303,7 @@ class Checkpointer(Task):
         if segment.suspect:
             self.log.files.discard(segment.slot)
         else:
-            self.log.files.give_back(segment.slot)
+            self.log.files.free_slot(segment.slot)
         self.segment = None
         self.step = "idle"
         self.wake()

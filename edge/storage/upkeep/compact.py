@@ -26,7 +26,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     record_size,
     seal_header,
 )
-from cython.cimports.headwater.edge.storage.index.index import IN_LOG, Entry
+from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.packing.packing import Packer
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
@@ -56,13 +56,13 @@ log = logging.getLogger("headwater.storage")
 
 def live_records(store: FileStore, segment: StreamSegment) -> list:
     """(sequence, offset) of every message that is served from a segment."""
-    entry: cython.pointer(Entry)
+    entry: cython.pointer(IndexEntry)
     sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
     rows: list = []
     while sequence and sequence <= segment.last:
-        entry = store.slot(sequence)
-        if not entry.flags & IN_LOG and entry.place >> 32 == segment.number:
-            rows.append((sequence, entry.place & 0xFFFFFFFF))
+        entry = store.entry(sequence)
+        if not entry.flags & IN_LOG and entry.location >> 32 == segment.number:
+            rows.append((sequence, entry.location & 0xFFFFFFFF))
         sequence = store.next_alive(sequence + 1)
     return rows
 
@@ -92,9 +92,7 @@ class Rewrite:
     def copy(self, content: bytes, number: cython.uint, rows: list, packer: object) -> None:
         """Copy the records of `rows`, (sequence, offset), from the content of segment `number`;
         `packer` packs them again, if there is one."""
-        source: cython.p_const_uchar = cython.cast(
-            cython.p_const_uchar, PyBytes_AS_STRING(content)
-        )
+        source: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(content))
         header: cython.pointer(RecordHeader)
         at: cython.Py_ssize_t
         size: cython.Py_ssize_t = len(content)
@@ -111,26 +109,24 @@ class Rewrite:
                 self.bad.append(sequence)
                 continue
             header = cython.cast(cython.pointer(RecordHeader), source + at)
-            place = len(self.data)
+            position = len(self.data)
             record: bytes = content[at : at + record_size(header.length)]
             if again is not None:
                 record = again.repack(record)
             self.data += record
-            self.seal(place)
+            self.seal(position)
             old: cython.ulonglong = (cython.cast(cython.ulonglong, number) << 32) | at
-            packed = packed_bits(
-                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(record))
-            )
-            self.moved.append((sequence, old, place, packed))
-            self.copied += len(self.data) - place
+            packed = packed_bits(cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(record)))
+            self.moved.append((sequence, old, position, packed))
+            self.copied += len(self.data) - position
 
     def add(self, kind: cython.int, flags: cython.int, sequence: int, body: bytes) -> None:
         """Append a record that is no message."""
         header: cython.pointer(RecordHeader)
-        place: cython.Py_ssize_t = len(self.data)
+        position: cython.Py_ssize_t = len(self.data)
         at: cython.p_uchar
         self.data += bytes(record_size(len(body)))
-        at = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.data)) + place
+        at = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.data)) + position
         memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(body), len(body))
         header = cython.cast(cython.pointer(RecordHeader), at)
         memset(header, 0, HEADER_BYTES)
@@ -140,16 +136,16 @@ class Rewrite:
         header.body_crc = crc32c(0, at + HEADER_BYTES, len(body))
         header.sequence = sequence
         header.stream = self.stream
-        self.seal(place)
+        self.seal(position)
 
-    def seal(self, place: cython.Py_ssize_t) -> None:
-        """Give the record at `place` its new position and chain."""
+    def seal(self, position: cython.Py_ssize_t) -> None:
+        """Give the record at `position` its new offset and chain."""
         header: cython.pointer(RecordHeader) = cython.cast(
             cython.pointer(RecordHeader),
-            cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.data)) + place,
+            cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.data)) + position,
         )
         header.segment = self.number
-        header.offset = cython.cast(cython.uint, place)
+        header.offset = cython.cast(cython.uint, position)
         header.chain = self.chain
         seal_header(header, self.seed)
         self.chain = header.header_crc
@@ -236,7 +232,7 @@ def small(segment: StreamSegment) -> int:
     return int(segment.live_bytes) + len(segment.deletes) + 48 * int(segment.live) + FRAME_BYTES
 
 
-def take_over(store: FileStore, segment: StreamSegment, before: StreamSegment) -> None:
+def merge(store: FileStore, segment: StreamSegment, before: StreamSegment) -> None:
     """The messages of `before` are served from `segment` now."""
     segment.live += before.live
     segment.live_bytes += before.live_bytes
@@ -357,7 +353,7 @@ class Compactor:
             self.swap(store, segment, *built.results())
             segment.stale = segment.stale and not job.fresh
             segment.deletes = bytearray(job.deletes)
-            self.settle(store, segment, before)
+            self.make_durable(store, segment, before)
         if not self.stopped:
             self.begin()
 
@@ -377,7 +373,7 @@ class Compactor:
                 return error
         return None
 
-    def settle(
+    def make_durable(
         self, store: FileStore, segment: StreamSegment, before: StreamSegment | None
     ) -> None:
         """A segment was rewritten: make that durable, and see what follows from it."""
@@ -386,7 +382,7 @@ class Compactor:
         if before is None:
             self.background.submit(lambda: sync_directory(directory))
         else:
-            take_over(store, segment, before)
+            merge(store, segment, before)
             self.background.submit(
                 lambda: sync_directory(directory),
                 lambda _, error: self.leave(store, before, error),
@@ -412,9 +408,7 @@ class Compactor:
                 error = failure
         if error is not None:
             log.warning("%s cannot be removed yet: %s", before.path, error)
-            self.log.kernel.loop.call_later(
-                RETRY, lambda: self.leave(store, before, None)
-            )
+            self.log.kernel.loop.call_later(RETRY, lambda: self.leave(store, before, None))
             return
         self.log.when_durable(lsn, lambda: self.remove(store, before))
 
@@ -475,7 +469,7 @@ class Compactor:
         chain: int,
     ) -> None:
         """Point the index at the new file."""
-        entry: cython.pointer(Entry)
+        entry: cython.pointer(IndexEntry)
         base: cython.ulonglong = cython.cast(cython.ulonglong, segment.number) << 32
         old: cython.ulonglong
         new: cython.ulonglong
@@ -492,8 +486,8 @@ class Compactor:
             old = before
             new = after
             entry = store.at(sequence)
-            if entry != cython.NULL and not entry.flags & IN_LOG and entry.place == old:
-                entry.place = base | new
+            if entry != cython.NULL and not entry.flags & IN_LOG and entry.location == old:
+                entry.location = base | new
                 segment.live_bytes -= record_size(store.body_length(entry))
                 entry.flags = packed
                 segment.live_bytes += record_size(store.body_length(entry))

@@ -51,10 +51,10 @@ class Repacker:
             if self._identity(store).get("repack"):
                 self._add(store)
 
-    def note_erase(self, store: Any, sequence: int) -> None:
+    def before_erase(self, store: Any, sequence: int) -> None:
         """A message is about to be erased. Pieces of a dictionary stood in at least `SHARED_MIN`
         messages; when so many of them are erased, it goes away. Raises StoreError."""
-        self._node.eraser.note(store, sequence)
+        self._node.eraser.add(store, sequence)
         identity = self._identity(store)
         if sequence > identity.get("sampled", 0):
             return

@@ -50,10 +50,10 @@ class RecordCheck:
             self.count = 0
             with cython.nogil:
                 done = self.run(at, length, done, offset, last)
-            self.take()
+            self.drain_run()
         return done
 
-    def take(self) -> None:
+    def drain_run(self) -> None:
         """Move what one run found to `bad`."""
         i: cython.int
         for i in range(self.count):
@@ -88,7 +88,7 @@ class RecordCheck:
                 size = record_size(header.length)
                 if size <= length - at:
                     if not body_ok(data + at):
-                        self.note(offset + at, size, header.kind, header.sequence)
+                        self.add_finding(offset + at, size, header.kind, header.sequence)
                     at += size
                     continue
                 if not last:
@@ -99,7 +99,7 @@ class RecordCheck:
                 at += 8
             if at + HEADER_BYTES > length and last:
                 at = length
-            self.note(offset + begin, at - begin, 0, 0)
+            self.add_finding(offset + begin, at - begin, 0, 0)
         return at
 
     @cython.cfunc
@@ -121,7 +121,7 @@ class RecordCheck:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def note(
+    def add_finding(
         self,
         start: cython.Py_ssize_t,
         size: cython.Py_ssize_t,

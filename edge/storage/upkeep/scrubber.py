@@ -25,14 +25,14 @@ from headwater.edge.storage.segments.index_rows import index_of
 from headwater.edge.storage.segments.removals import write_index_later
 from headwater.edge.storage.segments.segment_jobs import index_path
 from headwater.edge.storage.upkeep.compact import live_records
-from headwater.edge.storage.upkeep.scrub_check import RecordCheck
-from headwater.edge.storage.upkeep.scrub_tasks import (
-    RecordsTask,
-    Task,
-    TwoSlotTask,
-    WholeFileTask,
+from headwater.edge.storage.upkeep.file_checks import (
+    FileCheck,
+    RecordsCheck,
+    TwoCopyCheck,
+    WholeFileCheck,
     overlaps,
 )
+from headwater.edge.storage.upkeep.scrub_check import RecordCheck
 
 # Bytes of one step, at most; and steps per second, about.
 STEP_MAX = 1 << 20
@@ -69,8 +69,8 @@ class Scrubber:
         self._rate = rate
         self._pause = pause
         self._background = Background(self._loop, not is_twin(storage.directory.root))
-        self._tasks: Iterator[Task] = iter(())
-        self._task: Task | None = None
+        self._checks: Iterator[FileCheck] = iter(())
+        self._current: FileCheck | None = None
         self._timer: Any = None
         self._running = False
         self._stopped = False
@@ -84,8 +84,8 @@ class Scrubber:
         """Verify everything, unless that is being done."""
         if not self._stopped and not self._running:
             self._running = True
-            self._tasks = self._targets()
-            self._task = None
+            self._checks = self._targets()
+            self._current = None
             self._next()
 
     def stop(self) -> None:
@@ -107,23 +107,23 @@ class Scrubber:
 
     # A pass.
 
-    def _targets(self) -> Iterator[Task]:
+    def _targets(self) -> Iterator[FileCheck]:
         """Everything there is, chosen when it is its turn."""
         directory = self._storage.directory
-        yield TwoSlotTask(directory.root / "HEADWATER", self._identity_found)
-        yield TwoSlotTask(directory.root / "slots", self._list_found)
-        yield TwoSlotTask(directory.root / "consumers", self._copy_found)
+        yield TwoCopyCheck(directory.root / "HEADWATER", self._identity_found)
+        yield TwoCopyCheck(directory.root / "slots", self._list_found)
+        yield TwoCopyCheck(directory.root / "consumers", self._copy_found)
         yield from self._log_targets()
         for store in list(self._storage.stores()):
             if isinstance(store, FileStore) and not store.closed:
                 yield from self._store_targets(store)
 
-    def _log_targets(self) -> Iterator[Task]:
+    def _log_targets(self) -> Iterator[FileCheck]:
         for segment in self._storage.log.live[:-1]:
             if segment.number >= self._storage.log.position()["segment"]:
                 # Its last batches may still be on their way to the file.
                 return
-            yield RecordsTask(
+            yield RecordsCheck(
                 segment.slot.path,
                 partial(self._log_found, segment),
                 self._storage.log.seed,
@@ -132,21 +132,21 @@ class Scrubber:
                 False,
             )
 
-    def _store_targets(self, store: FileStore) -> Iterator[Task]:
-        yield TwoSlotTask(store.directory / "meta", partial(self._meta_found, store))
+    def _store_targets(self, store: FileStore) -> Iterator[FileCheck]:
+        yield TwoCopyCheck(store.directory / "meta", partial(self._meta_found, store))
         for number in self._storage.repacker.dictionaries(store):
             path = dictionary_path(store.directory, number)
-            yield TwoSlotTask(path, partial(self._dictionary_found, store, number))
+            yield TwoCopyCheck(path, partial(self._dictionary_found, store, number))
         for segment in list(store.segments):
             if store.closed or segment not in store.segments:
                 continue
-            yield WholeFileTask(
+            yield WholeFileCheck(
                 index_path(segment.path),
                 partial(self._index_found, store, segment),
                 lambda data: read_index(store, data) is not None,
             )
             if segment.end and (segment.sealed or not store.copying):
-                yield RecordsTask(
+                yield RecordsCheck(
                     segment.path,
                     partial(self._segment_found, store, segment, segment.generation),
                     store.seed,
@@ -159,78 +159,78 @@ class Scrubber:
         """Take the next step, or end the pass."""
         if self._stopped:
             return
-        if self._task is None:
-            self._task = next(self._tasks, None)
-        if self._task is None:
+        if self._current is None:
+            self._current = next(self._checks, None)
+        if self._current is None:
             self.passes += 1
             self._running = False
             self.last_pass = time.time()
             self._timer = self._loop.call_later(self._pause, self.begin_pass)
             return
-        task = self._task
+        check = self._current
         limit = min(max(self._rate // STEPS_PER_SECOND, STEP_MIN), STEP_MAX)
-        self._background.submit(lambda: task.step(limit), self._stepped)
+        self._background.submit(lambda: check.step(limit), self._stepped)
 
     def _stepped(self, read: int | None, error: BaseException | None) -> None:
         """A step was done: see to what it found, and wait as the rate wants it."""
-        task, count = self._task, read or 0
-        if self._stopped or task is None:
+        check, count = self._current, read or 0
+        if self._stopped or check is None:
             return
         self.bytes += count
-        if task.done and task.findings and task.looks < LOOKS_MAX:
-            task.look_again()
-        elif error is not None or task.done:
-            self._task = None
-            self._end_task(task, error)
+        if check.done and check.findings and check.looks < LOOKS_MAX:
+            check.look_again()
+        elif error is not None or check.done:
+            self._current = None
+            self._end_check(check, error)
         self._timer = self._loop.call_later(count / max(self._rate, 1), self._next)
 
-    def _end_task(self, task: Task, error: BaseException | None) -> None:
+    def _end_check(self, check: FileCheck, error: BaseException | None) -> None:
         if isinstance(error, FileNotFoundError):
             return
         if error is not None:
-            log.warning("%s cannot be verified: %s", task.path, error)
+            log.warning("%s cannot be verified: %s", check.path, error)
             self.findings += 1
-        if task.findings or error is not None:
-            task.found(task)
+        if check.findings or error is not None:
+            check.found(check)
 
     # What is done about it. Files that changed meanwhile are looked at in the next pass.
 
-    def _told(self, count: int, text: str, *values: object) -> None:
+    def _report(self, count: int, text: str, *values: object) -> None:
         self.findings += count
         self.repaired += 1
         log.warning(text, *values)
 
-    def _identity_found(self, task: Task) -> None:
+    def _identity_found(self, check: FileCheck) -> None:
         if self._storage.directory.write_identity():
-            self._told(1, "%s: a copy was damaged; it was written again", task.path)
+            self._report(1, "%s: a copy was damaged; it was written again", check.path)
 
-    def _list_found(self, task: Task) -> None:
+    def _list_found(self, check: FileCheck) -> None:
         try:
             self._storage.log.files.write_list()
         except OSError as error:
-            log.warning("%s is damaged and cannot be written again: %s", task.path, error)
+            log.warning("%s is damaged and cannot be written again: %s", check.path, error)
             return
-        self._told(1, "%s was damaged; it was written again", task.path)
+        self._report(1, "%s was damaged; it was written again", check.path)
 
-    def _copy_found(self, task: Task) -> None:
+    def _copy_found(self, check: FileCheck) -> None:
         self._storage.state_copy.wake()
-        self._told(1, "%s was damaged; it is written again", task.path)
+        self._report(1, "%s was damaged; it is written again", check.path)
 
-    def _meta_found(self, store: FileStore, task: Task) -> None:
+    def _meta_found(self, store: FileStore, check: FileCheck) -> None:
         try:
             if self._storage.rewrite_meta(store):
-                self._told(1, "%s was damaged; it was written again", store.directory / "meta")
+                self._report(1, "%s was damaged; it was written again", store.directory / "meta")
         except OSError as error:
             log.warning("%s/meta is damaged and cannot be written: %s", store.directory, error)
 
-    def _dictionary_found(self, store: FileStore, number: int, task: Task) -> None:
+    def _dictionary_found(self, store: FileStore, number: int, check: FileCheck) -> None:
         try:
             if not store.closed and write_dictionary(store, number):
-                self._told(1, "%s was damaged; it was written again", task.path)
+                self._report(1, "%s was damaged; it was written again", check.path)
         except OSError as error:
-            log.warning("%s is damaged and cannot be written: %s", task.path, error)
+            log.warning("%s is damaged and cannot be written: %s", check.path, error)
 
-    def _index_found(self, store: FileStore, segment: Any, task: Task) -> None:
+    def _index_found(self, store: FileStore, segment: Any, check: FileCheck) -> None:
         if store.closed or store.copying or segment not in store.segments:
             return
         path = segment.path
@@ -239,7 +239,7 @@ class Scrubber:
             return
         index = index_of(store, segment, self._storage.log.live[0].number)
         data = index_bytes(store, index)
-        self._told(1, "%s was damaged; it is written again", index_path(path))
+        self._report(1, "%s was damaged; it is written again", index_path(path))
         storage = self._storage
         write_index_later(storage.log, storage.background, store, segment, data)
 
@@ -250,23 +250,23 @@ class Scrubber:
         except OSError as error:
             log.warning("%s is damaged and cannot be removed: %s", path, error)
             return
-        self._told(1, "%s was damaged; it was removed, since its segment tells the same", path)
+        self._report(1, "%s was damaged; it was removed, since its segment tells the same", path)
 
-    def _log_found(self, segment: Any, task: Task) -> None:
+    def _log_found(self, segment: Any, check: FileCheck) -> None:
         """The log's memory has what its file should: write that. (What a start found damaged in
         the log is so in memory, too, and was told by the start.)"""
         if segment not in self._storage.log.live:
             return
         slot, parts = segment.slot, []
-        for found in task.findings:
+        for found in check.findings:
             data = segment.bytes_at(found.start, min(found.end, segment.end) - found.start)
-            check = RecordCheck(self._storage.log.seed, segment.number)
-            check.part(data, found.start, True)
-            if not check.found():
+            records = RecordCheck(self._storage.log.seed, segment.number)
+            records.part(data, found.start, True)
+            if not records.found():
                 parts.append((found.start, data))
         if parts:
             text = "%s: %d places do not verify; they are written again from memory"
-            self._told(len(parts), text, slot.path, len(parts))
+            self._report(len(parts), text, slot.path, len(parts))
             self._write_again(slot, parts)
 
     def _write_again(self, slot: Slot, parts: list[tuple[int, bytes]]) -> None:
@@ -278,30 +278,30 @@ class Scrubber:
                 overwrite(slot.path, at, data)
 
         def written(result: object, error: BaseException | None) -> None:
-            files.let_go(slot)
+            files.unpin(slot)
             if error is not None:
                 log.warning("%s is damaged and cannot be written again: %s", slot.path, error)
 
-        files.hold(slot)
+        files.pin(slot)
         self._storage.background.submit(write, written)
 
     def _segment_found(
-        self, store: FileStore, segment: Any, generation: int, task: Task
+        self, store: FileStore, segment: Any, generation: int, check: FileCheck
     ) -> None:
         """Read the messages that stand there as everybody does; have the segment written again
         when other records of it are damaged, or a thorough scrubber found it."""
         if store.closed or segment not in store.segments or segment.generation != generation:
             return
-        fresh = [found for found in task.findings if found.sequence not in store.lost]
+        fresh = [found for found in check.findings if found.sequence not in store.lost]
         lost = 0
         for sequence in overlaps(fresh, live_records(store, segment)):
             lost += self._read(store, sequence)
         others = [found for found in fresh if found.kind != MESSAGE]
         self.findings += lost
         if self.thorough:
-            others, lost = task.findings, 0
+            others, lost = check.findings, 0
         if others and not lost and not store.copying and not segment.busy:
-            self._told(
+            self._report(
                 len(others),
                 "%s: %d places do not verify; the segment is written again without them",
                 segment.path,
@@ -313,8 +313,8 @@ class Scrubber:
     def _read(self, store: FileStore, sequence: int) -> int:
         """Read a message from its file; 1 when it is damaged, which is told then."""
         # Twice: the first call only notes that the read buffer was used.
-        store.release_window()
-        store.release_window()
+        store.drop_window()
+        store.drop_window()
         try:
             store.get(sequence)
         except Damaged:

@@ -10,9 +10,9 @@ def test_entries_stay_in_order_and_are_found() -> None:
     for sequence in (3, 4, 9):
         table.put(sequence, sequence - 2, 0, 1)
     assert [e[0] for e in table.entries()] == [3, 4, 9]
-    assert table.take(4)
-    assert not table.take(4)
-    assert not table.take(5)
+    assert table.pop(4)
+    assert not table.pop(4)
+    assert not table.pop(5)
     assert [e[0] for e in table.entries()] == [3, 9]
     table.put(4, 7, 0, 2)
     assert [e[0] for e in table.entries()] == [3, 4, 9]
@@ -27,7 +27,7 @@ def test_queue_gives_each_sequence_once_in_the_order_of_the_requests() -> None:
     assert table.again(2)
     assert table.again(4)
     assert not table.again(8)
-    assert table.take(2)
+    assert table.pop(2)
     assert table.again(1)
     assert [table.pop_queued() for _ in range(3)] == [4, 1, 0]
     assert table.queued == 0
@@ -47,7 +47,7 @@ def test_random_use_equals_a_dictionary() -> None:
             model[highest] = (step, 1)
         elif choice < 0.9 and model:
             sequence = rng.choice((min(model), rng.randint(1, highest)))
-            assert table.take(sequence) == (sequence in model)
+            assert table.pop(sequence) == (sequence in model)
             model.pop(sequence, None)
             if sequence in queue:
                 queue.remove(sequence)

@@ -53,10 +53,10 @@ async def test_no_consumer_holds_control_bytes(client: Any, bad: str) -> None:
     assert (await client.api("CONSUMER.NAMES.CC"))["consumers"] == []
 
 
-def backup(*entries: archive.Entry) -> bytes:
+def backup(*entries: archive.ArchiveEntry) -> bytes:
     """A whole backup of a stream with one message per entry."""
     state = json.dumps({"messages": 1, "first_seq": 1, "last_seq": 1}).encode()
-    content = archive.MAGIC + archive.packed(archive.Entry(b"state.json", 1, 0, b"", state))
+    content = archive.MAGIC + archive.packed(archive.ArchiveEntry(b"state.json", 1, 0, b"", state))
     for entry in (*entries, archive.END):
         content += archive.packed(entry)
     return s2.IDENTIFIER + s2.frames(content)
@@ -65,20 +65,23 @@ def backup(*entries: archive.Entry) -> bytes:
 @pytest.mark.parametrize(
     "entry",
     [
-        archive.Entry(FORGED.encode(), 1, 1, b"", b"payload"),
-        archive.Entry(b"r.*", 1, 1, b"", b"payload"),
-        archive.Entry(b"r.a", 1, 1, b"A: b\r\n", b"payload"),
-        archive.Entry(
+        archive.ArchiveEntry(FORGED.encode(), 1, 1, b"", b"payload"),
+        archive.ArchiveEntry(b"r.*", 1, 1, b"", b"payload"),
+        archive.ArchiveEntry(b"r.a", 1, 1, b"A: b\r\n", b"payload"),
+        archive.ArchiveEntry(
             b"consumers/c", 1, 0, b"", json.dumps({"config": {"durable_name": FORGED}}).encode()
         ),
-        archive.Entry(
-            b"consumers/c", 1, 0, b"",
+        archive.ArchiveEntry(
+            b"consumers/c",
+            1,
+            0,
+            b"",
             json.dumps({"config": {"durable_name": "c", "deliver_subject": FORGED}}).encode(),
         ),
     ],
     ids=["subject", "wildcard", "headers", "consumer", "deliver_subject"],
 )
-async def test_archives_are_no_way_around(client: Any, entry: archive.Entry) -> None:
+async def test_archives_are_no_way_around(client: Any, entry: archive.ArchiveEntry) -> None:
     inbox = await client.nc.subscribe(">")
     config = {"name": "R", "subjects": ["r.>"], "republish": {"src": ">", "dest": "again.>"}}
     started = await client.api("STREAM.RESTORE.R", {"config": config, "state": {}})

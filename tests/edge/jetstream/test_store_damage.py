@@ -10,7 +10,7 @@ from typing import Any
 import nats
 import pytest
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 
 CONFIG = """
 system_account: SYS
@@ -73,9 +73,7 @@ async def ask(nc: Any, subject: str, **body: Any) -> Any:
     return json.loads(answer.data)
 
 
-async def test_damage_is_passed_over_and_told(
-    start: Callable[[], Any], tmp_path: Path
-) -> None:
+async def test_damage_is_passed_over_and_told(start: Callable[[], Any], tmp_path: Path) -> None:
     server = start()
     await fill(server)
     server.stop()
@@ -150,7 +148,7 @@ async def test_quarantine_over_the_wire(start: Callable[[], Any], tmp_path: Path
     server.kill()
     (meta,) = tmp_path.glob("store/jetstream/streams/*/meta")
     good = meta.read_bytes()
-    TwoSlotFile(meta).replace(b"newer than what the log has, and nonsense")
+    TwoCopyFile(meta).replace(b"newer than what the log has, and nonsense")
     server = start()
     system, nc = await connect(server, "sys"), await connect(server, "a")
     assert page(tmp_path, server, "/healthz")["headwater"]["quarantined"] > 0

@@ -161,8 +161,8 @@ async def test_a_consumer_that_cannot_be_restored(client: Any) -> None:
         state = {"delivered": {"stream_seq": sequence}}
         consumer = json.dumps({"config": own, "state": state}).encode()
         entries = [
-            archive.Entry(b"state.json", 1, 0, b"", b'{"consumer_count":1}'),
-            archive.Entry(b"consumers/c", 1, 0, b"", consumer),
+            archive.ArchiveEntry(b"state.json", 1, 0, b"", b'{"consumer_count":1}'),
+            archive.ArchiveEntry(b"consumers/c", 1, 0, b"", consumer),
             archive.END,
         ]
         plain = archive.MAGIC + b"".join(archive.packed(entry) for entry in entries)
@@ -267,8 +267,8 @@ def test_streams_in_any_pieces() -> None:
 
 def test_archives_in_any_pieces() -> None:
     entries = [
-        archive.Entry(b"state.json", -5, 0, b"", b"{}"),
-        archive.Entry(b"a.b", 1 << 60, 1 << 63, b"NATS/1.0\r\n\r\n", b"x" * 300),
+        archive.ArchiveEntry(b"state.json", -5, 0, b"", b"{}"),
+        archive.ArchiveEntry(b"a.b", 1 << 60, 1 << 63, b"NATS/1.0\r\n\r\n", b"x" * 300),
         archive.END,
     ]
     data = archive.MAGIC + b"".join(archive.packed(entry) for entry in entries)

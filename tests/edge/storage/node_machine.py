@@ -356,7 +356,7 @@ class NodeMachine(RuleBasedStateMachine):
     def nothing_is_wrong(self) -> None:
         assert self.harness.errors == []
         taken = sum(file.blocks() for _, file in self.harness.disk.walk())
-        assert self.harness.node.disk.ledger.used == taken
+        assert self.harness.node.disk.allocation.used == taken
         for name, book in self.books.items():
             if book.dropped:
                 continue

@@ -317,9 +317,7 @@ def test_meta_of_a_stream(harness: Harness, harm: Callable[[Path], None]) -> Non
 
 
 @pytest.mark.parametrize("harm", [emptied, deleted])
-def test_both_copies_of_what_a_stream_is(
-    harness: Harness, harm: Callable[[Path], None]
-) -> None:
+def test_both_copies_of_what_a_stream_is(harness: Harness, harm: Callable[[Path], None]) -> None:
     """A log without a copy, as of earlier versions, and a bad file."""
     store = harness.create()
     fill(harness, store, 1, 20)
@@ -404,7 +402,7 @@ def test_many_losses_in_a_row_do_not_fill_the_log(harness: Harness) -> None:
     before = harness.node.log.position()["batch"]
     for sequence in range(1, 400):
         store.lost[sequence] = Loss("bad", 100)
-        harness.node.damage.note(store, sequence, "bad")
+        harness.node.damage.report(store, sequence, "bad")
         harness.turn()
     harness.commit()
     assert harness.node.log.position()["batch"] < before + 40

@@ -1,10 +1,10 @@
-"""The ledger of allocated bytes is right, and a used-up budget is like a full disk."""
+"""The allocation of allocated bytes is right, and a used-up budget is like a full disk."""
 
 import pytest
 from test_full_disk import fill
 from twin_harness import TwinHarness, contents
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.disk_budget import least_budget
 from headwater.edge.storage.format.errors import StoreError, StoreFull
 
@@ -29,8 +29,8 @@ def breathe(harness: TwinHarness) -> None:
 
 def check(harness: TwinHarness) -> None:
     harness.settle()
-    ledger = harness.node.disk.ledger
-    assert ledger.used == taken(harness)
+    allocation = harness.node.disk.allocation
+    assert allocation.used == taken(harness)
     for store in harness.streams.values():
         files = list(store.directory.iterdir())
         assert harness.node.disk.taken_by(store) == sum(p.allocated_bytes() for p in files)
@@ -65,13 +65,13 @@ def test_the_book_agrees_with_the_disk_whatever_is_done(compressed: bool) -> Non
     check(harness)
     harness.streams[incarnation].purge(None, 0)
     check(harness)
-    assert harness.node.disk.ledger.used < before
+    assert harness.node.disk.allocation.used < before
     harness.power_cut(3)
     harness.open()
     check(harness)
     harness.close()
     meta = harness.disk.root / "data/jetstream/streams" / incarnation / "meta"
-    TwoSlotFile(meta).replace(b"newer than what the log has, and nonsense")
+    TwoCopyFile(meta).replace(b"newer than what the log has, and nonsense")
     harness.open()
     assert harness.node.quarantined
     harness.streams = {}
@@ -124,7 +124,7 @@ def test_a_budget_below_what_is_stored_lets_go_of_it_only() -> None:
         if n % 100 == 0:
             breathe(harness)
     harness.settle()
-    assert harness.node.disk.ledger.used > BUDGET
+    assert harness.node.disk.allocation.used > BUDGET
     harness.options.disk_budget = BUDGET
     for life in range(4):
         harness.power_cut(life)
@@ -133,13 +133,13 @@ def test_a_budget_below_what_is_stored_lets_go_of_it_only() -> None:
         with pytest.raises(StoreFull, match="disk budget"):
             store.add_message(b"a", b"")
         harness.commit()
-    before = harness.node.disk.ledger.used
+    before = harness.node.disk.allocation.used
     store.purge(None, 9000)
     harness.settle()
     harness.loop.run_until(lambda: store.failure is None)
-    assert harness.node.disk.ledger.used < BUDGET < before
+    assert harness.node.disk.allocation.used < BUDGET < before
     store.add_message(b"a", b"")
-    harness.node.disk.set(harness.node.disk.ledger.used - 1)
+    harness.node.disk.set(harness.node.disk.allocation.used - 1)
     harness.close()
 
 

@@ -353,7 +353,7 @@ def test_what_is_written_while_sequences_are_reserved_is_acknowledged_then() -> 
     harness.loop.run_ready()
     harness.loop.run_ready()
     assert store.committed == 0
-    log.take_results()
+    log.drain_results()
     assert store.committed == store.last_seq == 1
     assert log.unsynced > 0
 

@@ -10,7 +10,7 @@ from store_decoder import Decoder
 from store_harness import Harness, contents
 
 from headwater.edge.storage.device.background import Background
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.erase import eraser
 
 SECRET = b"personal-secret-of-nobody-else"
@@ -185,7 +185,7 @@ def test_a_slot_is_not_used_again_before_it_was_overwritten(harness: Harness) ->
     store = harness.create()
     sequence = add_secret(store)
     fill(harness, store, 10)
-    harness.node.eraser._background = delayed = Delayed(harness.node.background, "Work.run")
+    harness.node.eraser._background = delayed = Delayed(harness.node.background, "EraseJob.run")
     assert store.delete(sequence, True)
     harness.until(lambda: bool(delayed.waiting))
     use_slots_again(harness, store)
@@ -300,19 +300,19 @@ def test_a_half_overwritten_record_is_no_damage(harness: Harness, where: str, ke
     assert store.delete(sequence, True)
     harness.commit()
     (intent,) = harness.node.eraser._pending.values()
-    (place,) = intent.places
-    assert place.where == (where == "segment")
+    (location,) = intent.locations
+    assert location.where == (where == "segment")
     path = (
         store.segments[0].path
         if where == "segment"
-        else next(s for s in harness.node.log.live if s.number == place.number).slot.path
+        else next(s for s in harness.node.log.live if s.number == location.number).slot.path
     )
     harness.crash()
     from headwater.edge.storage.erase.erase_jobs import record_for
 
-    new = record_for(intent.stream, place, store.seed)
+    new = record_for(intent.stream, location, store.seed)
     with path.open("r+b") as file:
-        file.seek(place.offset)
+        file.seek(location.offset)
         file.write(new[:keep])
     (store,) = harness.open()
     assert harness.node.problems == []
@@ -359,7 +359,7 @@ def test_what_is_kept_aside_is_overwritten(harness: Harness) -> None:
     fill(harness, store, 20)
     want = contents(store)
     harness.crash()
-    TwoSlotFile(other.directory / "meta").replace(b"newer than what the log has, and nonsense")
+    TwoCopyFile(other.directory / "meta").replace(b"newer than what the log has, and nonsense")
     (store,) = harness.open()
     kept = harness.directory / "jetstream" / "quarantine"
     assert traces(kept) != []

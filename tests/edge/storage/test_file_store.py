@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.errors import Damaged
 
 
@@ -135,7 +135,7 @@ def test_states_come_back_and_outlive_their_segment(harness: Harness) -> None:
     log.put_state(b"c", b"two", b"gone")
     log.delete_state(b"c", b"two")
     log.put_state(b"c", b"live", b"old")
-    log.snapshotter(b"c", b"live", lambda: b"new")
+    log.encode_with(b"c", b"live", lambda: b"new")
     fill(harness, store, 5000)
     harness.settle()
     want = {b"one": (b"base", [b"+1"]), b"live": (b"new", [])}
@@ -202,7 +202,7 @@ def test_a_stream_without_meta_goes_to_quarantine(harness: Harness) -> None:
     fill(harness, good, 5)
     harness.settle()
     harness.crash()
-    TwoSlotFile(bad.directory / "meta").replace(b"newer than what the log has, and nonsense")
+    TwoCopyFile(bad.directory / "meta").replace(b"newer than what the log has, and nonsense")
     (store,) = harness.open()
     assert store.incarnation == good.incarnation
     kept = list((harness.directory / "jetstream" / "quarantine").iterdir())

@@ -8,7 +8,7 @@ import pytest
 from store_decoder import Decoder, crc, two_slots
 from store_harness import Harness, contents
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.crc import checksum, checksum_by_tables
 
 
@@ -106,7 +106,7 @@ def test_decoder_reads_streams_that_have_no_files_yet(harness: Harness) -> None:
 
 
 def test_two_slot_file_survives_a_flip_anywhere(tmp_path: Path) -> None:
-    file = TwoSlotFile(tmp_path / "x")
+    file = TwoCopyFile(tmp_path / "x")
     assert file.read() is None
     file.write(b"first")
     file.write(b"second" * 1000)
@@ -114,6 +114,6 @@ def test_two_slot_file_survives_a_flip_anywhere(tmp_path: Path) -> None:
     for at in range(0, len(data), 11):
         data[at] ^= 32
         file.path.write_bytes(bytes(data))
-        assert TwoSlotFile(file.path).read() == b"second" * 1000
+        assert TwoCopyFile(file.path).read() == b"second" * 1000
         data[at] ^= 32
-    assert TwoSlotFile(file.path).read() == b"second" * 1000
+    assert TwoCopyFile(file.path).read() == b"second" * 1000

@@ -20,7 +20,7 @@ def log_files(tmp_path: Path) -> LogFiles:
 
 def slot_in_use(log_files: LogFiles) -> Slot:
     slot = log_files.create(SEGMENT)
-    log_files.hold(slot)
+    log_files.pin(slot)
     log_files.discard(slot)
     assert slot.path.exists(), "its job goes on"
     return slot
@@ -28,7 +28,7 @@ def slot_in_use(log_files: LogFiles) -> Slot:
 
 def test_a_slot_goes_when_its_job_is_over(log_files: LogFiles) -> None:
     slot = slot_in_use(log_files)
-    log_files.let_go(slot)
+    log_files.unpin(slot)
     assert not slot.path.exists()
     log_files.close()
 
@@ -36,5 +36,5 @@ def test_a_slot_goes_when_its_job_is_over(log_files: LogFiles) -> None:
 def test_a_job_may_end_later_than_the_node(log_files: LogFiles) -> None:
     slot = slot_in_use(log_files)
     log_files.close()
-    log_files.let_go(slot)
+    log_files.unpin(slot)
     assert slot.path.exists(), "nothing changes after the end"

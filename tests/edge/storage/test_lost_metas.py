@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 
 
 def garbage(path: Path) -> None:
@@ -74,7 +74,7 @@ def check_told_once(harness: Harness, text: str, path: Path, want: dict, meta: b
     assert harness.node.meta_of(store) == meta
     assert any(text in told for told in harness.node.problems), harness.node.problems
     harness.until(lambda: harness.node.metas.idle)
-    file = TwoSlotFile(path / "meta")
+    file = TwoCopyFile(path / "meta")
     assert meta in (file.read() or b"") or harness.options.keys
     assert not file.damaged
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_a_file_that_is_newer_than_the_log_counts(tmp_path: Path) -> None:
     """Stores of a version that kept metas in files only, and a crash between the two."""
     harness, path, want, _ = made(tmp_path, True)
     (path.parent / "older").unlink()
-    file = TwoSlotFile(path / "meta")
+    file = TwoCopyFile(path / "meta")
     newer = (file.read() or b"").replace(b"true", b"null")
     file.write(newer)
     meta = b'{"name":"S","changed":null}'

@@ -26,7 +26,7 @@ def full_harness() -> tuple[TwinHarness, str, dict[int, bytes]]:
 def starve(harness: TwinHarness) -> None:
     """Nothing is left, and of nothing is any left over."""
     log = harness.node.log
-    log.files.ballast.release()
+    log.files.ballast.free()
     for slots in (log.files.spares, log.files.small):
         while slots:
             log.files.discard(slots.pop())
@@ -71,7 +71,7 @@ def test_a_start_takes_a_small_slot_where_nothing_else_is_left() -> None:
     log = harness.node.log
     small = len(log.files.small)
     assert small >= 2
-    log.files.ballast.release()
+    log.files.ballast.free()
     while log.files.spares:
         log.files.discard(log.files.spares.pop())
     harness.disk.capacity = 1

@@ -54,11 +54,11 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
 
 
 def test_newer_format_is_refused(harness: Harness) -> None:
-    from headwater.edge.storage.device.durable_file import TwoSlotFile
+    from headwater.edge.storage.device.durable_file import TwoCopyFile
 
     harness.open()
     harness.close()
-    file = TwoSlotFile(harness.directory / "jetstream" / "HEADWATER")
+    file = TwoCopyFile(harness.directory / "jetstream" / "HEADWATER")
     content = file.read()
     assert content is not None
     file.write(content.replace(b'"format": 1', b'"format": 9'))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.quarantine import Quarantine
 from headwater.edge.storage.format.errors import StoreError
 
@@ -39,7 +39,7 @@ def put_aside(harness: Harness, count: int) -> tuple[dict, bytes, str]:
     harness.crash()
     path = store.directory / "meta"
     good = path.read_bytes()
-    TwoSlotFile(path).replace(b"newer than what the log has, and nonsense")
+    TwoCopyFile(path).replace(b"newer than what the log has, and nonsense")
     (left,) = harness.open()
     assert left.incarnation != store.incarnation
     return want, good, store.incarnation

@@ -8,7 +8,7 @@ import pytest
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
-from headwater.edge.storage.node.rebuild import Found, Rebuild
+from headwater.edge.storage.node.rebuild import FetchedMessage, Rebuild
 from headwater.edge.storage.recovery.recovery import RecoveredStream
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.loss import LOST_KEY
@@ -37,10 +37,10 @@ async def make(path: Path) -> None:
     segment.write_bytes(data)
 
 
-async def fetch(sequence: int) -> Found | None:
+async def fetch(sequence: int) -> FetchedMessage | None:
     if sequence == 6:
         return None
-    return Found(b"s.%d" % sequence, b"", b"payload %d." % sequence, sequence)
+    return FetchedMessage(b"s.%d" % sequence, b"", b"payload %d." % sequence, sequence)
 
 
 def expected(sequence: int) -> bytes:
@@ -95,9 +95,7 @@ async def rebuild(path: Path, stop_at: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("stop_at", ["never", "before the step", "after the step"])
-def test_one_stream_is_there(
-    tmp_path: Path, stop_at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_stream_is_there(tmp_path: Path, stop_at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         await make(tmp_path)
         await rebuild(tmp_path, stop_at, monkeypatch)

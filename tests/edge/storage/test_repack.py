@@ -7,14 +7,14 @@ import pytest
 from store_harness import KEY, Harness, contents
 from test_sealing import OTHER, SECRET, fill, stored_bytes, whole
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.packing.dictionary_pieces import SHARED_MIN
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.security.sealing import KeyRing
 
 
 def identity(store: FileStore) -> dict[str, object]:
-    content = TwoSlotFile(store.directory / "meta").read()
+    content = TwoCopyFile(store.directory / "meta").read()
     assert content is not None
     row: dict[str, object] = json.loads(content.split(b"\n", 1)[0])
     return row

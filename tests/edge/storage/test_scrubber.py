@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from store_harness import Harness, contents
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.errors import Damaged
 
 
@@ -145,7 +145,7 @@ def test_indexes_metas_and_lists_are_written_again(harness: Harness) -> None:
     assert store.lost == {}
     harness.close()
     for path in (meta, root / "HEADWATER", root / "slots"):
-        file = TwoSlotFile(path)
+        file = TwoCopyFile(path)
         assert file.read() is not None
         assert file.damaged == 0
     (store,) = harness.open()

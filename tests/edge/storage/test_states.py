@@ -34,7 +34,7 @@ def test_a_state_that_changes_for_ever_keeps_the_log_short(harness: Harness) -> 
     log = harness.node.log
     acked = 0
     log.put_state(OWNER, b"c", COUNT.pack(0))
-    log.snapshotter(OWNER, b"c", lambda: COUNT.pack(acked))
+    log.encode_with(OWNER, b"c", lambda: COUNT.pack(acked))
     longest = 0
     for acked in range(1, 20_001):
         log.add_delta(OWNER, b"c", COUNT.pack(acked))

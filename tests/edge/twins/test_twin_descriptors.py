@@ -12,13 +12,13 @@ from headwater.edge.ports.twins.files import TwinFiles
 
 def test_a_disk_that_nobody_has_is_gone_with_its_open_files() -> None:
     disk = TwinFiles()
-    book = Allocation(disk.root)
-    files.keep_ledger(book)
+    allocation = Allocation(disk.root)
+    files.track_allocation(allocation)
     fd = files.open_file(disk.root / "file", files.REPLACE)
     files.write_all(fd, b"content", 0)
     assert files.read_at(fd, 7, 0) == b"content"
     gone = weakref.ref(disk)
-    del disk, book
+    del disk, allocation
     gc.collect()
     assert gone() is None
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -28,14 +28,14 @@ def test_a_disk_that_nobody_has_is_gone_with_its_open_files() -> None:
 def test_an_open_file_is_known_by_its_new_name() -> None:
     folder = TwinFiles().root / "data"
     files.new_directory(folder)
-    book = Allocation(folder)
-    files.keep_ledger(book)
+    allocation = Allocation(folder)
+    files.track_allocation(allocation)
     old, new = folder / "old", folder / "new"
     fd = files.open_file(old, files.REPLACE)
     files.rename(old, new)
     files.write_all(fd, bytes(10_000), 0)
-    assert book.bytes_of(new) == 3 * files.BLOCK
-    assert book.bytes_of(old) == 0
+    assert allocation.bytes_of(new) == 3 * files.BLOCK
+    assert allocation.bytes_of(old) == 0
     files.close(fd)
     files.remove(new)
-    assert book.bytes_of(new) == 0
+    assert allocation.bytes_of(new) == 0

@@ -1,6 +1,6 @@
 """What the scrubber verifies, a step at a time; each step runs in the background.
 
-A task only reads. What it finds is looked at again, by the task and then on the loop, before
+A check only reads. What it finds is looked at again, by the check and then on the loop, before
 anything is done about it: files change while they are read.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.edge.storage.device.durable_file import TwoSlotFile
+from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.errors import FormatError
 from headwater.edge.storage.segments.segment_files import DATA_START
 from headwater.edge.storage.upkeep.scrub_check import RecordCheck
@@ -25,11 +25,11 @@ class Finding(NamedTuple):
     sequence: int
 
 
-class Task(ABC):
+class FileCheck(ABC):
     """One file. `step` verifies up to `limit` bytes more and returns how many it read; `done` is
     set at the end, when `findings` tells what is wrong. Raises OSError."""
 
-    def __init__(self, path: Path, found: Callable[["Task"], None]) -> None:
+    def __init__(self, path: Path, found: Callable[["FileCheck"], None]) -> None:
         self.path = path
         self.found = found
         """Called on the loop when there are findings."""
@@ -48,12 +48,12 @@ class Task(ABC):
         """Verify the next part."""
 
 
-class TwoSlotTask(Task):
+class TwoCopyCheck(FileCheck):
     """A small file in two copies; a finding for each bad one."""
 
     def step(self, limit: int) -> int:
         self.done = True
-        file = TwoSlotFile(self.path)
+        file = TwoCopyFile(self.path)
         try:
             content = file.read()
         except FormatError:
@@ -62,11 +62,11 @@ class TwoSlotTask(Task):
         return 0 if content is None else 2 * len(content)
 
 
-class WholeFileTask(Task):
+class WholeFileCheck(FileCheck):
     """A file that is read whole and verified by `check(bytes)`."""
 
     def __init__(
-        self, path: Path, found: Callable[[Task], None], check: Callable[[bytes], bool]
+        self, path: Path, found: Callable[[FileCheck], None], check: Callable[[bytes], bool]
     ) -> None:
         super().__init__(path, found)
         self._check = check
@@ -79,14 +79,14 @@ class WholeFileTask(Task):
         return len(data)
 
 
-class RecordsTask(Task):
+class RecordsCheck(FileCheck):
     """The records of a segment or log slot, up to `end`. `headed`: the file begins with a header
     in two copies that must agree."""
 
     def __init__(
         self,
         path: Path,
-        found: Callable[[Task], None],
+        found: Callable[[FileCheck], None],
         seed: int,
         number: int,
         end: int,
