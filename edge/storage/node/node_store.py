@@ -38,16 +38,15 @@ from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.log.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.log.log_restart import LogRestart
 from headwater.edge.storage.packing.packing import Packer
+from headwater.edge.storage.recovery.log_recovery import LogRecovery, seed_of
 from headwater.edge.storage.recovery.put_back import put_back_tail
-from headwater.edge.storage.recovery.recovery import (
-    LogRecovery,
+from headwater.edge.storage.recovery.replay import LOST_MAX
+from headwater.edge.storage.recovery.state_copy import StateCopy, position_of
+from headwater.edge.storage.recovery.stream_recovery import (
     RecoveredStream,
     StreamRecovery,
     remove_gone,
-    seed_of,
 )
-from headwater.edge.storage.recovery.replay import LOST_MAX
-from headwater.edge.storage.recovery.state_copy import StateCopy, position_of
 from headwater.edge.storage.segments.damage_report import DamageReport
 from headwater.edge.storage.segments.dead_space import let_dead_go
 from headwater.edge.storage.segments.file_store import FileStore

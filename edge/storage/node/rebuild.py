@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.storage.node.node_store import NodeStore
-from headwater.edge.storage.recovery.recovery import RecoveredStream
+from headwater.edge.storage.recovery.stream_recovery import RecoveredStream
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.loss import set_size
 

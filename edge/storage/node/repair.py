@@ -14,7 +14,7 @@ from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.node.rebuild import Fetch, Rebuild
 from headwater.edge.storage.node.verify import Report, verify
-from headwater.edge.storage.recovery.recovery import RecoveredStream
+from headwater.edge.storage.recovery.stream_recovery import RecoveredStream
 from headwater.edge.storage.upkeep.scrubber import Scrubber
 
 # As fast as the device reads.

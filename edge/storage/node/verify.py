@@ -16,7 +16,7 @@ from headwater.edge.storage.directory.store_lock import StoreLock
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import Damaged, FormatError, KeyMissing, StoreError
 from headwater.edge.storage.node.node_store import NodeStore
-from headwater.edge.storage.recovery.recovery import RecoveredStream
+from headwater.edge.storage.recovery.stream_recovery import RecoveredStream
 from headwater.edge.storage.segments.index_bytes import read_index
 from headwater.edge.storage.segments.manifest import runs_text
 from headwater.edge.storage.segments.segment_jobs import index_path

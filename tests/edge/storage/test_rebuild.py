@@ -9,7 +9,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.node.rebuild import FetchedMessage, Rebuild
-from headwater.edge.storage.recovery.recovery import RecoveredStream
+from headwater.edge.storage.recovery.stream_recovery import RecoveredStream
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.loss import LOST_KEY
 
