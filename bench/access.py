@@ -71,7 +71,9 @@ class Realm:
         held = [
             jwt.encode(
                 AccountClaims(
-                    sub=pair.public_key, name="a", nats=AccountBody(limits=AccountLimits.unlimited())
+                    sub=pair.public_key,
+                    name="a",
+                    nats=AccountBody(limits=AccountLimits.unlimited()),
                 ),
                 operator,
             )

@@ -4,6 +4,7 @@ Every stream is read by itself, so that one that cannot be opened takes nothing 
 moved to quarantine. Nothing is removed on doubt, and what was found wrong is told in `problems`.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ from headwater.edge.storage.segments.segment_jobs import (
     write_again,
 )
 from headwater.edge.storage.segments.stream_segment import StreamSegment
+
+log = logging.getLogger("headwater.storage")
 
 
 @dataclass
