@@ -271,7 +271,7 @@ def test_a_crash_between_the_intent_and_the_end(harness: Harness) -> None:
     harness.settle()
     want = contents(store)
     del want[old], want[new]
-    harness.node.eraser._round = lambda: None
+    harness.node.eraser._start_round = lambda: None
     assert store.delete(old, True) and store.delete(new, True)
     harness.commit()
     assert traces(harness.directory)
@@ -296,7 +296,7 @@ def test_a_half_overwritten_record_is_no_damage(harness: Harness, where: str, ke
         harness.settle()
     want = contents(store)
     del want[sequence]
-    harness.node.eraser._round = lambda: None
+    harness.node.eraser._start_round = lambda: None
     assert store.delete(sequence, True)
     harness.commit()
     (intent,) = harness.node.eraser._pending.values()
