@@ -68,15 +68,9 @@ class Realm:
     def __init__(self) -> None:
         operator, account, system = (KeyPair.create(kind) for kind in "OAA")
         self.user = KeyPair.create("U")
+        body = AccountBody(limits=AccountLimits.unlimited())
         held = [
-            jwt.encode(
-                AccountClaims(
-                    sub=pair.public_key,
-                    name="a",
-                    nats=AccountBody(limits=AccountLimits.unlimited()),
-                ),
-                operator,
-            )
+            jwt.encode(AccountClaims(sub=pair.public_key, name="a", nats=body), operator)
             for pair in (account, system)
         ]
         own = jwt.encode(OperatorClaims(sub=operator.public_key, nats=OperatorBody()), operator)

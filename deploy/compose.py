@@ -13,6 +13,10 @@ def services_for(options: Options) -> list[Service]:
         from headwater.edge.system.system_claims import ClaimsService
 
         services.append(ClaimsService())
+        if options.operator.resolver.kind in ("full", "cache", "url"):
+            from headwater.edge.system.account_lookups import AccountLookups
+
+            services.append(AccountLookups())
     if options.headwater.fleet_account:
         from headwater.hub.enrolment.service import EnrolmentService
 

@@ -33,6 +33,7 @@ from headwater.security.claims import (
     UserLimits,
 )
 from headwater.security.errors import (
+    AccountNeeded,
     AuthError,
     AuthExpiredError,
     AuthRevokedError,
@@ -49,7 +50,7 @@ from headwater.security.identity import (
     IdentityLimits,
     lowest,
 )
-from headwater.security.resolver import MemoryResolver
+from headwater.security.resolvers.memory import MemoryResolver
 from headwater.security.scope import apply_template
 from headwater.security.tls import certificate_names, subject_matches
 from headwater.security.windows import open_until, source_allowed
@@ -109,7 +110,7 @@ class Authenticator:
         if jwt.expired(user, request.now):
             raise AuthExpiredError("the user's token has expired")
         if self.operator_mode:
-            claims = self._account_of(user)
+            claims = self._account_of(user, request)
             limits = self._scoped(user, claims)
         else:
             body = AccountBody(limits=AccountLimits.unlimited())
@@ -143,7 +144,7 @@ class Authenticator:
     def _vouched(self, identity: Identity, request: AuthRequest) -> Identity:
         """`identity`, whose account a listener names. Raises AuthError when it has no token."""
         if self.operator_mode:
-            account = self.account_claims(identity.account)
+            account = self._sought(identity.account, request)
             if account is None or jwt.expired(account, request.now):
                 raise AuthError("the listener's account has no valid token")
         return identity
@@ -218,7 +219,7 @@ class Authenticator:
 
     def _by_jwt(self, request: AuthRequest) -> Identity:
         user = self._user_claims(request)
-        account = self._account_of(user)
+        account = self._account_of(user, request)
         limits = self._scoped(user, account)
         if not limits.bearer_token:
             _check_signature(user.sub, request)
@@ -291,15 +292,22 @@ class Authenticator:
             raise AuthError("the user must connect through a trusted proxy")
         return user
 
-    def _account_of(self, user: UserClaims) -> AccountClaims:
+    def _account_of(self, user: UserClaims, request: AuthRequest) -> AccountClaims:
         key = user.account()
         pinned = self.config.operator.pinned_accounts
         if pinned and key not in (*pinned, self.config.system_account):
             raise AuthError("the account is not among the pinned ones")
-        account = self.account_claims(key)
+        account = self._sought(key, request)
         if account is None:
             raise AuthError("the account is unknown, or not signed by a trusted operator")
         return account
+
+    def _sought(self, key: str, request: AuthRequest) -> AccountClaims | None:
+        """As `account_claims`. Raises AccountNeeded when a token has to be looked up first."""
+        looked_up = request.sought is None or key in request.sought
+        if not looked_up and self.resolver.seeks(key, request.now):
+            raise AccountNeeded(key)
+        return self.account_claims(key)
 
     def _check_claimed(
         self, request: AuthRequest, user: UserClaims, account: AccountClaims, limits: UserLimits
@@ -329,11 +337,18 @@ def guarded(identity: Identity, callout_account: str) -> Identity:
 
 
 def _resolver(operator: OperatorOptions) -> MemoryResolver:
-    if operator.resolver.kind != "full":
-        return MemoryResolver(operator.preload)
-    from headwater.security.directory_resolver import DirectoryResolver
+    kind = operator.resolver.kind
+    if kind == "full":
+        from headwater.security.resolvers.directory import DirectoryResolver
 
-    return DirectoryResolver(operator.resolver, operator.preload)
+        return DirectoryResolver(operator.resolver, operator.preload)
+    if kind in ("cache", "url"):
+        from headwater.security.resolvers.lookup import CacheResolver, UrlResolver
+
+        if kind == "url":
+            return UrlResolver(operator.preload)
+        return CacheResolver(operator.resolver, operator.preload)
+    return MemoryResolver(operator.preload)
 
 
 def _operator_keys(config: AuthConfig) -> tuple[frozenset[str], frozenset[str]]:

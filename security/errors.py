@@ -75,6 +75,18 @@ class HashNeeded(Exception):
         self.presented = presented
 
 
+class AccountNeeded(Exception):
+    """A decision needs the token of `account`, which is not held but may be had elsewhere.
+
+    No SecurityError: nothing has been decided. Look for it, note in the request that it was
+    sought, and ask again.
+    """
+
+    def __init__(self, account: str) -> None:
+        super().__init__(f"the token of account {account} has to be looked up")
+        self.account = account
+
+
 class CalloutTarget:
     """Which callout service decides."""
 

@@ -100,6 +100,9 @@ class AuthRequest(msgspec.Struct, kw_only=True):
     verdicts: dict[tuple[str, str], bool] | None = None
     """Known answers to (bcrypt hash, presented secret); None computes them where they arise."""
 
+    sought: set[str] | None = None
+    """Accounts whose tokens were looked up for this; None when nothing can be looked up."""
+
     def matches(self, configured: str, presented: str) -> bool:
         """Whether the `presented` secret is the `configured` one.
 

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.broker.password_checks import PasswordChecks
 from headwater.edge.conf.options import Options
 from headwater.edge.view.info import NodeFacts
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.security.auth_options import CALLOUT_SUBJECT
 from headwater.security.authenticator import Authenticator
 from headwater.security.callout import Callout
-from headwater.security.errors import AuthError, CalloutRequired, SecurityError
+from headwater.security.errors import AccountNeeded, AuthError, CalloutRequired, SecurityError
 from headwater.security.identity import AuthRequest, Identity
 from headwater.security.nkeys import KeyPair
 
@@ -60,9 +61,11 @@ class _Question:
 class Callouts:
     """The questions of one node."""
 
-    def __init__(self, node: Host, server: KeyPair) -> None:
-        """`server` is the node's own key, by whose public half it is known."""
+    def __init__(self, node: Host, server: KeyPair, checks: PasswordChecks) -> None:
+        """`server` is the node's own key, by whose public half it is known; `checks` are the
+        decisions that ask here."""
         self._node = node
+        self._checks = checks
         self._server = server
         self._curve = KeyPair.create("X")
         self._waiting: set[_Question] = set()
@@ -122,10 +125,24 @@ class Callouts:
                 node.authenticator,
                 lambda name: node.known_account(name) is not None,
             )
+        except AccountNeeded as needed:
+            self._seek(question, payload, needed.account)
         except SecurityError as error:
             self._answer(question, error)
         else:
             self._answer(question, identity)
+
+    def _seek(self, question: _Question, payload: bytes, account: str) -> None:
+        """Look at an answer again when the token of its user's account was looked for."""
+        seek = self._checks.seek_account
+        assert question.request.sought is not None and seek is not None
+        question.request.sought.add(account)
+        if not seek(account, lambda: self._again(question, payload)):
+            self._answer(question, AuthError("too many logins wait for an account's token"))
+
+    def _again(self, question: _Question, payload: bytes) -> None:
+        if question in self._waiting:
+            self._answered(question, payload)
 
     def _answer(self, question: _Question, outcome: Outcome) -> None:
         if question not in self._waiting:

@@ -15,7 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headwater.security import passwords
-from headwater.security.errors import AuthError, CalloutRequired, HashNeeded, SecurityError
+from headwater.security.errors import (
+    AccountNeeded,
+    AuthError,
+    CalloutRequired,
+    HashNeeded,
+    SecurityError,
+)
 from headwater.security.identity import AuthRequest
 
 log = logging.getLogger("headwater.broker")
@@ -31,6 +37,11 @@ Outcome = Any
 
 
 AskService = Callable[[Any, AuthRequest, CalloutRequired, Callable[[Outcome], None]], None]
+
+
+SeekAccount = Callable[[str, Callable[[], None]], bool]
+"""Looks for an account's token and calls back when it was found, or was not; False when too many
+wait already."""
 
 
 class _Waiting:
@@ -65,6 +76,8 @@ class PasswordChecks:
         """Logins that wait for their hash."""
         self.ask_service: AskService | None = None
         """Lets the callout service decide; without one, whoever it has to decide on is refused."""
+        self.seek_account: SeekAccount | None = None
+        """Looks for tokens of accounts that are not held; None where there is no other place."""
 
     def decide(
         self,
@@ -80,6 +93,8 @@ class PasswordChecks:
         """
         if request.verdicts is None:
             request.verdicts = {}
+        if request.sought is None and self.seek_account is not None:
+            request.sought = set()
         try:
             outcome = attempt(request)
         except HashNeeded as needed:
@@ -90,9 +105,37 @@ class PasswordChecks:
                 self.ask_service(conn, request, needed, done)
                 return
             outcome = needed
+        except AccountNeeded as needed:
+            self._seek(conn, request, attempt, done, needed.account)
+            return
         except SecurityError as error:
             outcome = error
         done(outcome)
+
+    def _seek(
+        self,
+        conn: Any,
+        request: AuthRequest,
+        attempt: Callable[[AuthRequest], Any],
+        done: Callable[[Outcome], None],
+        account: str,
+    ) -> None:
+        """Decide again when the account's token was looked for."""
+        assert request.sought is not None and self.seek_account is not None
+        request.sought.add(account)
+        if not conn.ready:
+            conn.halt()
+
+        def resumed(outcome: Outcome) -> None:
+            done(outcome)
+            conn.proceed()
+
+        def sought() -> None:
+            if not conn.closed:
+                self.decide(conn, request, attempt, resumed)
+
+        if not self.seek_account(account, sought):
+            resumed(AuthError("too many logins wait for the token of their account"))
 
     def _wait(self, waiting: _Waiting) -> None:
         queue = self._queues.setdefault(waiting.request.host, deque())

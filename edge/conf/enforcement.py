@@ -78,7 +78,7 @@ _WRITE = Hint("a receiver that does not read is cut after write_deadline in ever
 _PLAIN_LINKS = Hint("what crosses this link is not compressed")
 _TRACED = Hint("the trace of a message ends where it crosses to another account")
 _PATIENT = Hint("attempts to connect are reported once, and when they succeed")
-_RESOLVER = By("security.resolver")
+_RESOLVER = By("security.resolvers.memory")
 _NO_GO = Hint("there is no profile of this kind; use py-spy on the process")
 
 _FATES: dict[tuple[str, str], Fate] = {
@@ -98,7 +98,7 @@ _FATES: dict[tuple[str, str], Fate] = {
             "operator operators roots root root_operators root_operator trusted trusted_keys "
             "resolver_pinned_accounts"),
     **_rows("", _RESOLVER, "resolver account_resolver accounts_resolver resolver_preload"),
-    **_rows("", Refused("TLS settings for a resolver; leave resolver_tls away"), "resolver_tls"),
+    **_rows("", By("edge.system.account_lookups"), "resolver_tls"),
     **_rows("", By("edge.monitor.service"), "http https http_port monitor_port https_port "
             "http_base_path"),
     **_rows("", By("edge.monitor.pages.varz"), "feature_flags server_tags server_metadata"),
@@ -166,9 +166,10 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("allow_responses", By("edge.broker.rights.grants"), "max max_msgs max_messages "
             "max_responses expires expiration ttl"),
     **_rows("resolver", _RESOLVER, "type"),
-    **_rows("resolver", By("security.directory_resolver"), "dir limit allow_delete hard_delete"),
+    **_rows("resolver", By("security.resolvers.directory"), "dir limit allow_delete hard_delete"),
     **_rows("resolver", By("edge.system.system_claims"), "interval"),
-    **_rows("resolver", Hint("tokens are not looked up elsewhere"), "ttl timeout"),
+    **_rows("resolver", By("security.resolvers.lookup"), "ttl"),
+    **_rows("resolver", By("edge.system.account_lookups"), "timeout"),
     # --- accounts ---
     **_rows("accounts", By("edge.broker.imports.imports_plan"), "imports exports"),
     **_rows("accounts", By("edge.broker.mappings"), "mappings maps"),

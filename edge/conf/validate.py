@@ -126,10 +126,9 @@ def _check_operator(options: Options) -> list[str]:
     ]
     if not operator.resolver.kind:
         problems.append("operators require an account resolver to be configured")
-    if operator.resolver.kind in ("url", "cache"):
+    if operator.resolver.kind == "url" and operator.preload:
         problems.append(
-            f"the account resolver {operator.resolver.kind!r} is not available: use one of type "
-            "full, or MEMORY with resolver_preload"
+            "resolver preloads only available for writeable resolver types MEM/DIR/CACHE_DIR"
         )
     if options.accounts:
         problems.append("operators do not allow Accounts to be configured directly")

@@ -374,6 +374,6 @@ def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
         return None
     from headwater.edge.broker.callouts import Callouts
 
-    callouts = Callouts(node, key)
+    callouts = Callouts(node, key, node.sessions.checks)
     node.sessions.checks.ask_service = callouts.ask
     return callouts

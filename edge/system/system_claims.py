@@ -15,9 +15,10 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink
 from headwater.edge.system.system_info import ServerInfo, event_id
 from headwater.security import jwt
-from headwater.security.directory_resolver import DirectoryResolver
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
+from headwater.security.resolvers.directory import DirectoryResolver
+from headwater.security.resolvers.lookup import CacheResolver
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -45,6 +46,8 @@ class ClaimsService:
     def __init__(self) -> None:
         self._sinks: list[CallbackSink] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._what = "jwt update"
+        """What answers to updates speak of."""
 
     def start(self, node: "NodeView") -> None:
         """Listen in the system account."""
@@ -56,10 +59,13 @@ class ClaimsService:
         self._listen("$SYS.ACCOUNT.*.CLAIMS.UPDATE", self._on_update)
         if not isinstance(node.authenticator.resolver, DirectoryResolver):
             return
-        self._inbox = f"$SYS._INBOX.{event_id()}".encode()
-        self._listen("$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._on_lookup)
         self._listen("$SYS.REQ.CLAIMS.LIST", self._on_list)
         self._listen("$SYS.REQ.CLAIMS.DELETE", self._on_delete)
+        if isinstance(node.authenticator.resolver, CacheResolver):
+            self._what = "jwt update cache"
+            return
+        self._inbox = f"$SYS._INBOX.{event_id()}".encode()
+        self._listen("$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._on_lookup)
         self._listen("$SYS.REQ.CLAIMS.PACK", self._on_pack)
         self._listen(self._inbox.decode(), self._on_packed)
         self._timer = node.loop.call_later(FIRST_SYNC_S, self._sync)
@@ -99,12 +105,16 @@ class ClaimsService:
             if is_public_key(named, "A") and named != account:
                 account = named
                 raise JWTError("subject does not match jwt content")
+            resolver = self._node.authenticator.resolver
+            if isinstance(resolver, CacheResolver) and resolver.token(account) is None:
+                self._respond(reply, account, f"{self._what} skipped")
+                return
             self._node.authenticator.update_account(token)
         except JWTError as error:
-            self._respond(reply, account, "jwt update resulted in error", error)
+            self._respond(reply, account, f"{self._what} resulted in error", error)
             return
         self._node.account_changed(account)
-        self._respond(reply, account, "jwt updated")
+        self._respond(reply, account, self._what.replace("update", "updated"))
 
     def _respond(
         self, reply: bytes, account: str, message: str, error: Exception | None = None

@@ -170,15 +170,6 @@ def test_memory_is_updated_and_a_reload_keeps_it(tmp_path: Path) -> None:
         assert not admitted(realm, server.port, "B")
 
 
-@pytest.mark.parametrize("resolver", ["URL(http://127.0.0.1:1/jwt/)", "{type: cache, dir: x}"])
-def test_a_resolver_that_cannot_be_had_does_not_start_as_another(resolver: str) -> None:
-    realm = Realm()
-    with pytest.raises(Exception, match="resolver"), Server(
-        recipe("headwater", realm.config(resolver=resolver))
-    ):
-        pass
-
-
 def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     realm = Realm()
     (tmp_path / "file").write_text("")

@@ -26,7 +26,7 @@ from headwater.security.claims import (
     UserClaims,
 )
 from headwater.security.nkeys import KeyPair
-from headwater.security.resolver import MemoryResolver
+from headwater.security.resolvers.memory import MemoryResolver
 
 KINDS = {
     "user": UserClaims,

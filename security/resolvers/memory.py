@@ -36,6 +36,11 @@ class MemoryResolver:
         """Verified claims of an account; None when it is unknown, or its token has a problem."""
         return self._claims.get(account)
 
+    def seeks(self, account: str, now: float) -> bool:
+        """Whether a better token than the one that is held may be had elsewhere, at Unix second
+        `now`. Those of a configuration are all there are."""
+        return False
+
     def token(self, account: str) -> str | None:
         """Text of an account's token, or None."""
         return self._tokens.get(account)

@@ -16,7 +16,7 @@ from headwater.security.auth_options import ResolverOptions
 from headwater.security.claims import AccountClaims
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
-from headwater.security.resolver import MAX_ACCOUNTS, MemoryResolver
+from headwater.security.resolvers.memory import MAX_ACCOUNTS, MemoryResolver
 
 log = logging.getLogger("headwater.security")
 
@@ -52,6 +52,11 @@ class DirectoryResolver(MemoryResolver):
             held = self.claims(key)
             if held is None or held.iat < claims.iat:
                 self.update(token)
+
+    def seeks(self, account: str, now: float) -> bool:
+        """Other servers may hold what is not held here, or has expired."""
+        held = self.claims(account)
+        return held is None or jwt.expired(held, now)
 
     def _load(self, path: Path) -> None:
         """Take one file; what cannot be read or is not this account's is told and left."""

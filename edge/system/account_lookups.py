@@ -1,0 +1,236 @@
+"""Looks for account tokens that are not held: at a URL, or with the other servers of the system.
+
+A login that needs a token waits for it, a bounded time. Accounts that an account imports from are
+looked for with it, since its imports are in force only with them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headwater.edge.broker.core import CallbackSink
+from headwater.edge.system.system_info import event_id
+from headwater.security import jwt
+from headwater.security.errors import JWTError, SecurityError
+from headwater.security.resolvers.lookup import UrlResolver
+
+if TYPE_CHECKING:
+    from headwater.edge.view.node_view import NodeView
+
+log = logging.getLogger("headwater.node")
+
+LOOKUPS_MAX = 256
+"""Accounts that are looked for at one time; logins that need more are refused."""
+
+WAITING_MAX = 4096
+"""Logins that wait for them."""
+
+URL_S = 2.0
+"""Seconds that an HTTP server may take, as nats-server."""
+
+AT_ONCE = 8
+"""Requests to it at one time."""
+
+
+class AccountLookups:
+    """The lookups of one node: the service that plugs into it."""
+
+    name = "lookups"
+
+    def __init__(self) -> None:
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._waiting = 0
+        self._fetcher: _Fetcher | None = None
+        self._questions: dict[bytes, _Question] = {}
+        self._sink: CallbackSink | None = None
+
+    def start(self, node: "NodeView") -> None:
+        """Let logins look for tokens here. Raises SecurityError when a URL cannot be had."""
+        self._node = node
+        if isinstance(node.authenticator.resolver, UrlResolver):
+            self._fetcher = _Fetcher(node.options)
+            self._fetcher.check()
+        self._system = node.account(node.system_account)
+        self._inbox = f"$SYS._INBOX.{event_id()}.".encode()
+        self._sink = CallbackSink(
+            self._inbox + b"*",
+            lambda subject, reply, headers, payload, origin: self._answered(subject, payload),
+        )
+        self._system.insert(self._sink)
+        node.sessions.checks.seek_account = self.seek
+        if node.authenticator.account_claims(node.system_account) is None:
+            self.seek(node.system_account, lambda: None)
+
+    async def stop(self) -> None:
+        """Look for nothing any more."""
+        self._node.sessions.checks.seek_account = None
+        if self._sink is not None:
+            self._system.remove(self._sink)
+        for task in list(self._asked.values()):
+            task.cancel()
+        if self._fetcher is not None:
+            self._fetcher.stop()
+
+    def ports(self) -> dict[str, list[str]]:
+        """None of its own."""
+        return {}
+
+    def status(self) -> dict[str, Any]:
+        """Nothing beyond what monitoring knows."""
+        return {}
+
+    def seek(self, account: str, done: Callable[[], None]) -> bool:
+        """Call `done` when the token of an account was found, or was not. False when too many
+        wait already; then `done` is not called."""
+        task = self._asked.get(account)
+        if self._waiting >= WAITING_MAX or (task is None and len(self._asked) >= LOOKUPS_MAX):
+            return False
+        if task is None:
+            task = self._node.loop.create_task(self._look(account))
+            self._asked[account] = task
+            task.add_done_callback(lambda _: self._asked.pop(account, None))
+        self._waiting += 1
+        task.add_done_callback(lambda task: self._found(task, done))
+        return True
+
+    def _found(self, task: "asyncio.Task[None]", done: Callable[[], None]) -> None:
+        self._waiting -= 1
+        if not task.cancelled():
+            task.exception()
+            done()
+            self._node.kernel.kick()
+
+    async def _look(self, account: str) -> None:
+        """Find the token of an account, and those of the accounts that it imports from."""
+        if not await self._learn(account):
+            return
+        claims = self._node.authenticator.account_claims(account)
+        known = self._node.authenticator.resolver.claims
+        others = {item.account for item in claims.nats.imports} if claims is not None else set()
+        missing = sorted(other for other in others if known(other) is None)[:LOOKUPS_MAX]
+        for other in missing:
+            await self._learn(other)
+        self._node.account_changed(account)
+
+    async def _learn(self, account: str) -> bool:
+        """Have the token of one account; False when there is none that counts."""
+        try:
+            if self._fetcher is not None:
+                token = await self._fetcher.fetch(account)
+            else:
+                token = await self._ask(account)
+            if not token:
+                raise JWTError("nobody has it")
+            if jwt.decode_account(token).sub != account:
+                raise JWTError("it is the token of another account")
+            self._node.authenticator.update_account(token)
+        except SecurityError as error:
+            log.warning("token of account %s was looked for: %s", account, error)
+            return False
+        return True
+
+    # --- other servers ---
+
+    async def _ask(self, account: str) -> str:
+        """The token that another server has; empty when nobody says so in time."""
+        options = self._node.options.operator.resolver
+        inbox = self._inbox + event_id().encode()
+        question = self._questions[inbox] = _Question(self._node.loop.create_future())
+        subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode()
+        try:
+            question.sent(self._system.send(subject, b"", inbox, own=True))
+            return await asyncio.wait_for(question.answer, options.timeout)
+        except TimeoutError:
+            return ""
+        finally:
+            del self._questions[inbox]
+
+    def _answered(self, subject: bytes, payload: bytes) -> None:
+        question = self._questions.get(subject)
+        if question is not None and len(payload) <= jwt.MAX_TOKEN_BYTES:
+            question.take(payload.decode("ascii", "replace").strip())
+
+
+class _Question:
+    """One question to the other servers. The first that has the token decides; when all who were
+    asked have said that they do not, there is none."""
+
+    def __init__(self, answer: "asyncio.Future[str]") -> None:
+        self.answer = answer
+        self._asked = -1
+        self._without = 0
+
+    def sent(self, asked: int) -> None:
+        """The question is on its way to so many."""
+        self._asked = asked
+        self._settle("")
+
+    def take(self, token: str) -> None:
+        """One has answered; an empty token is none."""
+        if token:
+            self._settle(token)
+        else:
+            self._without += 1
+            self._settle("")
+
+    def _settle(self, token: str) -> None:
+        if not self.answer.done() and (token or 0 <= self._asked <= self._without):
+            self.answer.set_result(token)
+
+
+class _Fetcher:
+    """Requests to the HTTP server of a URL resolver, in threads of its own."""
+
+    def __init__(self, options: Any) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._url = options.operator.resolver.url
+        if not self._url.startswith(("http://", "https://")):
+            raise JWTError(f"the resolver's URL {self._url!r} is none of HTTP")
+        if not self._url.endswith("/"):
+            self._url += "/"
+        self._context = _client_tls(options.resolver_tls) if options.resolver_tls else None
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tokens")
+
+    def check(self) -> None:
+        """Raises SecurityError unless the URL itself is answered: a node that could admit nobody
+        should say so at once."""
+        self._get("")
+
+    async def fetch(self, account: str) -> str:
+        """The token that the server has of an account. Raises SecurityError."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._get, account)
+
+    def _get(self, account: str) -> str:
+        import http.client
+        import urllib.request
+
+        request = urllib.request.Request(self._url + account)
+        try:
+            with urllib.request.urlopen(request, timeout=URL_S, context=self._context) as answer:
+                if answer.status != http.client.OK:
+                    raise JWTError(f"could not fetch {account!r}: status {answer.status}")
+                text: bytes = answer.read(jwt.MAX_TOKEN_BYTES + 1)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise JWTError(f"could not fetch {account!r}: {error}") from error
+        return text.decode("ascii", "replace").strip()
+
+    def stop(self) -> None:
+        """Fetch no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _client_tls(tls: Any) -> Any:
+    """The context of `resolver_tls`. Raises TLSConfigError."""
+    from headwater.edge.conf.tls_section import certificate_pairs
+    from headwater.security.tls import client_context
+
+    return client_context(
+        certificate_pairs(tls),
+        ca_file=tls.ca_file,
+        insecure=tls.insecure,
+        min_version=tls.min_version,
+        cipher_suites=tls.cipher_suites,
+    )

@@ -1,0 +1,1 @@
+"""Where account tokens of operator mode come from."""

@@ -1,0 +1,90 @@
+"""Account tokens that are looked up when they are needed first (resolvers `cache` and `URL`).
+
+Both hold what was looked up in memory. `cache` keeps the newest of it in a directory, too, so that
+a start needs nobody else. Who looks up is the node; see `headwater.edge.system.account_lookups`.
+"""
+
+import contextlib
+import time
+from pathlib import Path
+
+from headwater.security import jwt
+from headwater.security.auth_options import ResolverOptions
+from headwater.security.claims import AccountClaims
+from headwater.security.errors import JWTError
+from headwater.security.resolvers.directory import SUFFIX, DirectoryResolver
+from headwater.security.resolvers.memory import MAX_ACCOUNTS, MemoryResolver
+
+CACHED = 1000
+"""Files that a cache keeps unless its `limit` says otherwise; as nats-server."""
+
+
+class UrlResolver(MemoryResolver):
+    """Tokens that an HTTP server has; nothing is written anywhere."""
+
+    __slots__ = ()
+
+    def seeks(self, account: str, now: float) -> bool:
+        """What is not held, or has expired, is asked for."""
+        held = self.claims(account)
+        return held is None or jwt.expired(held, now)
+
+
+class CacheResolver(DirectoryResolver):
+    """Tokens that other servers have. The oldest files go when there are too many; what a file
+    said stays known until the end."""
+
+    __slots__ = ("_fresh", "_kept")
+
+    def __init__(self, options: ResolverOptions, preload: dict[str, str] | None = None) -> None:
+        """Read the directory but for what is older than `ttl`. Raises JWTError."""
+        self._kept = options.limit or CACHED
+        self._fresh: dict[str, float] = {}
+        """Unix seconds at which a token was had."""
+        self._expire(Path(options.directory).expanduser(), options.ttl)
+        super().__init__(options, preload)
+        self._limit = MAX_ACCOUNTS
+
+    def seeks(self, account: str, now: float) -> bool:
+        """As of DirectoryResolver, and what is older than `ttl`."""
+        if super().seeks(account, now):
+            return True
+        since = self._fresh.get(account, now)
+        return bool(self._options.ttl) and now - since > self._options.ttl
+
+    def update(self, token: str) -> AccountClaims:
+        """As of DirectoryResolver; an older file may go for it."""
+        claims = super().update(token)
+        self._fresh[claims.sub] = time.time()
+        files = self._by_age(self._directory)
+        for path in files[: max(0, len(files) - self._kept)]:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+        return claims
+
+    def delete(self, account: str) -> None:
+        """Forget an account; what is cached may always be deleted. Raises JWTError."""
+        try:
+            (self._directory / f"{account}{SUFFIX}").unlink(missing_ok=True)
+        except OSError as error:
+            raise JWTError(f"cannot delete the token of {account}: {error}") from error
+        self._drop(account)
+
+    def _expire(self, directory: Path, ttl: float) -> None:
+        """Remove files that are too old, and note the age of the others."""
+        for path in self._by_age(directory):
+            with contextlib.suppress(FileNotFoundError):
+                since = path.stat().st_mtime
+                if ttl and time.time() - since > ttl:
+                    path.unlink()
+                else:
+                    self._fresh[path.name.removesuffix(SUFFIX)] = since
+
+    @staticmethod
+    def _by_age(directory: Path) -> list[Path]:
+        """The files, the oldest first."""
+        found = []
+        for path in directory.glob(f"*{SUFFIX}"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime, path))
+        return [path for _, path in sorted(found)]
