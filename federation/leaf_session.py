@@ -32,6 +32,7 @@ LOOP_DELAY_S = 30.0
 SAME_CLUSTER_DELAY_S = 30.0
 VERSION_DELAY_S = 5.0
 DENIED_DELAY_S = 30.0
+REFUSED = "Authentication Failure"
 
 _SAME_CLUSTER = "remote leafnode has same cluster name"
 _MIN_VERSION = "connection rejected since minimum version required is"
@@ -221,7 +222,7 @@ class HubSession(LeafSession):
     def _decided(self, conn: Any, fields: Mapping[str, Any], identity: Any) -> None:
         if isinstance(identity, SecurityError):
             log.error("%s - authentication error: %s", self.label(conn), identity)
-            conn.fail("Authorization Violation", "Authentication Failure")
+            conn.fail("Authorization Violation", getattr(identity, "reason_shown", REFUSED))
             return
         self.peer = peer_of(fields)
         conn.cluster = self.peer.cluster.encode()

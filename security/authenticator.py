@@ -40,6 +40,8 @@ from headwater.security.errors import (
     CalloutRequired,
     CalloutTarget,
     JWTError,
+    ProxyNotTrustedError,
+    ProxyRequiredError,
 )
 from headwater.security.identity import (
     CONNECTION_TYPES,
@@ -89,6 +91,10 @@ class Authenticator:
 
         Raises AuthError, or CalloutRequired when the callout service has to decide.
         """
+        self._check_proxy(request)
+        return _proxied(self._by_configuration(request), request)
+
+    def _by_configuration(self, request: AuthRequest) -> Identity:
         callout = self.config.auth.callout
         if callout is None or self.operator_mode:
             return self._decide(request)
@@ -115,7 +121,7 @@ class Authenticator:
         else:
             body = AccountBody(limits=AccountLimits.unlimited())
             claims, limits = AccountClaims(sub=account, name=account, nats=body), user.nats
-        return self._admitted(request, user, claims, limits)
+        return _proxied(self._admitted(request, user, claims, limits), request)
 
     def authenticate_leaf(self, request: AuthRequest, listener: AuthOptions) -> Identity:
         """Identity of a leaf connection. `listener` is the `leafnodes.authorization` block.
@@ -123,7 +129,10 @@ class Authenticator:
         Raises AuthError.
         """
         if listener.user or listener.nkey or listener.users:
-            return self._vouched(self._leaf_user(request, listener), request)
+            self._check_proxy(request)
+            if listener.proxy_required:
+                _need_proxy(request)
+            return _proxied(self._vouched(self._leaf_user(request, listener), request), request)
         if not self.auth_required():
             return Identity(account=_or_global(listener.account))
         return self.authenticate(request)
@@ -140,6 +149,19 @@ class Authenticator:
         if claims.iss not in self.trusted_keys:
             raise JWTError("the account is not signed by a trusted operator")
         return self.resolver.update(token)
+
+    def _check_proxy(self, request: AuthRequest) -> None:
+        """Note which trusted proxy has signed the nonce. Raises ProxyNotTrustedError."""
+        text = request.text("proxy_sig")
+        request.proxy = ""
+        if not text or not self.config.proxies:
+            return
+        signature = _decode_signature(text)
+        for key in self.config.proxies:
+            if nkeys.verify(key, request.nonce, signature):
+                request.proxy = key
+                return
+        raise ProxyNotTrustedError("the proxy is not trusted")
 
     def _vouched(self, identity: Identity, request: AuthRequest) -> Identity:
         """`identity`, whose account a listener names. Raises AuthError when it has no token."""
@@ -168,6 +190,8 @@ class Authenticator:
                 raise AuthError("unknown leaf user or wrong password")
             assert found is not None
             user = found
+        if user.proxy_required:
+            _need_proxy(request)
         return _identity(user, "user")
 
     def _decide(self, request: AuthRequest) -> Identity:
@@ -289,7 +313,7 @@ class Authenticator:
         if jwt.expired(user, request.now):
             raise AuthExpiredError("the user's token has expired")
         if user.nats.proxy_required:
-            raise AuthError("the user must connect through a trusted proxy")
+            _need_proxy(request)
         return user
 
     def _account_of(self, user: UserClaims, request: AuthRequest) -> AccountClaims:
@@ -316,7 +340,7 @@ class Authenticator:
         if limits.bearer_token and account.nats.limits.disallow_bearer:
             raise AuthError("the account does not allow bearer tokens")
         if limits.proxy_required:
-            raise AuthError("the user must connect through a trusted proxy")
+            _need_proxy(request)
         wanted = {name.upper() for name in limits.allowed_connection_types}
         if wanted and request.connection_type not in wanted & CONNECTION_TYPES:
             raise AuthError("connection type not allowed")
@@ -324,6 +348,18 @@ class Authenticator:
             raise AuthRevokedError("the user's token has been revoked")
         if not source_allowed(limits.src, request.host):
             raise AuthError("the user may not connect from this address")
+
+
+def _need_proxy(request: AuthRequest) -> None:
+    """Raises ProxyRequiredError unless a trusted proxy vouches for the connection."""
+    if not request.proxy:
+        raise ProxyRequiredError("the user must connect through a trusted proxy")
+
+
+def _proxied(identity: Identity, request: AuthRequest) -> Identity:
+    """`identity`, with the proxy that vouches for it."""
+    identity.proxy = request.proxy
+    return identity
 
 
 def guarded(identity: Identity, callout_account: str) -> Identity:
@@ -376,7 +412,7 @@ def _usable(user: UserOptions | None, request: AuthRequest) -> UserOptions:
     ):
         raise AuthError("connection type not allowed")
     if user.proxy_required:
-        raise AuthError("the user must connect through a trusted proxy")
+        _need_proxy(request)
     return user
 
 
@@ -414,7 +450,7 @@ def check_single(single: AuthOptions, request: AuthRequest) -> Identity:
     if request.text("user") != single.user or not right:
         raise AuthError("unknown user or wrong password")
     if single.proxy_required:
-        raise AuthError("the user must connect through a trusted proxy")
+        _need_proxy(request)
     return Identity(
         account=_or_global(single.account),
         user=single.user,

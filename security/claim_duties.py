@@ -86,7 +86,7 @@ _USER_LIMITS = {
     "data": _by("edge.broker.registry:Session.data_limit"),
     "payload": _by("edge.broker.sessions:Sessions.apply_limits"),
     "bearer_token": _by(f"{_LOGIN}.authenticate"),
-    "proxy_required": _refused(f"{_LOGIN}.authenticate", "no proxy is trusted"),
+    "proxy_required": _by(f"{_LOGIN}.authenticate"),
     "allowed_connection_types": _by(f"{_LOGIN}.authenticate"),
 }
 _TIER = {

@@ -48,6 +48,18 @@ class AuthError(SecurityError):
         self.reason = reason
 
 
+class ProxyRequiredError(AuthError):
+    """The user may connect through a trusted proxy only."""
+
+    reason_shown = "Proxy Required"
+
+
+class ProxyNotTrustedError(AuthError):
+    """A proxy has signed the connection, but none that is trusted."""
+
+    reason_shown = "Proxy Not Trusted"
+
+
 class AuthExpiredError(AuthError):
     """The user's JWT is past its expiry."""
 

@@ -60,6 +60,8 @@ class Identity(msgspec.Struct, kw_only=True):
     """Whether the token alone admits: it is a secret, and not shown to others."""
     account_name: str = ""
     """Display name of the account, from its token."""
+    proxy: str = ""
+    """Key of the trusted proxy that vouches for the connection; empty without."""
 
 
 class AuthConfig(msgspec.Struct, kw_only=True):
@@ -72,8 +74,8 @@ class AuthConfig(msgspec.Struct, kw_only=True):
     operator: OperatorOptions = msgspec.field(default_factory=OperatorOptions)
     system_account: str = ""
     default_sentinel: str = ""
-    proxies: bool = False
-    """Whether trusted proxies are configured."""
+    proxies: list[str] = []
+    """Public keys of trusted proxies."""
 
 
 class AuthRequest(msgspec.Struct, kw_only=True):
@@ -97,6 +99,8 @@ class AuthRequest(msgspec.Struct, kw_only=True):
     """Listener's own `no_auth_user`, instead of the node's."""
     now: float = 0.0
     """Unix seconds."""
+    proxy: str = ""
+    """Key of the trusted proxy that signed the nonce, as far as was decided; empty without."""
     verdicts: dict[tuple[str, str], bool] | None = None
     """Known answers to (bcrypt hash, presented secret); None computes them where they arise."""
 

@@ -24,7 +24,11 @@ from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.conf.options import Options
 from headwater.edge.view.info import NodeFacts, info_fields, info_line
 from headwater.security.authenticator import Authenticator
-from headwater.security.errors import SecurityError
+from headwater.security.errors import (
+    ProxyNotTrustedError,
+    ProxyRequiredError,
+    SecurityError,
+)
 from headwater.security.identity import AuthRequest, Identity, lowest
 from headwater.security.permissions import Permissions
 
@@ -217,9 +221,12 @@ class Sessions:
             "%s:%s - cid:%d - authentication error: %s",
             detail.get("ip"), detail.get("port"), conn.cid, outcome,
         )
+        reason = "Authentication Failure"
+        if isinstance(outcome, ProxyRequiredError | ProxyNotTrustedError):
+            reason = outcome.reason_shown
         for observer in self.observers:
-            observer.client_refused(conn, "Authentication Failure")
-        conn.refuse("Authorization Violation", "Authentication Failure")
+            observer.client_refused(conn, reason)
+        conn.refuse("Authorization Violation", reason)
 
     def _auth_request(self, conn: ClientConn, fields: dict[str, Any]) -> AuthRequest:
         detail = self.detail(conn)

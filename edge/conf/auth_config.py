@@ -13,5 +13,5 @@ def auth_config(options: Options) -> AuthConfig:
         operator=options.operator,
         system_account=options.system_account,
         default_sentinel=options.default_sentinel,
-        proxies=options.proxies is not None,
+        proxies=options.proxies.trusted if options.proxies else [],
     )

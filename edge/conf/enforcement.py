@@ -125,7 +125,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", By("federation.domains"), "default_js_domain"),
     **_rows("", Hint("fast producers wait for slow receivers, within a bound"),
             "no_fast_producer_stall"),
-    **_rows("", Refused("trusted proxies; users with proxy_required cannot log in"), "proxies"),
+    **_rows("", By("security.authenticator"), "proxies"),
     **_rows("", By("edge.jetstream.node.node"), "headwater"),
     # --- tls, wherever it stands ---
     **_rows("tls", By("security.tls"), "cert_file key_file ca_file insecure verify cipher_suites "
@@ -143,8 +143,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("tls.certs", By("security.tls"), "cert_file key_file"),
     **_rows("ocsp", Inside("ocsp"), "mode url urls"),
     **_rows("ocsp_cache", Inside("ocsp_cache"), "type local_store preserve_revoked save_interval"),
-    **_rows("proxies", Inside("proxies"), "trusted"),
-    **_rows("proxies.trusted", Inside("proxies"), "key public_key"),
+    **_rows("proxies", By("security.authenticator"), "trusted"),
+    **_rows("proxies.trusted", By("security.authenticator"), "key public_key"),
     # --- who may do what ---
     **_rows("authorization", By("security.authenticator"), _USERS + " token users "
             "default_permission default_permissions permissions auth_callout auth_hook"),

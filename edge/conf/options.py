@@ -408,7 +408,7 @@ class MqttOptions(msgspec.Struct, kw_only=True):
 
 
 class ProxyOptions(msgspec.Struct, kw_only=True):
-    """The `proxies` block: accepted, not acted upon."""
+    """The `proxies` block: public keys of proxies that may vouch for connections."""
 
     trusted: list[str] = []
     """Public NKeys."""

@@ -189,10 +189,13 @@ def _judge_sessions(node: "NodeView", old: Options) -> None:
         and _single(old) == _single(new)
         and _open(old) == _open(new)
     )
+    proxies = set(new.proxies.trusted) if new.proxies is not None else set()
     same_leaf_rules = old.leaf.authorization == new.leaf.authorization
 
     def unchanged(session: Session) -> bool:
         if session.is_leaf and not same_leaf_rules:
+            return False
+        if session.identity.proxy and session.identity.proxy not in proxies:
             return False
         known = before.get(session.identity.user)
         if known is not None:

@@ -206,6 +206,8 @@ def _describe(row: _Row, options: ConnzOptions) -> dict[str, Any]:
         "tls_first": detail.get("tls_first", False),
     }
     fields.update({name: value for name, value in optional.items() if value})
+    if conn.identity is not None and conn.identity.proxy:
+        fields["proxy"] = {"key": conn.identity.proxy}
     if options.auth:
         fields.update(_authorization(row))
     fields.update(_subscriptions(conn, options))

@@ -7,6 +7,7 @@ from typing import Any
 from headwater.edge.conf.options import (
     ClusterOptions,
     LeafOptions,
+    ProxyOptions,
     TLSOptions,
     WebSocketOptions,
 )
@@ -236,8 +237,13 @@ def _labels(node: NodeView) -> dict[str, Any]:
             "feature_flags": options.feature_flags,
             "trusted_operators_jwt": options.operator.operators,
             "system_account": node.system_account,
+            "proxies": _proxies(options.proxies),
         }
     )
+
+
+def _proxies(proxies: ProxyOptions | None) -> dict[str, Any]:
+    return {} if proxies is None else {"trusted": [{"key": key} for key in proxies.trusted]}
 
 
 def _by_kind(clients: int) -> dict[str, int]:
