@@ -28,7 +28,6 @@ class LeafListener:
     def __init__(self, links: LeafLinks) -> None:
         self.links = links
         self._listener: Listener | None = None
-        self._tls_context: Any = None
 
     @property
     def port(self) -> int:
@@ -39,10 +38,6 @@ class LeafListener:
         """Listen. Raises ListenError or TLSConfigError."""
         options = node.options.leaf
         host = options.host or DEFAULT_LEAF_HOST
-        if options.tls is not None:
-            from headwater.edge.broker.tls_context import tls_context
-
-            self._tls_context = tls_context(options.tls)
         self._listener = Listener(node.loop, host, options.port, self._on_socket)
         if options.advertise:
             bare = options.advertise.rpartition(":")[2].isdigit()
@@ -90,7 +85,7 @@ class LeafListener:
             if greet:
                 session.greet(conn)
 
-        return TLSFilter(self._tls_context, on_ready=ready)
+        return TLSFilter(self.links.node.tls.leafnodes, on_ready=ready)
 
     def _login_expired(self, conn: "LeafConn") -> None:
         if conn.deciding:

@@ -4,8 +4,6 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
 from headwater.hub.route_session import RouteSession
@@ -28,14 +26,9 @@ class RouteService:
         self.options = options.cluster
         self.routes: Routes | None = None
         self._listener: Listener | None = None
-        self._context: Any = None
 
     def start(self, node: "NodeView") -> None:
         """Bind now; accept and dial as soon as clients are served. Raises ListenError."""
-        from headwater.edge.broker.tls_context import tls_context
-
-        if self.options.tls is not None:
-            self._context = tls_context(msgspec.structs.replace(self.options.tls, verify=True))
         host = self.options.host or DEFAULT_HOST
         self._listener = Listener(node.loop, host, self.options.port, self._on_socket)
         self.routes = Routes(node)
@@ -58,14 +51,15 @@ class RouteService:
             return
         session = RouteSession(self.routes, (address[0], address[1]))
         conn = self.routes.open(session, sock)
-        if self._context is None:
+        context = self.routes.node.tls.cluster
+        if context is None:
             conn.attach(sock)
             session.greet(conn)
             self.routes.node.kernel.turn()
             return
         from headwater.edge.broker.tls_filter import TLSFilter
 
-        conn.attach(sock, TLSFilter(self._context, on_ready=lambda _: session.greet(conn)))
+        conn.attach(sock, TLSFilter(context, on_ready=lambda _: session.greet(conn)))
 
     async def stop(self) -> None:
         """Stop listening, and end every route."""

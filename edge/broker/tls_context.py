@@ -2,7 +2,38 @@
 
 from typing import Any
 
-from headwater.edge.conf.options import TLSOptions
+import msgspec
+
+from headwater.edge.conf.options import Options, TLSOptions
+
+
+class ListenerContexts(msgspec.Struct, kw_only=True, frozen=True):
+    """The context of each listener, None without TLS. A reload makes all of them anew, so that
+    connections from then on see certificates that have been replaced; open ones stay."""
+
+    clients: Any = None
+    """The monitoring port's, too."""
+    websocket: Any = None
+    leafnodes: Any = None
+    cluster: Any = None
+
+
+def listener_contexts(options: Options) -> ListenerContexts:
+    """Contexts of all listeners that are configured. Raises TLSConfigError."""
+
+    def made(port: int | None, tls: TLSOptions | None) -> Any:
+        return tls_context(tls) if tls is not None and port else None
+
+    cluster = options.cluster.tls
+    if cluster is not None:
+        # Nodes of a cluster prove themselves to one another in any case.
+        cluster = msgspec.structs.replace(cluster, verify=True)
+    return ListenerContexts(
+        clients=None if options.tls is None else tls_context(options.tls),
+        websocket=made(options.websocket.port, options.websocket.tls),
+        leafnodes=made(options.leaf.port, options.leaf.tls),
+        cluster=made(options.cluster.port, cluster),
+    )
 
 
 def tls_context(options: TLSOptions) -> Any:

@@ -55,21 +55,23 @@ class MonitorService:
             self._early = None
 
     def _bind(self, node: "NodeView") -> None:
-        from headwater.edge.broker.tls_context import tls_context
-
         self._node = node
         options = self.options
         if options.http_port:
-            self._open("http", options.http_port, None)
+            self._open("http", options.http_port)
         if options.https_port and options.tls is not None:
-            self._open("https", options.https_port, tls_context(options.tls))
+            self._open("https", options.https_port)
 
-    def _open(self, scheme: str, port: int, context: Any) -> None:
+    def _open(self, scheme: str, port: int) -> None:
         host = self.options.http_host or self.options.host
+
+        def context() -> Any:
+            return self._node.tls.clients if scheme == "https" else None
+
         listener = Listener(
-            self._node.loop, host, port, lambda sock, address: self._visitors.take(sock, context)
+            self._node.loop, host, port, lambda sock, address: self._visitors.take(sock, context())
         )
-        self._doors.append((listener, context))
+        self._doors.append((listener, context()))
         log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)
         self._places.append((scheme, host, listener.port))
 

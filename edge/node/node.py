@@ -20,7 +20,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.imports.imports_shares import Shares
 from headwater.edge.broker.listener import Listener, ListenError, shown_hosts
 from headwater.edge.broker.sessions import Sessions
-from headwater.edge.broker.tls_context import tls_context
+from headwater.edge.broker.tls_context import ListenerContexts, listener_contexts
 from headwater.edge.conf.auth_config import auth_config
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.monitor.observations import Observations
@@ -77,7 +77,7 @@ class Node:
         self.sessions.observers.append(self.observations.tally)
         if not options.no_system_account:
             self.services.append(SystemService())
-        self._tls_context: Any = None
+        self.tls = ListenerContexts()
         self._stopped = asyncio.Event()
         self.shares = Shares(self)
         self._make_accounts()
@@ -163,8 +163,7 @@ class Node:
         log.info("  ID:       %s", self.server_id)
         if options.config_file:
             log.info("Using configuration file: %s", options.config_file)
-        if options.tls is not None:
-            self._tls_context = tls_context(options.tls)
+        self.tls = listener_contexts(options)
         if options.jetstream.enabled:
             self._start_jetstream()
         for service in self.services:
@@ -250,9 +249,9 @@ class Node:
         if patience > 0:
             self.loop.call_later(patience, give_up)
 
-    def use_tls(self, context: Any) -> None:
-        """Use another TLS context for connections that come from now on."""
-        self._tls_context = context
+    def use_tls(self, contexts: ListenerContexts) -> None:
+        """Use other TLS contexts for connections that come from now on."""
+        self.tls = contexts
 
     def _tls_filter(self, conn: Any) -> Any:
         from headwater.edge.broker.tls_filter import TLSFilter
@@ -269,7 +268,7 @@ class Node:
                 self._greet(conn)
 
         return TLSFilter(
-            self._tls_context, on_ready=ready, optional=self.options.allow_non_tls
+            self.tls.clients, on_ready=ready, optional=self.options.allow_non_tls
         )
 
     def _facts(self) -> NodeFacts:

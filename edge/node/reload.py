@@ -92,7 +92,7 @@ _NOTED: dict[str, Callable[[Options], Any]] = {
 
 def reload_node(node: "NodeView", options: Options) -> None:
     """Make `options` those of a running node. Raises ConfigError; then nothing has changed."""
-    from headwater.edge.broker.tls_context import tls_context
+    from headwater.edge.broker.tls_context import listener_contexts
     from headwater.edge.conf.auth_config import auth_config
     from headwater.security.authenticator import Authenticator
     from headwater.security.errors import SecurityError
@@ -108,13 +108,13 @@ def reload_node(node: "NodeView", options: Options) -> None:
     try:
         authenticator = Authenticator(auth_config(options))
         authenticator.resolver.inherit(node.authenticator.resolver)
-        context = tls_context(options.tls) if options.tls is not None else None
+        contexts = listener_contexts(options)
     except SecurityError as error:
         raise ConfigError([str(error)]) from error
     _apply_disk_budget(node, options)
     node.options = node.sessions.options = options
     node.authenticator = node.sessions.authenticator = authenticator
-    node.use_tls(context)
+    node.use_tls(contexts)
     _apply_log_settings(node, old, options)
     _apply_facts(node)
     node.apply_account_limits()

@@ -59,8 +59,11 @@ class NodeView(Protocol):
     def apply_account_limits(self) -> None:
         """Give accounts the terms, mappings and imports that are in force now."""
 
-    def use_tls(self, context: Any) -> None:
-        """Take another context for clients that come from now on."""
+    tls: Any
+    """Contexts of the listeners: `broker.tls_context.ListenerContexts`."""
+
+    def use_tls(self, contexts: Any) -> None:
+        """Take other contexts for connections that come from now on."""
 
     def port_of(self, name: str, otherwise: int) -> int:
         """The port that a service listens on; `otherwise` where it does not."""

@@ -141,7 +141,6 @@ class WebSocketService:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.context: Any = None
         self.pending: set[Handshake] = set()
         self.timeout = options.websocket.handshake_timeout or HANDSHAKE_TIMEOUT_S
         self.paths: dict[str, Opened] = {}
@@ -150,13 +149,9 @@ class WebSocketService:
 
     def start(self, node: "NodeView") -> None:
         """Bind and listen. Raises ListenError and TLSConfigError."""
-        from headwater.edge.broker.tls_context import tls_context
-
         settings = self.options.websocket
         self.node = node
         self.loop = node.loop
-        if settings.tls is not None:
-            self.context = tls_context(settings.tls)
         host = settings.host or DEFAULT_HOST
         self._listener = Listener(node.loop, host, settings.port, self._on_socket)
         self._listener.start()
@@ -164,6 +159,11 @@ class WebSocketService:
         log.info("Listening for websocket clients on %s", self.url(host))
         if self.context is None:
             log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
+
+    @property
+    def context(self) -> Any:
+        """The TLS context of connections that come now; None without TLS."""
+        return self.node.tls.websocket
 
     def url(self, host: str) -> str:
         """This listener under a host name."""
