@@ -28,7 +28,12 @@ def services_for(options: Options) -> list[Service]:
     if options.cluster.port:
         from headwater.hub.route_service import RouteService
 
-        services.append(RouteService(options))
+        routes = RouteService(options)
+        services.append(routes)
+        if options.jetstream.enabled:
+            from headwater.hub.cluster.service import ClusterService
+
+            services.append(ClusterService(routes))
     if options.http_port or options.https_port:
         from headwater.edge.monitor.service import MonitorService
 

@@ -1,5 +1,6 @@
 # One route to another node of the cluster. See route_conn.py.
 from headwater.edge.broker.account cimport Account
+from headwater.edge.broker.core cimport Msg
 from headwater.edge.broker.link cimport Link
 
 cdef class RouteConn(Link):
@@ -8,6 +9,8 @@ cdef class RouteConn(Link):
     cdef public dict aside              # interest in accounts that are unknown here: key -> weight
     cdef Py_ssize_t aside_bytes         # what it takes
     cdef bint aside_full                # whether that was said
+    cdef public object on_frame         # callable: (conn, kind, frame), for what nodes say; or None
     cdef Account last_account
     cdef bytes last_name
     cdef Account account_for(self, const unsigned char* name, Py_ssize_t n)
+    cdef int node_frame(self, Msg* m) except -1

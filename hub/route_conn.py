@@ -30,6 +30,11 @@ PAYLOAD_MAX = 64 << 20
 ASIDE_BYTES_MAX = 4 << 20
 ASIDE_OVERHEAD = 256
 
+# The account of what nodes say to each other: no node has it, so no client sends in it.
+NODE_ACCOUNT = b"\x7fNODE"
+NODE_NAME = cython.declare(cython.p_const_char, b"\x7fNODE")
+NODE_LEN = cython.declare(cython.Py_ssize_t, 5)
+
 log = logging.getLogger("headwater.route")
 
 # The message of a peer that is being routed: it must not leave by another route.
@@ -49,6 +54,7 @@ class RouteConn(Link):
         self.max_payload = PAYLOAD_MAX
         self.ignored = frozenset()
         self.aside = {}
+        self.on_frame = None
 
     # --- messages ----------------------------------------------------
 
@@ -78,6 +84,9 @@ class RouteConn(Link):
         """Route a message of the peer to everybody on this node who wants it."""
         global routed_message
         outer: cython.pointer(Msg) = routed_message
+        if n == NODE_LEN and memcmp(name, NODE_NAME, n) == 0:
+            self.node_frame(m)
+            return 0
         account: Account = self.account_for(name, n)
         if account is None or not authorize(
             self.principal, PUBLISH, m.subject, m.subject_len, m.via, None
@@ -88,6 +97,23 @@ class RouteConn(Link):
             self.route(account, m, account.match(m.subject, m.subject_len), only)
         finally:
             routed_message = outer
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def node_frame(self, m: cython.pointer(Msg)) -> cython.int:
+        """Hand on what the peer's node says to this one. It is no message, and not counted."""
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        self.in_msgs -= 1
+        self.in_bytes -= m.size
+        self.kernel.in_msgs -= 1
+        self.kernel.in_bytes -= m.size
+        if self.on_frame is not None and m.header_len == 0:
+            self.on_frame(
+                self,
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                PyBytes_FromStringAndSize(body, m.size),
+            )
         return 0
 
     @cython.cfunc

@@ -49,11 +49,17 @@ class Dialer:
         self._task: asyncio.Task[None] | None = None
         self._peer = ""
         self._failures = 0
+        self._session: RouteSession | None = None
 
     @property
     def busy(self) -> bool:
         """Whether it still tries, or will try again."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def answered(self) -> bool:
+        """Whether a node was found at the address, be it this one."""
+        return bool(self._peer) or (self._session is not None and self._session.registered)
 
     def leads_to(self, host: str, port: int) -> bool:
         """Whether this is the dialer of that address."""
@@ -102,6 +108,7 @@ class Dialer:
                 self.routes, place[:2], solicited=True, credentials=self.credentials
             )
             session.implicit = self.implicit
+            self._session = session
             await self._live(session, sock)
             self._peer = session.peer.server_id
         except (OSError, SecurityError) as error:

@@ -36,8 +36,6 @@ class RouteService:
         if self.routes.dynamic:
             log.warning("Cluster name was dynamically generated, consider setting one")
         log.info("Listening for route connections on %s:%d", host, self._listener.port)
-        if node.options.jetstream.enabled:
-            log.warning("JetStream streams are kept by the node they are made on, not replicated")
         node.loop.call_soon(self._begin)
 
     def _begin(self) -> None:

@@ -40,6 +40,8 @@ class RouteInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     connect_urls: list[str] = []
     ws_connect_urls: list[str] = []
     ldm: bool = False
+    headwater: int = 0
+    """Version of the frames between nodes that the peer speaks; 0 for a server that has none."""
 
 
 class RouteConnect(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -37,6 +37,9 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
+FRAMES_VERSION = 1
+"""Of what nodes say to each other, in INFO; see `cluster.transport`."""
+
 HANDSHAKE_S = 2.0
 """Time that a peer has to introduce itself when `authorization.timeout` says nothing."""
 
@@ -67,6 +70,10 @@ class Routes:
         self._ignored: frozenset[bytes] = frozenset()
         self._principal = route_principal(self.options.permissions)
         self._leaving = False
+        self.peer_watchers: list[Callable[[RouteConn, bool], None]] = []
+        """Called with a route that has come up, and when it has ended."""
+        self.on_frame: Callable[[RouteConn, bytes, bytes], None] | None = None
+        """Takes what other nodes say to this one; see `cluster.transport`."""
         node.facts.cluster = self.cluster
 
     def _judge(self) -> None:
@@ -141,6 +148,7 @@ class Routes:
         conn.ignored = self._ignored
         conn.principal = self._principal
         conn.describe_node = node.sessions.describe_node
+        conn.on_frame = self.on_frame
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -171,6 +179,7 @@ class Routes:
         if self.peers.get(session.peer.server_id) is conn:
             del self.peers[session.peer.server_id]
             self._tell_clients()
+            self._tell_watchers(conn, False)
 
     # --- what sessions ask for ---
 
@@ -197,6 +206,7 @@ class Routes:
             connect_urls=[] if options.no_advertise else self._urls,
             ws_connect_urls=[] if options.no_advertise else self._ws_urls,
             ldm=self._leaving,
+            headwater=FRAMES_VERSION,
         )
 
     def judge(
@@ -249,7 +259,12 @@ class Routes:
         self._forward(conn)
         self._tell_clients()
         self._ping_later(conn)
+        self._tell_watchers(conn, True)
         return True
+
+    def _tell_watchers(self, conn: RouteConn, there: bool) -> None:
+        for watcher in self.peer_watchers:
+            watcher(conn, there)
 
     def _dialed_by(self, conn: RouteConn) -> str:
         """Id of the node that opened a route: both ends keep that of the lower one."""
@@ -269,6 +284,10 @@ class Routes:
         for other in self._live:
             if other is not conn:
                 other.queue(info_line(info))
+
+    def unanswered(self) -> list[str]:
+        """Configured routes that have not led to a node yet."""
+        return [f"{d.host}:{d.port}" for d in self.dialers if not d.implicit and not d.answered]
 
     def heard_of(self, info: RouteInfo) -> None:
         """Connect to a node that another one has told of."""
@@ -417,7 +436,9 @@ def _rules(rules: SubjectRules | None) -> Rules:
 
 
 def _jetstream_api(node: "NodeView") -> frozenset[bytes]:
-    """Services that a node with JetStream answers itself, whoever else offers them."""
+    """What a node with JetStream does itself, whoever else offers it: to refuse requests of
+    accounts without, and to make a request of the domain's API one of `$JS.API`, which then goes
+    to the other nodes."""
     if node.jetstream is None:
         return frozenset()
     domain = node.facts.domain

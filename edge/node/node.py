@@ -30,7 +30,7 @@ from headwater.edge.system.system import SystemService
 from headwater.edge.system.system_info import ServerInfo
 from headwater.edge.view.info import NodeFacts
 from headwater.edge.view.progress import Progress
-from headwater.edge.view.service import EarlyService, Service
+from headwater.edge.view.service import EarlyService, JetStreamPart, Service
 from headwater.edge.view.version import NATS_LEVEL, VERSION
 from headwater.security import nkeys
 from headwater.security.auth_options import SYSTEM_ACCOUNT
@@ -189,6 +189,8 @@ class Node:
             if isinstance(service, EarlyService):
                 self._running.append(service)
                 service.before_recovery(self)
+            if isinstance(service, JetStreamPart):
+                service.join_jetstream(self, jetstream)
         jetstream.open()
         self.jetstream = jetstream
         for account in list(self.accounts.values()):

@@ -29,3 +29,11 @@ class EarlyService(Protocol):
 
     def before_recovery(self, node: NodeView) -> None:
         """Called before `start`; `stop` is called even when `start` never is."""
+
+
+@runtime_checkable
+class JetStreamPart(Protocol):
+    """A service that JetStream is part of: it says who answers, and what is brought back."""
+
+    def join_jetstream(self, node: NodeView, jetstream: Any) -> None:
+        """Called with the NodeJetStream before it opens what is stored."""

@@ -111,6 +111,7 @@ class AccountJetStream:
                 "file": limits.storage_max_stream_bytes,
             },
             pedantic=pedantic,
+            replicated=self.node.clustered,
         )
 
     def create(self, wanted: StreamConfig, pedantic: bool) -> Stream:
@@ -121,8 +122,6 @@ class AccountJetStream:
             if stream_config.same_config(existing.config, config):
                 return existing
             raise errors.STREAM_NAME_EXIST.error()
-        if stream_life.elsewhere(self, config.name):
-            raise errors.STREAM_NAME_ELSEWHERE.error()
         self.check_consumers(config)
         self.check_reservation(config, None)
         if self.overlapping(config.subjects, ""):
@@ -168,7 +167,7 @@ class AccountJetStream:
         self.check_tier(wanted)
         self.check_count(wanted)
         config = stream_config.checked(wanted, self.scope(pedantic))
-        if config.num_replicas > 1:
+        if config.num_replicas > 1 and not self.node.clustered:
             raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
         return config
 

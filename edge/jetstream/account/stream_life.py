@@ -20,10 +20,6 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 
-INTERNAL = 2
-"""The last of the broker's own kinds of connections (`KIND_*`); those of routes come behind it."""
-
-
 
 class StreamOwner(Protocol):
     """What a stream needs of its account's JetStream."""
@@ -45,18 +41,32 @@ class StreamOwner(Protocol):
 _CONFIG = msgspec.json.Decoder(StreamConfig)
 
 
-class Meta(msgspec.Struct):
+class Meta(msgspec.Struct, omit_defaults=True):
     """What is kept of a stream besides its messages."""
 
     config: msgspec.Raw
     created_ns: int
     incarnation: str
+    group: int = 0
+    """Number of its Raft group; 0 with one replica."""
+    cluster: str = ""
+    """Identity of the cluster that the group is of."""
 
 
-def pack(config: StreamConfig, created_ns: int, incarnation: str) -> bytes:
+def pack(
+    config: StreamConfig, created_ns: int, incarnation: str, group: int = 0, cluster: str = ""
+) -> bytes:
     """The stored form of a stream's description."""
     raw = msgspec.Raw(msgspec.json.encode(config))
-    return msgspec.json.encode(Meta(raw, created_ns, incarnation))
+    return msgspec.json.encode(Meta(raw, created_ns, incarnation, group, cluster))
+
+
+def group_of(meta: bytes) -> int:
+    """The Raft group of the stream that `pack` described; 0 with one replica."""
+    try:
+        return msgspec.json.decode(meta, type=Meta).group
+    except msgspec.DecodeError:
+        return 0
 
 
 def is_mirror(meta: bytes) -> bool:
@@ -67,9 +77,16 @@ def is_mirror(meta: bytes) -> bool:
         return False
 
 
-def create(js: StreamOwner, config: StreamConfig, incarnation: str) -> Stream:
-    """Make a stream from a checked configuration. Raises JetStreamError."""
-    now = js.account.kernel.clock()
+def numbered_elsewhere(meta: bytes) -> bool:
+    """Whether the sequences of a stream come from another one, or from the log of its group."""
+    return group_of(meta) != 0 or is_mirror(meta)
+
+
+def create(
+    js: StreamOwner, config: StreamConfig, incarnation: str, created_ns: int = 0
+) -> Stream:
+    """Make a stream from a checked configuration; `created_ns` 0 is now. Raises JetStreamError."""
+    now = created_ns or js.account.kernel.clock()
     meta = pack(config, now, incarnation)
     store = js.node.create_store(js.name, config, meta, incarnation)
     try:
@@ -154,23 +171,7 @@ def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
         found.extend(direct_sinks(js, stream, stream.name))
     if config.mirror_direct and config.mirror is not None and config.mirror.external is None:
         found.extend(direct_sinks(js, stream, config.mirror.name))
-    if js.node.clustered:
-        found.append(CallbackSink(name_subject(stream.name), lambda *message: None))
     return found
-
-
-def name_subject(name: str) -> bytes:
-    """What a stream in a cluster listens on so that the other nodes see its name in use."""
-    return f"$HW.STREAM.{name}".encode()
-
-
-def elsewhere(js: StreamOwner, name: str) -> bool:
-    """Whether another node of the cluster has a stream of this name: both would store and
-    acknowledge what is published to their subjects."""
-    if not js.node.clustered:
-        return False
-    owners = [sink.owner for sink in js.account.sinks(name_subject(name))]
-    return any(owner is not None and owner.kind > INTERNAL for owner in owners)
 
 
 def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:

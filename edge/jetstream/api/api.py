@@ -34,7 +34,8 @@ class Router:
         self.account_js = account_js
         self.table = table
         self.waiting: set[asyncio.Task[None]] = set()
-        self.sinks: list[Any] = [ApiSink(b"$JS.API.>", self.serve)]
+        subjects = account_js.node.api_subjects
+        self.sinks: list[Any] = [ApiSink(subject, self.serve) for subject in subjects]
         if domain:
             self.sinks.append(DomainSink(account_js.account, domain))
 

@@ -113,7 +113,7 @@ def _check_request(request: ConsumerRequest, stream_name: str, name: str) -> Non
 
 def _create(js: Any, request: ConsumerRequest, name: str, ctx: Any) -> Any:
     config = request.config
-    if config.num_replicas > 1:
+    if config.num_replicas > 1 and not js.node.clustered:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
     stream = js.stream(request.stream_name)
     if config.direct and config.sourcing and config.name:

@@ -57,6 +57,19 @@ def create(
     js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
 ) -> Awaitable[StreamCreated]:
     """STREAM.CREATE.<stream>"""
+    wanted = wanted_stream(tokens, payload, ctx)
+    stream = js.create(wanted, wanted.pedantic)
+    return done(js.node.durable(stream), created(stream_info(stream)))
+
+
+def created(info: StreamInfo, did_create: bool = True) -> StreamCreated:
+    """The answer that a stream was made, or was there already."""
+    fields = {name: getattr(info, name) for name in StreamInfo.__struct_fields__}
+    return StreamCreated(**fields, did_create=did_create)
+
+
+def wanted_stream(tokens: list[str], payload: bytes, ctx: Context) -> StreamRequest:
+    """What STREAM.CREATE asks for. Raises JetStreamError when it contradicts itself."""
     wanted = decode(payload, StreamRequest, ctx.strict)
     stream_config.set_level(wanted)
     if wanted.name != tokens[0]:
@@ -67,10 +80,7 @@ def create(
         raise errors.invalid_config("stream configuration for create can not be sealed")
     if wanted.mirror_direct and wanted.mirror is None:
         raise errors.invalid_config("stream has no mirror but does have mirror direct")
-    stream = js.create(wanted, wanted.pedantic)
-    info = stream_info(stream)
-    fields = {name: getattr(info, name) for name in StreamInfo.__struct_fields__}
-    return done(js.node.durable(stream), StreamCreated(**fields, did_create=True))
+    return wanted
 
 
 def update(

@@ -48,6 +48,8 @@ class Scope(msgspec.Struct, kw_only=True):
     stream_bytes_max: dict[str, int] = {}
     """Per storage, the most `max_bytes` of one stream; absent or below 1 is unlimited."""
     pedantic: bool = False
+    replicated: bool = False
+    """Whether a stream may have more than one replica here."""
 
 
 def checked(config: StreamConfig, scope: Scope) -> StreamConfig:
@@ -313,7 +315,7 @@ def checked_update(old: StreamConfig, wanted: StreamConfig, scope: Scope) -> Str
     new = checked(wanted, scope)
     if new.name != old.name:
         raise invalid_config("stream configuration name must match original")
-    if new.num_replicas > 1:
+    if new.num_replicas > 1 and not scope.replicated:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
     refuse_change(old, new)
     if new.mirror is not None and new.mirror != old.mirror:

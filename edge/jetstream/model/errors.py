@@ -121,9 +121,6 @@ STREAM_MIRROR_NOT_UPDATABLE = Kind(400, 10055, "stream mirror configuration can 
 STREAM_MISMATCH = Kind(400, 10056, "stream name in subject does not match request")
 STREAM_MSG_DELETE_FAILED = Kind(500, 10057, "{err}")
 STREAM_NAME_EXIST = Kind(400, 10058, "stream name already in use with a different configuration")
-STREAM_NAME_ELSEWHERE = Kind(
-    400, 10058, "stream name already in use on another node of the cluster; choose another name"
-)
 STREAM_NOT_FOUND = Kind(404, 10059, "stream not found")
 STREAM_NOT_MATCH = Kind(400, 10060, "expected stream does not match")
 STREAM_REPLICAS_NOT_UPDATABLE = Kind(400, 10061, "Replicas configuration can not be updated")

@@ -23,6 +23,8 @@ class Host(Protocol):
     describe: Callable[[Any, Any, bytes], dict[str, Any]]
     """A client, as advisories show it."""
     batch_limits: Any
+    api_subjects: tuple[bytes, ...]
+    """What accounts listen on for requests of the API."""
     upstream_factory: Any
     """Makes what drives mirrors and sources; None where nothing does."""
 

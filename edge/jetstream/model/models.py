@@ -291,6 +291,8 @@ class StreamList(Wire):
     offset: Signed = always(0)
     limit: Signed = always(LIST_LIMIT)
     streams: list[StreamInfo] = always([])
+    missing: list[str] = []
+    """Streams of a cluster whose leaders did not answer."""
 
 
 class Success(Wire):

@@ -67,7 +67,8 @@ class NodeJetStream:
         self.domain = settings.domain
         self.server_name = options.server_name
         """Shown as the leader of every asset; the node sets it when it makes up a name."""
-        self.clustered = bool(options.cluster.port)
+        self.clustered = False
+        """Whether streams are placed by a cluster, which says so before `open`."""
         self.strict = settings.strict
         self.window_max_ns = int(settings.limits.duplicate_window * 1e9)
         self.batch_limits = settings.limits.batch
@@ -84,6 +85,14 @@ class NodeJetStream:
         self.usage = {"memory": Usage("memory"), "file": Usage("file")}
         self.storage: NodeStore | None = None
         self._routes: dict[str, Any] | None = None
+        self.make_routes: Callable[[], dict[str, Any]] = routes
+        """The handlers of the API; a cluster puts its own around them before `open`."""
+        self.api_subjects: tuple[bytes, ...] = (b"$JS.API.>",)
+        """What accounts listen on for requests of the API."""
+        self.on_stored: Callable[[list[Any]], list[Any]] = lambda found: found
+        """Given the streams that storage has found; returns those to bring back as they are."""
+        self.place: Callable[[Stream], ClusterInfo] | None = None
+        """Says where a stream is, on a node of a cluster."""
         self._denials: dict[str, Any] = {}
         """Of the accounts that are told that they have no JetStream."""
         self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured
@@ -117,7 +126,7 @@ class NodeJetStream:
         self.storage = NodeStore(self.kernel, self.store_options())
         self.storage.damage.listeners.append(self._on_damage)
         recovered = 0
-        streams = self.storage.open()
+        streams = self.on_stored(self.storage.open())
         self.age_watch = AgeWatch(
             self.kernel,
             self._timers,
@@ -153,7 +162,7 @@ class NodeJetStream:
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,
-            numbered_elsewhere=stream_life.is_mirror,
+            numbered_elsewhere=stream_life.numbered_elsewhere,
             keys=key_ring(self.options),
         )
 
@@ -259,7 +268,7 @@ class NodeJetStream:
     def routes(self) -> dict[str, Any]:
         """The API's routes, made when the first account listens."""
         if self._routes is None:
-            self._routes = routes()
+            self._routes = self.make_routes()
         return self._routes
 
     # --- storage ---------------------------------------------------------------------------

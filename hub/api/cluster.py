@@ -1,0 +1,261 @@
+"""What the API of a node knows of its cluster: who leads, who is there, and where streams are."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from headwater.edge.jetstream.consumer.consumers import limitable
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import ClusterInfo, PeerInfo, StreamConfig
+from headwater.edge.jetstream.model.times import format_time
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.hub.cluster.peers import number_of, peer_of
+from headwater.hub.cluster.transport import Transport
+from headwater.hub.meta.applier import Applier
+from headwater.hub.meta.assignment import NO_GROUP, Assignment, Operation
+from headwater.hub.meta.founding import Founding
+from headwater.hub.meta.meta_group import MetaGroup, NoLeader
+from headwater.hub.meta.placement import Node
+from headwater.hub.meta.state import MetaState
+
+log = logging.getLogger("headwater.meta")
+
+ELECTION_SECONDS = 2.0
+"""That a request waits for a leader before it is answered that there is none."""
+POLL_SECONDS = 0.05
+
+
+class GroupStatus(msgspec.Struct, kw_only=True):
+    """A replicated stream's group, as one of its replicas sees it."""
+
+    leader: int = 0
+    """Node number, 0 for none."""
+    since_ns: int = 0
+    """When the leader was elected (wall clock)."""
+    replicas: dict[int, tuple[bool, int]] = {}
+    """On the leader: by node number whether it is current, and how many entries it lacks."""
+
+
+class StreamGroups(Protocol):
+    """Replicated streams, as the API needs them."""
+
+    def status(self, group: int) -> GroupStatus | None:
+        """How a group is; None when it is not here."""
+
+    def transfer(self, group: int, to: int) -> None:
+        """Hand a group's leadership to a node, 0 for any. Raises RaftError."""
+
+
+class Cluster:
+    """Everything that handlers of the API need."""
+
+    def __init__(
+        self,
+        jetstream: NodeJetStream,
+        group: MetaGroup,
+        founding: Founding,
+        transport: Transport,
+        applier: Applier,
+    ) -> None:
+        self.jetstream = jetstream
+        self.group = group
+        self.founding = founding
+        self.transport = transport
+        self.applier = applier
+        self.groups: StreamGroups | None = None
+        self.since: dict[str, int] = {}
+        """When a stream began to live here, by its incarnation."""
+
+    @property
+    def state(self) -> MetaState:
+        """What is committed, as far as this node has heard."""
+        return self.group.state
+
+    @property
+    def number(self) -> int:
+        """This node's."""
+        return self.transport.number
+
+    # -- leaders ------------------------------------------------------------------
+
+    def leader_of(self, assignment: Assignment) -> int:
+        """Number of the node that leads a stream, as far as is known here; 0 for none."""
+        if assignment.group == NO_GROUP:
+            return assignment.peers[0]
+        status = self.groups.status(assignment.group) if self.groups is not None else None
+        return status.leader if status is not None else 0
+
+    def here(self, account: str, name: str) -> Stream | None:
+        """The stream when it is led here."""
+        js = self.jetstream.accounts.get(account)
+        return js.streams.get(name) if js is not None else None
+
+    async def wait(self, condition: Callable[[], bool], seconds: float = ELECTION_SECONDS) -> bool:
+        """Whether something becomes true soon."""
+        for _ in range(int(seconds / POLL_SECONDS)):
+            if condition():
+                return True
+            await asyncio.sleep(POLL_SECONDS)
+        return condition()
+
+    # -- nodes --------------------------------------------------------------------
+
+    def names(self, number: int) -> str:
+        """The name of a node's server."""
+        return self.group.name_of(number)
+
+    def find_peer(self, text: str) -> int:
+        """The member that a request names by server name or peer id; 0 for none."""
+        for number in {*self.group.members, *self.state.members}:
+            if text in (peer_of(number), self.group.name_of(number)):
+                return number
+        return 0
+
+    def candidates(self) -> list[Node]:
+        """The members as placement sees them."""
+        load = self.load()
+        return [self._candidate(number, load) for number in self.group.members]
+
+    def _candidate(self, number: int, load: dict[int, list[int]]) -> Node:
+        hello = self.founding.hello_of(number)
+        member = self.state.members.get(number)
+        streams, replicas, leads = load.get(number, [0, 0, 0])
+        return Node(
+            number=number,
+            name=self.names(number),
+            cluster=hello.cluster if hello else member.cluster if member else "",
+            tags=tuple(hello.tags if hello else member.tags if member else ()),
+            online=hello is not None
+            and self.founding.is_online(number)
+            and not (hello.leaving or hello.emptied),
+            free={"memory": hello.memory_free, "file": hello.store_free} if hello else {},
+            streams=streams,
+            replicas=replicas,
+            leads=leads,
+        )
+
+    def load(self) -> dict[int, list[int]]:
+        """By node: streams, replicas of replicated ones, and preferred leaderships."""
+        found: dict[int, list[int]] = {}
+        for known in self.state.streams.values():
+            peers = known.assignment.peers
+            for number in peers:
+                row = found.setdefault(number, [0, 0, 0])
+                row[0] += 1
+                row[1] += len(peers) > 1
+                row[2] += number == peers[0]
+        return found
+
+    # -- committing ---------------------------------------------------------------
+
+    async def submit(self, operation: Operation) -> Any:
+        """Commit an operation. Raises JetStreamError when there is no majority."""
+        try:
+            return await self.group.submit(operation)
+        except NoLeader as error:
+            log.warning("the cluster's metadata cannot be changed: %s", error)
+            raise errors.CLUSTER_NOT_AVAIL.error() from error
+
+    # -- what answers say of places -----------------------------------------------
+
+    def place(self, stream: Stream) -> ClusterInfo:
+        """`cluster` of a stream that lives here."""
+        known = self.state.stream(stream.account.name, stream.name)
+        if known is None or known.assignment.incarnation != stream.incarnation:
+            return ClusterInfo(name=self.cluster_name, leader=self.jetstream.server_name)
+        return self.place_of(known.assignment, stream)
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster's."""
+        return self.jetstream.options.cluster.name
+
+    def place_of(self, assignment: Assignment, stream: Stream | None = None) -> ClusterInfo:
+        """`cluster` of any stream, as far as is known here."""
+        leader = self.leader_of(assignment)
+        status = None
+        if assignment.group != NO_GROUP and self.groups is not None:
+            status = self.groups.status(assignment.group)
+        since = status.since_ns if status is not None else self._since(stream)
+        info = ClusterInfo(
+            name=self.cluster_name,
+            raft_group=group_name(assignment.stream_config, assignment),
+            leader=self.names(leader) if leader else "",
+            leader_since=format_time(since) if since else None,
+        )
+        rows = status.replicas if status is not None else {}
+        others = [number for number in assignment.peers if number != leader]
+        info.replicas = [self._peer(number, *rows.get(number, (False, 0))) for number in others]
+        return info
+
+    def _since(self, stream: Stream | None) -> int:
+        if stream is None:
+            return 0
+        began = max(stream.created_ns, self.applier.began_ns)
+        return self.since.setdefault(stream.incarnation, began)
+
+    def _peer(self, number: int, current: bool, lag: int) -> PeerInfo:
+        online = self.founding.is_online(number)
+        return PeerInfo(
+            name=self.names(number),
+            current=current and online,
+            offline=not online,
+            active=self.founding.silence_ns(number),
+            lag=lag,
+            peer=peer_of(number),
+        )
+
+    def meta_info(self) -> ClusterInfo:
+        """The meta group itself."""
+        group = self.group
+        raft = group.raft
+        info = ClusterInfo(
+            name=self.cluster_name,
+            leader=self.names(group.leader) if group.leader else "",
+        )
+        if raft is None:
+            return info
+        for number in group.members:
+            if number == group.leader:
+                continue
+            progress = raft.progress.get(number) if raft.is_leader else None
+            lag = max(raft.log.last - progress.match, 0) if progress is not None else 0
+            info.replicas.append(self._peer(number, lag == 0, lag))
+        return info
+
+    def consumers(self, account: str) -> int:
+        """Consumers of the streams that an account has here."""
+        js = self.jetstream.accounts.get(account)
+        return sum(len(limitable(stream)) for stream in js.streams.values()) if js else 0
+
+
+def group_name(config: StreamConfig, assignment: Assignment) -> str:
+    """`raft_group` of a stream, in the form of the anchor's."""
+    kind = "F" if config.storage == "file" else "M"
+    return f"S-R{max(len(assignment.peers), 1)}{kind}-{assignment.incarnation[:8]}"
+
+
+def refusal(error: JetStreamError) -> bytes:
+    """An error on its way to another node."""
+    return b"-" + msgspec.json.encode(error.wire())
+
+
+def accepted(answer: bytes) -> bytes:
+    """What a node answered. Raises the JetStreamError that it refused with."""
+    if answer[:1] != b"-":
+        return answer[1:]
+    wire = msgspec.json.decode(answer[1:])
+    raise JetStreamError(wire["code"], wire["err_code"], wire["description"])
+
+
+def node_number(text: str) -> int:
+    """A peer id as a number; 0 when it is none."""
+    try:
+        return number_of(text)
+    except ValueError:
+        return 0

@@ -1,0 +1,167 @@
+"""The handlers of the API on a node of a cluster: each knows whether this node is to answer.
+
+Every node hears every request. The meta leader answers for what concerns all streams, a stream's
+leader for its stream and consumers; the others stay silent. While there is no leader a request
+waits a moment, and is then refused with 10008 by whoever has heard it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.api.api_routes import routes
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.requests import Context, Handler, Route
+from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
+from headwater.hub.api.stream_requests import StreamRequests
+
+API_SUBJECTS = (
+    b"$JS.API.INFO",
+    b"$JS.API.STREAM.>",
+    b"$JS.API.CONSUMER.CREATE.>",
+    b"$JS.API.CONSUMER.DURABLE.>",
+    b"$JS.API.CONSUMER.NAMES.*",
+    b"$JS.API.CONSUMER.LIST.*",
+    b"$JS.API.CONSUMER.INFO.*.*",
+    b"$JS.API.CONSUMER.DELETE.*.*",
+    b"$JS.API.CONSUMER.PAUSE.*.*",
+    b"$JS.API.CONSUMER.UNPIN.*.*",
+    b"$JS.API.CONSUMER.RESET.*.*",
+    b"$JS.API.CONSUMER.LEADER.>",
+)
+"""What routers of a cluster listen on. Pulls and direct gets go to whoever serves them alone."""
+
+
+class ClusterRoutes:
+    """Makes the table of the API."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.streams = StreamRequests(cluster)
+        self.more: dict[str, Route] = {}
+        """Handlers that are the cluster's own."""
+
+    def table(self) -> dict[str, Route]:
+        """Every request that is served, by its name below `$JS.API.`."""
+        found = routes()
+        requests = self.streams
+        leaders: dict[str, Handler] = {
+            "INFO": requests.account_info,
+            "STREAM.CREATE": requests.create,
+            "STREAM.UPDATE": requests.update,
+            "STREAM.DELETE": requests.delete,
+            "STREAM.RESTORE": requests.restore,
+            "STREAM.NAMES": requests.names,
+            "STREAM.LIST": requests.listing,
+        }
+        for name, route in found.items():
+            if name in leaders:
+                handler = self.by_meta_leader(leaders[name])
+            else:
+                handler = self.by_stream_leader(route.handler)
+            found[name] = Route(handler, route.kind, route.least, route.most)
+        return {**found, **self.more}
+
+    # -- the meta leader ----------------------------------------------------------
+
+    def by_meta_leader(self, handler: Handler) -> Handler:
+        """A handler that the meta leader runs, and nobody else."""
+        group = self.cluster.group
+
+        def serve(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> Any:
+            if group.serves:
+                return handler(js, tokens, payload, ctx)
+            if group.leader and group.leader != self.cluster.number:
+                return None
+            return self._when_led(lambda: handler(js, tokens, payload, ctx))
+
+        return serve
+
+    async def _when_led(self, run: Callable[[], Any]) -> Any:
+        """Run a handler here if this node becomes the leader soon."""
+        group = self.cluster.group
+
+        def settled() -> bool:
+            return group.serves or group.leader not in (0, self.cluster.number)
+
+        if not await self.cluster.wait(settled, ELECTION_SECONDS):
+            raise errors.CLUSTER_NOT_AVAIL.error()
+        if not group.serves:
+            return None
+        answer = run()
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    # -- a stream's leader --------------------------------------------------------
+
+    def by_stream_leader(self, handler: Handler) -> Handler:
+        """A handler that runs where the stream is led; what is not there is told by the meta
+        leader."""
+        by_meta = self.by_meta_leader(handler)
+        cluster = self.cluster
+
+        def serve(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> Any:
+            if cluster.here(js.name, tokens[0]) is not None:
+                return self._with_place(js, tokens[0], handler(js, tokens, payload, ctx))
+            known = cluster.state.stream(js.name, tokens[0])
+            if known is None:
+                return by_meta(js, tokens, payload, ctx)
+            return self._led_elsewhere(js, tokens, payload, ctx, handler)
+
+        return serve
+
+    async def _led_elsewhere(
+        self,
+        js: AccountJetStream,
+        tokens: list[str],
+        payload: bytes,
+        ctx: Context,
+        handler: Handler,
+    ) -> Any:
+        """Answer when this node is about to lead, or when nobody does."""
+        cluster = self.cluster
+        known = cluster.state.stream(js.name, tokens[0])
+        if known is None:
+            return None
+        assignment = known.assignment
+        if assignment.lost:
+            if cluster.group.leads:
+                raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
+            return None
+        online = [n for n in assignment.peers if cluster.founding.is_online(n)]
+        if cluster.number not in assignment.peers:
+            if not online and cluster.group.leads:
+                raise errors.STREAM_OFFLINE.error()
+            return None
+
+        def settled() -> bool:
+            there = cluster.here(js.name, tokens[0]) is not None
+            return there or cluster.leader_of(assignment) not in (0, cluster.number)
+
+        if not await cluster.wait(settled, ELECTION_SECONDS):
+            if assignment.incarnation in cluster.applier.failed:
+                raise cluster.applier.failed[assignment.incarnation]
+            raise errors.CLUSTER_NOT_AVAIL.error()
+        if cluster.here(js.name, tokens[0]) is None:
+            return None
+        answer = self._with_place(js, tokens[0], handler(js, tokens, payload, ctx))
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _with_place(self, js: AccountJetStream, name: str, answer: Any) -> Any:
+        """Put into an answer where the stream is."""
+        if isinstance(answer, Awaitable):
+            return self._placed_later(js, name, answer)
+        self._put_place(js, name, answer)
+        return answer
+
+    async def _placed_later(self, js: AccountJetStream, name: str, answer: Awaitable[Any]) -> Any:
+        found = await answer
+        self._put_place(js, name, found)
+        return found
+
+    def _put_place(self, js: AccountJetStream, name: str, answer: Any) -> None:
+        stream = self.cluster.here(js.name, name)
+        if stream is None or answer is None:
+            return
+        for each in [answer, *getattr(answer, "consumers", ())]:
+            if hasattr(each, "cluster"):
+                each.cluster = self.cluster.place(stream)

@@ -1,0 +1,220 @@
+"""What nodes ask one another for the API: is it made, may it change, how is it.
+
+Bodies are JSON. An answer begins with `+`, or with `-` and the error that it was refused with.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import StreamConfig, StreamInfo
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.jetstream.stream.stream_info import stream_info
+from headwater.hub.api.cluster import Cluster, accepted, refusal
+from headwater.hub.cluster.transport import CallFailed
+from headwater.hub.meta.assignment import Assignment
+
+MADE_SECONDS = 4.0
+"""That the nodes of a stream have to make or change it."""
+
+ECHO_SECONDS = 0.5
+"""That another node has to hear of a new stream before its creation is answered."""
+
+
+class StreamQuestion(msgspec.Struct, kw_only=True):
+    """About one stream; `config` is a wanted one."""
+
+    account: str
+    name: str
+    incarnation: str = ""
+    version: int = 0
+    config: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class InfosQuestion(msgspec.Struct, kw_only=True):
+    """About streams of an account; only those that the asked node leads are answered."""
+
+    account: str
+    names: list[str] = []
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """What an account uses on one node, bytes."""
+
+    memory: int = 0
+    store: int = 0
+    reserved_memory: int = 0
+    reserved_store: int = 0
+    consumers: int = 0
+    api_total: int = 0
+    api_errors: int = 0
+
+
+class Answers:
+    """This node's side."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        methods: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
+            "made": self.made,
+            "check": self.check,
+            "infos": self.infos,
+            "usage": self.usage,
+            "ended": self.ended,
+        }
+        cluster.transport.methods["echo"] = lambda sender, body: body
+        for name, method in methods.items():
+            cluster.transport.methods[name] = self._answering(method)
+
+    def _answering(
+        self, method: Callable[[bytes], Awaitable[bytes]]
+    ) -> Callable[[int, bytes], Awaitable[bytes]]:
+        async def answer(sender: int, body: bytes) -> bytes:
+            try:
+                return b"+" + await method(body)
+            except JetStreamError as error:
+                return refusal(error)
+            except msgspec.DecodeError as error:
+                raise CallFailed(str(error)) from error
+
+        return answer
+
+    async def made(self, body: bytes) -> bytes:
+        """The info of a stream, once it is led here in that version; refused when it cannot be."""
+        question = msgspec.json.decode(body, type=StreamQuestion)
+        cluster = self.cluster
+        await cluster.applier.made(question.incarnation, question.version)
+
+        def leads() -> bool:
+            found = cluster.here(question.account, question.name)
+            return found is not None and found.incarnation == question.incarnation
+
+        if not await cluster.wait(leads, MADE_SECONDS):
+            raise CallFailed("the stream is led elsewhere")
+        stream = cluster.here(question.account, question.name)
+        assert stream is not None
+        durable = cluster.jetstream.durable(stream)
+        if durable is not None:
+            await durable
+        await self._told()
+        return msgspec.json.encode(self.info(stream))
+
+    async def _told(self) -> None:
+        """Return when the other nodes know what this one listens on: what is told on a route is
+        heard in order, so an echo that comes back has passed it."""
+        transport = self.cluster.transport
+        echoes = [transport.call(n, "echo", b"", ECHO_SECONDS) for n in list(transport.conns)]
+        await asyncio.gather(*echoes, return_exceptions=True)
+
+    def info(self, stream: Stream) -> StreamInfo:
+        """A stream that lives here, with its place."""
+        info = stream_info(stream, domain=self.cluster.jetstream.domain)
+        info.cluster = self.cluster.place(stream)
+        return info
+
+    async def check(self, body: bytes) -> bytes:
+        """Whether a stream that is led here may have another configuration."""
+        question = msgspec.json.decode(body, type=StreamQuestion)
+        stream = self.cluster.here(question.account, question.name)
+        if stream is None:
+            raise CallFailed("the stream is led elsewhere")
+        config = msgspec.json.decode(question.config, type=StreamConfig)
+        js = self.cluster.jetstream.account_js(question.account)
+        stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
+        js.check_reservation(config, stream.config)
+        return b""
+
+    async def infos(self, body: bytes) -> bytes:
+        """Infos of the streams that are led here, of those that are named."""
+        question = msgspec.json.decode(body, type=InfosQuestion)
+        found = [self.cluster.here(question.account, name) for name in question.names]
+        return msgspec.json.encode([self.info(stream) for stream in found if stream is not None])
+
+    async def usage(self, body: bytes) -> bytes:
+        """What an account uses here."""
+        name = body.decode()
+        js = self.cluster.jetstream.accounts.get(name)
+        if js is None:
+            return msgspec.json.encode(Usage())
+        return msgspec.json.encode(
+            Usage(
+                memory=js.usage["memory"].used,
+                store=js.usage["file"].used,
+                reserved_memory=js.usage["memory"].reserved,
+                reserved_store=js.usage["file"].reserved,
+                consumers=self.cluster.consumers(name),
+                api_total=js.api.total,
+                api_errors=js.api.errors,
+            )
+        )
+
+    async def ended(self, body: bytes) -> bytes:
+        """Answered once a deletion was applied here."""
+        await self.cluster.applier.ended(body.decode())
+        return b""
+
+
+class Questions:
+    """The leader's side. All raise JetStreamError, and CallFailed when nobody can answer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    async def made(self, assignment: Assignment) -> StreamInfo:
+        """The info of a stream from whoever leads it, once it is what was assigned."""
+        question = StreamQuestion(
+            account=assignment.account,
+            name=assignment.name,
+            incarnation=assignment.incarnation,
+            version=assignment.version,
+        )
+        answer = await self._first(assignment.peers, "made", msgspec.json.encode(question))
+        return msgspec.json.decode(answer, type=StreamInfo)
+
+    async def check(self, assignment: Assignment, config: StreamConfig) -> None:
+        """Raise what speaks against another configuration of a stream."""
+        question = StreamQuestion(
+            account=assignment.account,
+            name=assignment.name,
+            config=msgspec.Raw(msgspec.json.encode(config)),
+        )
+        await self._first(assignment.peers, "check", msgspec.json.encode(question))
+
+    async def _first(self, numbers: list[int], method: str, body: bytes) -> bytes:
+        """The first answer of several nodes; what one refuses counts when no other accepts."""
+        tasks = [
+            asyncio.ensure_future(
+                self.cluster.transport.call(number, method, body, MADE_SECONDS + 0.5)
+            )
+            for number in numbers
+        ]
+        refused: Exception = CallFailed("no node has the stream")
+        try:
+            for task in asyncio.as_completed(tasks):
+                try:
+                    return accepted(await task)
+                except JetStreamError as error:
+                    refused = error
+                except CallFailed as error:
+                    if not isinstance(refused, JetStreamError):
+                        refused = error
+            raise refused
+        finally:
+            for each in tasks:
+                each.cancel()
+
+    async def everybody(self, method: str, body: bytes, timeout: float = 2.0) -> dict[int, bytes]:
+        """The answers of all members that are there."""
+        cluster = self.cluster
+        numbers = [n for n in cluster.group.members if cluster.founding.is_online(n)]
+        waits = [cluster.transport.call(number, method, body, timeout) for number in numbers]
+        found: dict[int, Any] = {}
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        for number, result in zip(numbers, results, strict=True):
+            if isinstance(result, bytes):
+                found[number] = accepted(result)
+        return found

@@ -1,0 +1,258 @@
+"""What the meta leader does with requests that make, change, delete or list streams."""
+
+import contextlib
+import logging
+import secrets
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.api import api_stream
+from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import (
+    LIST_LIMIT,
+    NAMES_LIMIT,
+    AccountInfo,
+    StreamConfig,
+    StreamCreated,
+    StreamInfo,
+    StreamList,
+    StreamListRequest,
+    StreamNames,
+    StreamNamesRequest,
+    StreamRequest,
+    Success,
+    decode,
+)
+from headwater.edge.jetstream.model.requests import Context, require_empty
+from headwater.hub.api.cluster import Cluster
+from headwater.hub.api.questions import InfosQuestion, Questions, Usage
+from headwater.hub.cluster.transport import CallFailed
+from headwater.hub.meta import placement
+from headwater.hub.meta.assignment import NEW_GROUP, NO_GROUP, Assignment, Gone
+from headwater.hub.meta.state import Conflict, Known
+
+log = logging.getLogger("headwater.meta")
+
+
+class StreamRequests:
+    """Handlers; each is called on the meta leader only."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.ask = Questions(cluster)
+
+    # -- create -------------------------------------------------------------------
+
+    async def create(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> StreamCreated:
+        """STREAM.CREATE.<stream>"""
+        wanted = api_stream.wanted_stream(tokens, payload, ctx)
+        config = self.checked(js, wanted, wanted.pedantic)
+        state = self.cluster.state
+        known = state.stream(js.name, config.name)
+        if known is not None:
+            if stream_config.same_config(known.config, config):
+                return api_stream.created(await self._made(known.assignment), did_create=False)
+            raise errors.STREAM_NAME_EXIST.error()
+        js.check_consumers(config)
+        if state.overlapping(js.name, config.subjects, ""):
+            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        peers = self._place(config)
+        assignment = Assignment(
+            account=js.name,
+            name=config.name,
+            incarnation=secrets.token_hex(16),
+            created_ns=js.account.kernel.clock(),
+            config=raw(config),
+            group=NEW_GROUP if len(peers) > 1 else NO_GROUP,
+            peers=peers,
+        )
+        done = await self.cluster.submit(assignment)
+        if isinstance(done, Conflict):
+            raise errors.STREAM_NAME_EXIST.error()
+        try:
+            return api_stream.created(await self._made(done))
+        except JetStreamError as error:
+            if error.err_code != errors.CLUSTER_NOT_AVAIL.err_code:
+                await self._drop(done)
+            raise
+
+    def checked(self, js: AccountJetStream, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
+        """A complete configuration for a stream that may be made. Raises JetStreamError."""
+        js.check_tier(wanted)
+        limit = js.limits.max_streams
+        there = self.cluster.state.of_account(js.name)
+        if 0 < limit <= len(there) - (wanted.name in there):
+            raise errors.MAXIMUM_STREAMS_LIMIT.error()
+        return stream_config.checked(wanted, self._scope(js, pedantic))
+
+    def _scope(self, js: AccountJetStream, pedantic: bool) -> stream_config.Scope:
+        def lookup(name: str) -> StreamConfig | None:
+            known = self.cluster.state.stream(js.name, name)
+            return known.config if known is not None else None
+
+        return msgspec.structs.replace(js.scope(pedantic), lookup=lookup)
+
+    def _place(
+        self, config: StreamConfig, keep: list[int] | None = None, ignore: list[int] | None = None
+    ) -> list[int]:
+        unique = self.cluster.jetstream.options.jetstream.unique_tag
+        nodes = self.cluster.candidates()
+        return placement.choose(config, nodes, unique, keep or [], ignore or [])
+
+    async def _made(self, assignment: Assignment) -> StreamInfo:
+        try:
+            return await self.ask.made(assignment)
+        except CallFailed as error:
+            log.warning("stream '%s > %s': %s", assignment.account, assignment.name, error)
+            raise errors.CLUSTER_NOT_AVAIL.error() from error
+
+    async def _drop(self, assignment: Assignment) -> None:
+        gone = Gone(
+            account=assignment.account, name=assignment.name, incarnation=assignment.incarnation
+        )
+        await self.cluster.submit(gone)
+
+    # -- update and delete --------------------------------------------------------
+
+    def _known(self, js: AccountJetStream, name: str) -> Known:
+        known = self.cluster.state.stream(js.name, name)
+        if known is None:
+            raise errors.STREAM_NOT_FOUND.error()
+        return known
+
+    async def update(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> StreamInfo:
+        """STREAM.UPDATE.<stream>"""
+        wanted = decode(payload, StreamRequest, ctx.strict)
+        scope = self._scope(js, wanted.pedantic)
+        stream_config.checked(api_stream.plain(wanted), scope)
+        if wanted.name != tokens[0]:
+            raise errors.STREAM_MISMATCH.error()
+        known = self._known(js, tokens[0])
+        stream_config.set_level(wanted)
+        config = stream_config.checked_update(known.config, wanted, scope)
+        js.check_consumers(config)
+        if self.cluster.state.overlapping(js.name, config.subjects, config.name):
+            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        return await self.reassign(known.assignment, config, self._peers(known, config))
+
+    def _peers(self, known: Known, config: StreamConfig) -> list[int]:
+        """The nodes of a stream with another configuration: as many as possible stay."""
+        old, peers = known.config, known.assignment.peers
+        moved = (config.placement or None) != (old.placement or None)
+        if config.num_replicas == old.num_replicas and not moved:
+            return peers
+        if self.cluster.applier.groups is None:
+            if config.num_replicas > 1:
+                raise errors.STREAM_REPLICAS_NOT_UPDATABLE.error()
+            raise errors.STREAM_MOVE_AND_SCALE.error() if moved else errors.PEER_REMAP.error()
+        if moved:
+            return self._place(config)
+        if config.num_replicas < len(peers):
+            leader = self.cluster.leader_of(known.assignment) or peers[0]
+            online = self.cluster.founding.is_online
+            return sorted(peers, key=lambda n: (n != leader, not online(n)))[: config.num_replicas]
+        return self._place(config, keep=peers)
+
+    async def reassign(
+        self, old: Assignment, config: StreamConfig, peers: list[int]
+    ) -> StreamInfo:
+        """Give a stream another configuration or other nodes; returns its info then."""
+        try:
+            await self.ask.check(old, config)
+        except CallFailed as error:
+            raise errors.CLUSTER_NOT_AVAIL.error() from error
+        group = old.group
+        if group == NO_GROUP and (len(peers) > 1 or peers != old.peers):
+            group = NEW_GROUP
+        wanted = msgspec.structs.replace(
+            old, config=raw(config), peers=peers, group=group, version=old.version + 1
+        )
+        done = await self.cluster.submit(wanted)
+        if isinstance(done, Conflict):
+            raise errors.STREAM_UPDATE.error(err="the stream was changed meanwhile")
+        return await self._made(done)
+
+    async def delete(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> Success:
+        """STREAM.DELETE.<stream>"""
+        require_empty(payload)
+        known = self._known(js, tokens[0])
+        await self._drop(known.assignment)
+        with contextlib.suppress(JetStreamError):
+            await self.ask.everybody("ended", known.assignment.incarnation.encode())
+        return Success(success=True)
+
+    async def restore(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> Any:
+        """STREAM.RESTORE.<stream>: the leader takes the stream in, and tells the cluster of it."""
+        if self.cluster.state.stream(js.name, tokens[0]) is not None:
+            raise errors.STREAM_NAME_EXIST_RESTORE_FAILED.error()
+        return api_stream.restore(js, tokens, payload, ctx)
+
+    # -- lists --------------------------------------------------------------------
+
+    async def names(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> StreamNames:
+        """STREAM.NAMES"""
+        request = api_stream.page_request(payload, StreamNamesRequest, ctx)
+        found = [known.name for known in self.cluster.state.named(js.name, request.subject)]
+        offset = min(max(request.offset, 0), len(found))
+        page = found[offset : offset + NAMES_LIMIT]
+        return StreamNames(total=len(found), offset=offset, streams=page or None)
+
+    async def listing(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> StreamList:
+        """STREAM.LIST: the leaders of the streams are asked."""
+        request = api_stream.page_request(payload, StreamListRequest, ctx)
+        found = self.cluster.state.named(js.name, request.subject)
+        offset = min(max(request.offset, 0), len(found))
+        names = [known.name for known in found[offset : offset + LIST_LIMIT]]
+        infos: dict[str, StreamInfo] = {}
+        if names:
+            question = msgspec.json.encode(InfosQuestion(account=js.name, names=names))
+            for answer in (await self.ask.everybody("infos", question)).values():
+                for info in msgspec.json.decode(answer, type=list[StreamInfo]):
+                    infos[info.config.name] = info
+        streams = [infos[name] for name in names if name in infos]
+        missing = [name for name in names if name not in infos]
+        return StreamList(total=len(found), offset=offset, streams=streams, missing=missing)
+
+    async def account_info(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> AccountInfo:
+        """INFO: what all nodes together have of an account."""
+        info = js.info()
+        answers = await self.ask.everybody("usage", js.name.encode())
+        parts = [msgspec.json.decode(answer, type=Usage) for answer in answers.values()]
+        used: dict[str, Any] = {
+            "memory": sum(part.memory for part in parts),
+            "storage": sum(part.store for part in parts),
+            "reserved_memory": sum(part.reserved_memory for part in parts),
+            "reserved_storage": sum(part.reserved_store for part in parts),
+            "streams": len(self.cluster.state.of_account(js.name)),
+            "consumers": sum(part.consumers for part in parts),
+        }
+        info = msgspec.structs.replace(info, **used)
+        info.api = msgspec.structs.replace(
+            info.api,
+            total=sum(part.api_total for part in parts),
+            errors=sum(part.api_errors for part in parts),
+        )
+        return info
+
+
+def raw(config: StreamConfig) -> msgspec.Raw:
+    """A configuration as the meta group keeps it."""
+    return msgspec.Raw(msgspec.json.encode(stream_config.copy_of(config)))

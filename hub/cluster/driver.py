@@ -1,0 +1,204 @@
+"""Drives the Raft groups of a running node: ticks, packets over routes, write sets to the store.
+
+All groups share one `MultiRaft`, so one tick, one write set with one sync, and one packet for each
+other node. Whoever owns a group adds it with a handler, and is told what to apply.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from headwater.edge.broker.core import Kernel
+from headwater.edge.ports.ports import Clock, Random
+from headwater.edge.storage.format.errors import StoreError
+from headwater.hub.cluster.transport import Transport
+from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.multi_raft import MultiRaft, Packet
+from headwater.hub.raft.options import Options
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Ready, Restored
+from headwater.hub.stored.group_store import GroupStore
+
+log = logging.getLogger("headwater.raft")
+
+FRAME_BYTES = 1 << 20
+"""A packet with more entries than this is sent in parts."""
+STOP_SECONDS = 3.0
+"""That a stop waits for what was written to be durable; later the stop is not a clean one."""
+
+
+class Handler(Protocol):
+    """The owner of a group."""
+
+    def ready(self, raft: Raft, ready: Ready) -> None:
+        """A write set was handed to the store. Apply what is committed, and end reads."""
+
+    def changed(self, raft: Raft) -> None:
+        """Role, term or leader are others than before."""
+
+    def tidy(self, raft: Raft) -> None:
+        """Called after each round: let go of entries that are applied, make snapshots."""
+
+
+class Driver:
+    """Not thread-safe; made when the node's store is open."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        store: GroupStore,
+        transport: Transport,
+        clock: Clock,
+        chance: Random,
+        options: Options | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.store = store
+        self.transport = transport
+        self.clock = clock
+        self.number = transport.number
+        self.multi_raft = MultiRaft(self.number, store.boot, chance.below, options)
+        self.handlers: dict[int, Handler] = {}
+        self.stopping = False
+        self._seen: dict[int, tuple[object, ...]] = {}
+        self._due = False
+        self._ticker: asyncio.TimerHandle | None = None
+        self._told_stale = False
+        store.on_synced = self._synced
+        transport.handlers[b"raft"] = self._receive
+
+    # -- groups -----------------------------------------------------------------
+
+    def add(self, group: int, restored: Restored, handler: Handler) -> Raft:
+        """Start a group of this node."""
+        raft = self.multi_raft.add(group, restored)
+        self.handlers[group] = handler
+        self.store.attach(raft)
+        self.soon()
+        return raft
+
+    def drop(self, group: int) -> None:
+        """Stop a group here; what is stored of it stays."""
+        self.multi_raft.drop(group)
+        self.handlers.pop(group, None)
+        self._seen.pop(group, None)
+
+    def touch(self, raft: Raft) -> None:
+        """Something was asked of a group: it is looked at in this round of the loop."""
+        self.multi_raft.touch(raft)
+        self.soon()
+
+    # -- rounds -----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self._tick()
+
+    def _tick(self) -> None:
+        if self.stopping:
+            return
+        self._ticker = self.kernel.loop.call_later(
+            self.multi_raft.options.tick_ns / 1e9, self._tick
+        )
+        self.multi_raft.tick(self.clock.monotonic_ns())
+        if self.multi_raft.stale_boot and not self._told_stale:
+            self._told_stale = True
+            log.critical("other nodes know a later start of this node: start it again")
+        self._round()
+
+    def soon(self) -> None:
+        """Do what is to be done when the present callback has ended."""
+        if not self._due and not self.stopping:
+            self._due = True
+            self.kernel.loop.call_soon(self._round)
+
+    def _round(self) -> None:
+        self._due = False
+        if self.stopping:
+            return
+        try:
+            self.pump()
+        except Exception:
+            log.exception("a round of the Raft groups failed")
+        self.kernel.turn()
+
+    def pump(self) -> None:
+        """Write, send and apply all that can be now."""
+        store, multi = self.store, self.multi_raft
+        store.pump()
+        while multi.has_ready() and multi.can_write():
+            write_set = multi.ready()
+            self._send(write_set.packets)
+            store.write(write_set)
+            for raft, ready in write_set.groups:
+                handler = self.handlers.get(raft.group)
+                if handler is not None:
+                    handler.ready(raft, ready)
+        for group, handler in list(self.handlers.items()):
+            raft = multi.groups[group]
+            self._note(raft, handler)
+            try:
+                handler.tidy(raft)
+            except StoreError as error:
+                log.debug("group %d keeps its log: %s", group, error)
+
+    def _note(self, raft: Raft, handler: Handler) -> None:
+        now = (raft.role, raft.term, raft.leader, raft.removed)
+        if self._seen.get(raft.group) != now:
+            self._seen[raft.group] = now
+            handler.changed(raft)
+
+    def _synced(self, number: int) -> None:
+        self._send(self.multi_raft.synced(number))
+        self.soon()
+
+    # -- packets ----------------------------------------------------------------
+
+    def _send(self, packets: list[Packet]) -> None:
+        for packet in packets:
+            for part in parts(packet):
+                self.transport.send(packet.to, b"raft", encode_packet(part))
+
+    def _receive(self, sender: int, body: bytes) -> None:
+        packet = decode_packet(body)
+        if packet.sender != sender or packet.to != self.number:
+            raise ValueError("a packet of somebody else")
+        self.multi_raft.receive(packet)
+        self.soon()
+
+    # -- end --------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Leave the store so that the next start may vote at once, if time allows."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self.store.pump()
+        clean = all(raft.whole for raft in self.multi_raft.groups.values())
+        self.stopping = True
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while not self.store.idle:
+                    self.kernel.turn()
+                    await asyncio.sleep(0.005)
+            if clean:
+                self.store.mark_clean()
+        except (TimeoutError, OSError, StoreError) as error:
+            log.warning("the next start has to ask the other nodes: %s", error or "no time left")
+        self.store.close()
+
+
+def parts(packet: Packet) -> list[Packet]:
+    """A packet as packets of a bounded size; a single greater message stays whole."""
+    found = [packet]
+    size = 0
+    messages, packet.messages = packet.messages, []
+    for message in messages:
+        weight = len(message.part) + sum(len(entry.data) + 32 for entry in message.entries)
+        if size and size + weight > FRAME_BYTES:
+            found.append(Packet(packet.sender, packet.to, packet.boot, [], packet.known_boot))
+            size = 0
+        found[-1].messages.append(message)
+        size += weight
+    return found
+
+

@@ -1,0 +1,242 @@
+"""What makes a node with JetStream and routes a member of one JetStream cluster."""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.ports.ports import SystemClock, SystemRandom
+from headwater.hub.api.cluster import Cluster
+from headwater.hub.api.cluster_routes import API_SUBJECTS, ClusterRoutes
+from headwater.hub.api.questions import Answers
+from headwater.hub.api.stream_requests import raw
+from headwater.hub.cluster.driver import Driver
+from headwater.hub.cluster.transport import CallFailed, Transport
+from headwater.hub.meta.applier import EMPTIED, Applier
+from headwater.hub.meta.assignment import META_GROUP, Assignment, decode, encode
+from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
+from headwater.hub.meta.meta_group import MetaGroup, NoLeader
+from headwater.hub.meta.state import Conflict, MetaState
+from headwater.hub.route_service import RouteService
+from headwater.hub.stored.group_store import GroupStore, Naming
+from headwater.hub.stored.replica import Machine
+
+if TYPE_CHECKING:
+    from headwater.edge.jetstream.node.node import NodeJetStream
+    from headwater.edge.jetstream.stream.stream import Stream
+    from headwater.edge.view.node_view import NodeView
+
+log = logging.getLogger("headwater.cluster")
+
+ACCOUNT = "$RAFT"
+"""Of the store's streams that hold the state of groups which are no user's."""
+
+
+class ClusterService:
+    """Made beside the service of routes, and started behind it."""
+
+    name = "cluster"
+
+    def __init__(self, routes: RouteService) -> None:
+        self.route_service = routes
+        self.node: NodeView | None = None
+        self.cluster: Cluster | None = None
+        self.driver: Driver | None = None
+        self.leaving = False
+        self._jetstream: NodeJetStream | None = None
+        self._state = MetaState()
+        self._transport = Transport("")
+        self._routes: ClusterRoutes | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._telling = False
+
+    # -- before the store is open -------------------------------------------------
+
+    def join_jetstream(self, node: "NodeView", jetstream: "NodeJetStream") -> None:
+        """As of `JetStreamPart`: the cluster says who answers, and what is brought back."""
+        self.node = node
+        self._jetstream = jetstream
+        self._transport = Transport(node.server_name)
+        jetstream.clustered = True
+        jetstream.api_subjects = API_SUBJECTS
+        jetstream.on_stored = self._stored
+        jetstream.make_routes = self._table
+
+    def _table(self) -> dict[str, Any]:
+        assert self._routes is not None
+        return self._routes.table()
+
+    def _stored(self, found: list[Any]) -> list[Any]:
+        """The store is open: make the groups, and leave ordinary streams to the node."""
+        node, jetstream = self.node, self._jetstream
+        assert node is not None and jetstream is not None
+        clock = SystemClock()
+        store = GroupStore(
+            jetstream.store(), stream_life.group_of, self._naming, self._machine, time.time_ns()
+        )
+        chance = SystemRandom()
+        driver = Driver(node.kernel, store, self._transport, clock, chance)
+        group = MetaGroup(driver, self._state)
+        applier = Applier(jetstream, self._state, self._transport.number)
+        founding = Founding(group, self._transport, chance, self._describe)
+        self.driver = driver
+        self.cluster = Cluster(jetstream, group, founding, self._transport, applier)
+        self._routes = ClusterRoutes(self.cluster)
+        Answers(self.cluster)
+        self._transport.methods["adopt"] = self._adopt
+        jetstream.place = self.cluster.place
+        for problem in store.start.problems:
+            log.warning("%s", problem)
+        applier.boot = store.boot
+        applier.emptied = not group.resume()
+        applier.on_joined = founding.say
+        return [each for each in found if not stream_life.group_of(each.meta)]
+
+    def _naming(self, group: int) -> Naming:
+        meta = stream_life.Meta(msgspec.Raw(b'{"name":"meta"}'), 0, "", group)
+        return Naming(ACCOUNT, "meta", msgspec.json.encode(meta))
+
+    def _machine(self, group: int) -> Machine:
+        assert group == META_GROUP
+        return self._state
+
+    # -- life ---------------------------------------------------------------------
+
+    def start(self, node: "NodeView") -> None:
+        """As of `Service`."""
+        if self.cluster is None or self.driver is None or self.route_service.routes is None:
+            return
+        self._transport.attach(self.route_service.routes)
+        self.cluster.founding.routes = self.route_service.routes
+        applier = self.cluster.applier
+        self._state.on_change = applier.note
+        self._state.on_load = applier.settle_all
+        applier.settle_all()
+        node.farewells.append(self._farewell)
+        self.driver.start()
+        self._tick()
+
+    def _tick(self) -> None:
+        cluster = self.cluster
+        if cluster is None or self._transport.closed:
+            return
+        self._ticker = cluster.jetstream.kernel.loop.call_later(HELLO_SECONDS, self._tick)
+        cluster.founding.tick()
+        applier = cluster.applier
+        applier.find_unknown()
+        if (applier.unknown or applier.lost) and cluster.group.leader and not self._telling:
+            self._telling = True
+            self._spawn(self._tell_leader())
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _describe(self) -> Hello:
+        node, jetstream = self.node, self._jetstream
+        assert node is not None and jetstream is not None
+        usage = jetstream.usage
+        free = {
+            kind: max(each.limit - max(each.used, each.reserved), 0)
+            for kind, each in usage.items()
+        }
+        return Hello(
+            name=node.server_name,
+            cluster=node.facts.cluster,
+            tags=node.options.server_tags,
+            memory_free=free["memory"],
+            store_free=free["file"],
+            streams=sum(len(js.streams) for js in jetstream.accounts.values()),
+            emptied=self.cluster.applier.emptied if self.cluster is not None else False,
+            leaving=self.leaving,
+        )
+
+    def _farewell(self) -> None:
+        """Lame duck mode: leaderships go to other nodes, and nothing new comes here."""
+        self.leaving = True
+        if self.cluster is not None:
+            self.cluster.founding.say()
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Let another node lead what is led here."""
+        cluster = self.cluster
+        if cluster is not None and cluster.group.leads and len(cluster.group.members) > 1:
+            cluster.group.step_down(0)
+
+    async def stop(self) -> None:
+        """As of `Service`."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self.driver is not None:
+            await self.driver.stop()
+        self._transport.close()
+
+    def ports(self) -> dict[str, list[str]]:
+        """As of `Service`: routes are the only door."""
+        return {}
+
+    def status(self) -> dict[str, Any]:
+        """As of `Service`."""
+        return {}
+
+    # -- streams from before the cluster --------------------------------------------
+
+    async def _tell_leader(self) -> None:
+        """Tell the leader of streams that only this node knows, and of those that it has lost."""
+        cluster = self.cluster
+        assert cluster is not None
+        try:
+            for stream in list(cluster.applier.unknown.values()):
+                await self._offer(cluster, stream)
+            for assignment in list(cluster.applier.lost.values()):
+                wanted = msgspec.structs.replace(
+                    assignment, lost=EMPTIED, version=assignment.version + 1
+                )
+                await self._transport.call(cluster.group.leader, "adopt", encode(wanted))
+                cluster.applier.lost.pop(assignment.incarnation, None)
+        except CallFailed as error:
+            log.debug("the leader does not hear of streams of this node: %s", error)
+        finally:
+            self._telling = False
+
+    async def _offer(self, cluster: Cluster, stream: "Stream") -> None:
+        assignment = Assignment(
+            account=stream.account.name,
+            name=stream.name,
+            incarnation=stream.incarnation,
+            created_ns=stream.created_ns,
+            config=raw(stream.config),
+            peers=[cluster.number],
+        )
+        answer = await self._transport.call(cluster.group.leader, "adopt", encode(assignment))
+        if not answer:
+            return
+        names = (stream.account.name, stream.name, answer.decode())
+        log.error("stream '%s > %s' of this node is kept and not served: %s", *names)
+        stream_life.abandon(cluster.jetstream.account_js(stream.account.name), stream.name)
+
+    async def _adopt(self, sender: int, body: bytes) -> bytes:
+        """A node has a stream that the cluster does not know, or has lost one; empty, or why that
+        is not so."""
+        cluster = self.cluster
+        assignment = decode(body)
+        if cluster is None or not isinstance(assignment, Assignment):
+            raise CallFailed("no stream")
+        try:
+            done = await cluster.group.submit(assignment)
+        except NoLeader as error:
+            raise CallFailed(str(error)) from error
+        if not isinstance(done, Conflict):
+            return b""
+        known = cluster.state.stream(assignment.account, assignment.name)
+        if known is not None and known.assignment.incarnation == assignment.incarnation:
+            return b""
+        return b"the cluster has another stream of that name or with such subjects"

@@ -1,0 +1,216 @@
+"""Frames between the nodes of a cluster, over the routes that connect them.
+
+A frame is a message on a route in an account that no node has (`NODE_ACCOUNT`), so no client can
+send one, and only peers that have authenticated are heard. Its subject is the kind. Frames may be
+lost, and large ones may be overtaken; whoever needs more asks again.
+
+    u64 identity of the cluster's JetStream, 0 while the sender has none    body
+
+`call` is a question to one node: it ends with the answer, or with `CallFailed`.
+"""
+
+import asyncio
+import inspect
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from headwater.hub.cluster.peers import number_of, peer_id
+from headwater.hub.route_conn import NODE_ACCOUNT, RouteConn
+
+log = logging.getLogger("headwater.cluster")
+
+HEAD = struct.Struct("<Q")
+CALL = struct.Struct("<QB")
+BACK = struct.Struct("<QB")
+FRAME_BYTES_MAX = 16 << 20
+"""A frame of a peer that is longer is not one."""
+PENDING_BYTES_MAX = 32 << 20
+"""What may wait on a route before frames are dropped: half of what ends the connection."""
+CALLS_MAX = 10_000
+"""Questions that wait for an answer."""
+CALL_TIMEOUT_S = 5.0
+
+Handler = Callable[[int, bytes], None]
+Method = Callable[[int, bytes], "bytes | Awaitable[bytes]"]
+
+
+class CallFailed(Exception):
+    """A question to another node has no answer: the node is not there, too slow, or refused."""
+
+
+class Peers(Protocol):
+    """The registry of routes, as this module needs it; see `headwater.hub.routes`."""
+
+    peer_watchers: list[Callable[[RouteConn, bool], None]]
+    on_frame: Callable[[RouteConn, bytes, bytes], None] | None
+
+
+class Transport:
+    """Sends frames to nodes by number, and hands on what arrives."""
+
+    def __init__(self, server_name: str) -> None:
+        self.number = number_of(peer_id(server_name))
+        self.identity = 0
+        """Of the JetStream that this node belongs to; sent with every frame."""
+        self.conns: dict[int, RouteConn] = {}
+        """The route to each node that understands frames."""
+        self.handlers: dict[bytes, Handler] = {b"call": self._called, b"back": self._answered}
+        self.methods: dict[str, Method] = {}
+        self.watchers: list[Callable[[int, bool], None]] = []
+        """Called with a node's number when it is there, and when it is gone."""
+        self.strangers: dict[int, int] = {}
+        """Nodes of another JetStream than this one's, with its identity."""
+        self._calls: dict[int, tuple[int, asyncio.Future[bytes]]] = {}
+        self._last_call = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.closed = False
+
+    def attach(self, routes: Peers) -> None:
+        """Use the routes of a node, before the first one is up."""
+        routes.peer_watchers.append(self._peer_changed)
+        routes.on_frame = self.receive
+
+    # -- peers ------------------------------------------------------------------
+
+    def _peer_changed(self, conn: RouteConn, there: bool) -> None:
+        peer = conn.session.peer
+        if peer.headwater < 1 or not peer.jetstream or self.closed:
+            return
+        number = number_of(peer_id(peer.server_name))
+        if there:
+            self.conns[number] = conn
+        elif self.conns.get(number) is conn:
+            del self.conns[number]
+            self._give_up(number)
+            self.strangers.pop(number, None)
+        else:
+            return
+        for watcher in self.watchers:
+            watcher(number, there)
+
+    def _give_up(self, number: int) -> None:
+        for to, future in list(self._calls.values()):
+            if to == number and not future.done():
+                future.set_exception(CallFailed("the node is gone"))
+
+    # -- frames -------------------------------------------------------------------
+
+    def send(self, number: int, kind: bytes, body: bytes) -> bool:
+        """Send a frame; False when there is no route, or too much waits on it."""
+        conn = self.conns.get(number)
+        if conn is None or conn.closed or conn.pending + len(body) > PENDING_BYTES_MAX:
+            return False
+        size = HEAD.size + len(body)
+        head = b"RMSG %b %b %d\r\n" % (NODE_ACCOUNT, kind, size)
+        conn.queue(b"".join((head, HEAD.pack(self.identity), body, b"\r\n")))
+        return True
+
+    def receive(self, conn: RouteConn, kind: bytes, frame: bytes) -> None:
+        """A peer sent a frame. One that makes no sense ends its route."""
+        handler = self.handlers.get(kind)
+        if self.closed or handler is None:
+            return
+        peer = conn.session.peer
+        number = number_of(peer_id(peer.server_name))
+        if self.conns.get(number) is not conn:
+            return
+        try:
+            if not HEAD.size <= len(frame) <= FRAME_BYTES_MAX:
+                raise ValueError("a frame of that length")
+            (identity,) = HEAD.unpack_from(frame)
+            if kind == b"raft" and not self._is_ours(number, identity):
+                return
+            handler(number, frame[HEAD.size :])
+        except ValueError as error:
+            log.error("node %s sends what is no frame: %s", peer.server_name, error)
+            conn.fail("Unknown Protocol Operation", "Parse Error")
+
+    def _is_ours(self, number: int, identity: int) -> bool:
+        if identity == self.identity and identity:
+            self.strangers.pop(number, None)
+            return True
+        if identity and self.identity and number not in self.strangers:
+            self.strangers[number] = identity
+            log.error(
+                "a node of another JetStream cluster is connected: it was founded apart from this "
+                "one; stop it, and empty its store to let it join"
+            )
+        return False
+
+    # -- questions ------------------------------------------------------------------
+
+    async def call(
+        self, number: int, method: str, body: bytes, timeout: float = CALL_TIMEOUT_S
+    ) -> bytes:
+        """Ask a node, maybe this one. Raises CallFailed."""
+        if number == self.number:
+            return await self._perform(number, method, body)
+        if len(self._calls) >= CALLS_MAX:
+            raise CallFailed("too many questions wait for an answer")
+        self._last_call += 1
+        key = self._last_call
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._calls[key] = (number, future)
+        name = method.encode()
+        try:
+            if not self.send(number, b"call", CALL.pack(key, len(name)) + name + body):
+                raise CallFailed("the node is not there")
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise CallFailed("the node does not answer") from None
+        finally:
+            del self._calls[key]
+
+    async def _perform(self, sender: int, method: str, body: bytes) -> bytes:
+        found = self.methods.get(method)
+        if found is None:
+            raise CallFailed(f"there is no {method!r} here")
+        answer = found(sender, body)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _called(self, sender: int, body: bytes) -> None:
+        if len(body) < CALL.size:
+            raise ValueError("a question is cut off")
+        key, length = CALL.unpack_from(body)
+        name = body[CALL.size : CALL.size + length].decode("utf-8", "replace")
+        work = self._answer(sender, key, name, body[CALL.size + length :])
+        if len(self._tasks) >= CALLS_MAX:
+            work.close()
+            return
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, sender: int, key: int, name: str, body: bytes) -> None:
+        good = 1
+        try:
+            answer = await self._perform(sender, name, body)
+        except CallFailed as error:
+            good, answer = 0, str(error).encode()
+        except Exception as error:
+            log.exception("a question of another node (%s) failed", name)
+            good, answer = 0, str(error).encode()
+        self.send(sender, b"back", BACK.pack(key, good) + answer)
+
+    def _answered(self, sender: int, body: bytes) -> None:
+        if len(body) < BACK.size:
+            raise ValueError("an answer is cut off")
+        key, good = BACK.unpack_from(body)
+        number, future = self._calls.get(key, (0, None))
+        if future is None or future.done() or number != sender:
+            return
+        if good:
+            future.set_result(body[BACK.size :])
+        else:
+            future.set_exception(CallFailed(body[BACK.size :].decode("utf-8", "replace")))
+
+    def close(self) -> None:
+        """Neither send nor hear any more."""
+        self.closed = True
+        for task in self._tasks:
+            task.cancel()
+        for number in list(self.conns):
+            self._give_up(number)
+        self.conns.clear()

@@ -1,0 +1,242 @@
+"""Makes the streams of this node what the meta state says of them.
+
+A stream with one replica is an ordinary one of this node. What has more is handed to the groups of
+streams. Nothing is deleted but what an operation named by its incarnation: a stream that the state
+does not know is told to the leader, which takes it in, or is kept and not served.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.storage.format.errors import StoreError
+from headwater.hub.meta.assignment import NO_GROUP, Assignment, Gone, Member, Operation
+from headwater.hub.meta.state import MetaState
+
+log = logging.getLogger("headwater.meta")
+
+EMPTIED = "the node that had it was emptied; restore it, or delete it"
+
+
+class Groups(Protocol):
+    """The replicated streams of a node; see `headwater.hub.streams`."""
+
+    def start(self, assignment: Assignment) -> None:
+        """Be a replica of a stream that is new, or go on with what is here of it."""
+
+    def change(self, assignment: Assignment) -> None:
+        """A stream that is here has another configuration or other replicas."""
+
+    def delete(self, assignment: Assignment) -> None:
+        """Remove what is here of a stream for good."""
+
+
+class Applier:
+    """Follows the meta state on one node."""
+
+    def __init__(self, jetstream: NodeJetStream, state: MetaState, number: int) -> None:
+        self.jetstream = jetstream
+        self.state = state
+        self.number = number
+        self.groups: Groups | None = None
+        self.emptied = False
+        """This node's store was new when it joined, and it has not caught up: what it is said to
+        have is lost, and not made again."""
+        self.boot = 0
+        """Number of this start of the node."""
+        self.on_joined: Callable[[], None] = lambda: None
+        """Called when the cluster knows that this node begins with nothing."""
+        self.lost: dict[str, Assignment] = {}
+        """Streams that the leader is to be told of as lost, by incarnation."""
+        self.began_ns = jetstream.kernel.clock()
+        self.done: dict[str, int] = {}
+        """By incarnation: the version that is in force here."""
+        self.failed: dict[str, JetStreamError] = {}
+        """By incarnation: why a stream is not here though it should be."""
+        self.unknown: dict[str, Stream] = {}
+        """Streams of this node that the state does not know, by incarnation."""
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._ending: dict[str, asyncio.Future[None]] = {}
+        """Deletions that are not durable yet."""
+
+    # -- what is here -------------------------------------------------------------
+
+    def local(self, assignment: Assignment) -> Stream | None:
+        """The stream as it lives on this node."""
+        js = self.jetstream.accounts.get(assignment.account)
+        found = js.streams.get(assignment.name) if js is not None else None
+        return found if found is not None and found.incarnation == assignment.incarnation else None
+
+    def streams(self) -> Iterator[tuple[AccountJetStream, Stream]]:
+        """All streams that live here."""
+        for js in list(self.jetstream.accounts.values()):
+            for stream in list(js.streams.values()):
+                yield js, stream
+
+    # -- following ----------------------------------------------------------------
+
+    def note(self, operation: Operation, before: Assignment | None) -> None:
+        """An operation was applied to the state: act on it. `before` is what was known."""
+        if isinstance(operation, Assignment):
+            self.settle(operation, new=operation.version == 0)
+        elif isinstance(operation, Gone):
+            self.remove(before)
+        elif isinstance(operation, Member):
+            self._joined(operation)
+
+    def _joined(self, member: Member) -> None:
+        """What is placed here from now on is known not to be here yet."""
+        if self.emptied and (member.number, member.boot) == (self.number, self.boot):
+            self.emptied = False
+            self.on_joined()
+
+    def settle_all(self) -> None:
+        """The whole state may be new: make everything right."""
+        for known in list(self.state.streams.values()):
+            self.settle(known.assignment, new=False)
+        if self.number in self.state.members:
+            self._joined(self.state.members[self.number])
+        self.find_unknown()
+
+    def find_unknown(self) -> None:
+        """Look for streams of this node that the state does not know, and end those it deleted."""
+        self.unknown.clear()
+        for js, stream in self.streams():
+            if stream.incarnation in self.state.gone:
+                self._delete(js, stream)
+                continue
+            known = self.state.stream(js.name, stream.name)
+            if known is None or known.assignment.incarnation != stream.incarnation:
+                self.unknown[stream.incarnation] = stream
+
+    def settle(self, assignment: Assignment, *, new: bool) -> None:
+        """Make one stream what it should be here."""
+        self.unknown.pop(assignment.incarnation, None)
+        try:
+            if assignment.lost:
+                raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
+            if assignment.group != NO_GROUP:
+                self._settle_group(assignment)
+            elif self.number in assignment.peers:
+                self._settle_alone(assignment, new)
+            else:
+                self._end(assignment)
+        except (JetStreamError, StoreError, OSError) as error:
+            if not isinstance(error, JetStreamError):
+                error = errors.STREAM_GENERAL_ERROR.error(err=error)
+            log.error("stream '%s > %s': %s", assignment.account, assignment.name, error)
+            self.failed[assignment.incarnation] = error
+        else:
+            self.done[assignment.incarnation] = assignment.version
+        self._tell(assignment.incarnation)
+
+    def _settle_group(self, assignment: Assignment) -> None:
+        if self.groups is None:
+            raise errors.CLUSTER_UN_SUPPORT_FEATURE.error()
+        if assignment.incarnation in self.done:
+            self.groups.change(assignment)
+        elif self.number in assignment.peers:
+            self.groups.start(assignment)
+
+    def _settle_alone(self, assignment: Assignment, new: bool) -> None:
+        if self.groups is not None and assignment.incarnation in self.done:
+            self.groups.change(assignment)
+        js = self.jetstream.account_js(assignment.account)
+        config = assignment.stream_config
+        stream = js.streams.get(assignment.name)
+        if stream is not None and stream.incarnation != assignment.incarnation:
+            self._give_way(js, stream)
+            stream = None
+        if stream is None:
+            if self.emptied:
+                self.lost[assignment.incarnation] = assignment
+                raise errors.STREAM_OFFLINE_REASON.error(err=EMPTIED)
+            if new:
+                js.check_reservation(config, None)
+            stream_life.create(js, config, assignment.incarnation, assignment.created_ns)
+            self.jetstream.advisories.stream_action(js.streams[assignment.name], "create")
+        elif stream.config != config:
+            stream_life.update(js, stream, config)
+            self.jetstream.advisories.stream_action(stream, "modify")
+
+    def _give_way(self, js: AccountJetStream, stream: Stream) -> None:
+        """A stream has the name of another one that the cluster knows."""
+        if stream.incarnation in self.state.gone:
+            self._delete(js, stream)
+            return
+        log.error(
+            "stream '%s > %s' of this node is kept and not served: the cluster has another one of "
+            "that name",
+            js.name,
+            stream.name,
+        )
+        stream_life.abandon(js, stream.name)
+
+    def _end(self, assignment: Assignment) -> None:
+        """The stream is on other nodes now."""
+        stream = self.local(assignment)
+        if stream is not None:
+            js = self.jetstream.account_js(assignment.account)
+            log.info("stream '%s > %s' has left this node", js.name, stream.name)
+            self._delete(js, stream)
+
+    def remove(self, gone: Assignment | None) -> None:
+        """A stream is deleted for good."""
+        if gone is None:
+            return
+        stream = self.local(gone)
+        if gone.group != NO_GROUP and self.groups is not None:
+            self.groups.delete(gone)
+        elif stream is not None:
+            self._delete(self.jetstream.account_js(gone.account), stream)
+        self.unknown.pop(gone.incarnation, None)
+        self.done.pop(gone.incarnation, None)
+        self.failed.pop(gone.incarnation, None)
+        self._tell(gone.incarnation)
+
+    def _delete(self, js: AccountJetStream, stream: Stream) -> None:
+        if js.streams.get(stream.name) is not stream:
+            return
+        durable = js.delete(stream)
+        if durable is None:
+            return
+        task = self._ending[stream.incarnation] = asyncio.ensure_future(durable)
+        task.add_done_callback(lambda done: self._ended(stream.incarnation, done))
+
+    def _ended(self, incarnation: str, task: "asyncio.Future[None]") -> None:
+        self._ending.pop(incarnation, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a deleted stream may be found again at the next start: %s", task.exception())
+
+    # -- waiting ------------------------------------------------------------------
+
+    def _tell(self, incarnation: str) -> None:
+        for future in self._waiting.pop(incarnation, ()):
+            if not future.done():
+                future.set_result(None)
+
+    async def made(self, incarnation: str, version: int) -> None:
+        """Return when a version of a stream is in force here. Raises JetStreamError when it cannot
+        be."""
+        while self.done.get(incarnation, -1) < version:
+            if incarnation in self.failed:
+                raise self.failed[incarnation]
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(incarnation, []).append(future)
+            await future
+
+    async def ended(self, incarnation: str) -> None:
+        """Return when a stream is deleted here."""
+        while incarnation not in self.state.gone:
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(incarnation, []).append(future)
+            await future
+        if incarnation in self._ending:
+            await asyncio.wait([self._ending[incarnation]])

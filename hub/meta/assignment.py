@@ -1,0 +1,94 @@
+"""What the meta group's entries say, and what its state consists of.
+
+An entry is one operation as JSON; operations are decided by the meta leader and only noted here.
+"""
+
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.model.models import StreamConfig
+
+META_GROUP = 1
+FIRST_STREAM_GROUP = 2
+NO_GROUP = 0
+"""Of a stream with one replica: its node's log alone decides."""
+NEW_GROUP = -1
+"""In an operation: the state gives the stream a group number that no stream had before."""
+
+_CONFIG = msgspec.json.Decoder(StreamConfig)
+
+
+class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
+    """One stream: where it is, and what it is to be."""
+
+    account: str
+    name: str
+    incarnation: str
+    created_ns: int
+    config: msgspec.Raw
+    group: int = NO_GROUP
+    peers: list[int] = []
+    """Node numbers of the replicas; the first one is preferred as the leader."""
+    version: int = 0
+    """Counts changes of this incarnation."""
+    lost: str = ""
+    """Why nothing is left of it. It stays so until it is deleted: made anew under the same
+    incarnation it would use its sequence numbers a second time."""
+
+    @property
+    def stream_config(self) -> StreamConfig:
+        """The configuration, complete."""
+        return _CONFIG.decode(self.config)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Account and name."""
+        return self.account, self.name
+
+
+class Gone(msgspec.Struct, kw_only=True, tag="gone"):
+    """A stream is deleted for good: whoever holds this incarnation removes it."""
+
+    account: str
+    name: str
+    incarnation: str
+
+
+class Member(msgspec.Struct, kw_only=True, tag="member"):
+    """A node as others know it, also while it is away."""
+
+    number: int
+    name: str
+    cluster: str = ""
+    tags: list[str] = []
+    boot: int = 0
+    """The start in which it was taken in with an empty store: what was placed on it before is not
+    there. 0 for one that came back as it was."""
+
+
+class Left(msgspec.Struct, kw_only=True, tag="left"):
+    """A node was removed by order."""
+
+    number: int
+
+
+class Founded(msgspec.Struct, kw_only=True, tag="founded"):
+    """The first entry: who this JetStream is among all that ever were."""
+
+    identity: int
+
+
+Operation = Assignment | Gone | Member | Left | Founded
+_OPERATION = msgspec.json.Decoder(Operation)
+
+
+def encode(operation: Operation) -> bytes:
+    """An operation as an entry's bytes."""
+    return msgspec.json.encode(operation)
+
+
+def decode(data: bytes) -> Operation:
+    """What `encode` made. Raises msgspec.DecodeError."""
+    found: Any = _OPERATION.decode(data)
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,245 @@
+"""How nodes find one another, and who founds the cluster when there is none.
+
+Every node says hello to each peer, when a route comes up and once a second: who it is, which
+JetStream it belongs to, and what room it has. A node that belongs to none joins the one that it
+hears of. When there is none at all, the node with the lowest number founds it. That needs all
+nodes that are configured as routes to have answered, and each node that is known to have agreed.
+So a few nodes that were emptied never found a second one beside those that have the data: they
+wait for all others.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from headwater.edge.ports.ports import Random
+from headwater.hub.cluster.transport import CallFailed, Transport
+from headwater.hub.meta.assignment import Member
+from headwater.hub.meta.meta_group import MetaGroup
+
+log = logging.getLogger("headwater.meta")
+
+HELLO_SECONDS = 1.0
+ALONE_SECONDS = 5.0
+"""A node without configured routes waits as long for others before it is a cluster of its own."""
+OFFLINE_SECONDS = 3.5
+"""Of silence after which a node is shown as offline."""
+
+
+class Hello(msgspec.Struct, kw_only=True):
+    """What a node says of itself. Bytes; 0 for `identity` while it belongs to none."""
+
+    name: str
+    cluster: str = ""
+    tags: list[str] = []
+    boot: int = 0
+    identity: int = 0
+    sees: list[int] = []
+    memory_free: int = 0
+    store_free: int = 0
+    streams: int = 0
+    replicas: int = 0
+    """Replicas of replicated streams that are here."""
+    emptied: bool = False
+    """Its store was new when it joined, and it has not heard yet that it is a member."""
+    leaving: bool = False
+    """It is about to stop: nothing is placed on it, and no leadership handed to it."""
+
+
+class Places(Protocol):
+    """What is known of the configured routes; see `headwater.hub.routes`."""
+
+    def unanswered(self) -> list[str]:
+        """Configured routes that have not led to a node yet."""
+
+
+class Heard(msgspec.Struct):
+    """A node's last word, and when it came (monotonic seconds)."""
+
+    hello: Hello
+    at: float
+
+
+class Founding:
+    """Knows the nodes that are there. `tick` is called once a second."""
+
+    def __init__(
+        self,
+        group: MetaGroup,
+        transport: Transport,
+        chance: Random,
+        describe: Callable[[], Hello],
+    ) -> None:
+        self.group = group
+        self.transport = transport
+        self.routes: Places | None = None
+        self.chance = chance
+        self.describe = describe
+        self.heard: dict[int, Heard] = {}
+        self.introduced: set[int] = set()
+        """Nodes that have said hello on the route that they have now."""
+        self.began = time.monotonic()
+        self.agreed = 0
+        """The node that may found a cluster with this one."""
+        self._asking = False
+        self.waits_for = ""
+        """Why there is no cluster yet, for logs and health."""
+        transport.handlers[b"hello"] = self._hello
+        transport.methods["found"] = self._may_found
+        transport.watchers.append(self._peer_changed)
+        group.heard_name = self._name
+        group.watchers.append(self.say)
+
+    # -- hello --------------------------------------------------------------------
+
+    def own(self) -> Hello:
+        """What this node says of itself now."""
+        hello = self.describe()
+        hello.identity = self.transport.identity
+        hello.boot = self.group.driver.multi_raft.boot
+        hello.sees = sorted(self.present())
+        return hello
+
+    def present(self) -> Iterable[int]:
+        """Nodes that are connected and have introduced themselves, and this one."""
+        return {self.transport.number, *self.introduced}
+
+    def is_online(self, number: int) -> bool:
+        """Whether a node was heard a moment ago."""
+        if number == self.transport.number:
+            return True
+        heard = self.heard.get(number)
+        if heard is None or number not in self.introduced:
+            return False
+        return time.monotonic() - heard.at < OFFLINE_SECONDS
+
+    def hello_of(self, number: int) -> Hello | None:
+        """What a node said last; None when nothing was heard of it."""
+        if number == self.transport.number:
+            return self.own()
+        heard = self.heard.get(number)
+        return heard.hello if heard is not None else None
+
+    def _name(self, number: int) -> str:
+        if number == self.transport.number:
+            return self.describe().name
+        heard = self.heard.get(number)
+        return heard.hello.name if heard is not None else ""
+
+    def silence_ns(self, number: int) -> int:
+        """Since a node was heard last; 0 when it never was."""
+        heard = self.heard.get(number)
+        return int((time.monotonic() - heard.at) * 1e9) if heard is not None else 0
+
+    def say(self) -> None:
+        """Tell every node how this one is."""
+        body = msgspec.json.encode(self.own())
+        for number in list(self.transport.conns):
+            self.transport.send(number, b"hello", body)
+
+    def _peer_changed(self, number: int, there: bool) -> None:
+        if there:
+            self.transport.send(number, b"hello", msgspec.json.encode(self.own()))
+            return
+        self.introduced.discard(number)
+        if self.agreed == number:
+            self.agreed = 0
+
+    def _hello(self, sender: int, body: bytes) -> None:
+        try:
+            hello = msgspec.json.decode(body, type=Hello)
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from error
+        first = sender not in self.introduced
+        self.introduced.add(sender)
+        self.heard[sender] = Heard(hello, time.monotonic())
+        if first:
+            self.say()
+        self.consider()
+        self._apply()
+
+    # -- joining and founding -----------------------------------------------------
+
+    def tick(self) -> None:
+        """A second has passed."""
+        self.say()
+        self.consider()
+        self._apply()
+
+    def _apply(self) -> None:
+        """Tell the group who is there and belongs to it."""
+        found = {self.transport.number: self.own()}
+        for number in self.introduced:
+            hello = self.heard[number].hello
+            if self.is_online(number) and hello.identity == self.transport.identity:
+                found[number] = hello
+        self.group.boots = {n: hello.boot for n, hello in found.items()}
+        self.group.applicants = {n: member_of(n, hello) for n, hello in found.items()}
+        if self.group.leads and self.group.raft is not None:
+            self.group.driver.touch(self.group.raft)
+
+    def consider(self) -> None:
+        """Join a cluster, or found one, when this node is in none."""
+        if self.group.raft is not None or self.transport.identity or self._asking:
+            return
+        others = {n: self.heard[n].hello for n in self.introduced}
+        found = {hello.identity for hello in others.values()} - {0}
+        if found:
+            identity = min(found)
+            seeds = [n for n, hello in others.items() if hello.identity == identity]
+            self.group.join(identity, seeds)
+            self.say()
+            return
+        missing = self.routes.unanswered() if self.routes is not None else ["all"]
+        if not self.introduced >= self.transport.conns.keys():
+            self.waits_for = "the first word of nodes that are connected"
+            return
+        if missing:
+            self.waits_for = f"routes that have not answered yet: {', '.join(missing)}"
+            return
+        everybody = sorted(self.present())
+        if everybody == [self.transport.number]:
+            if time.monotonic() - self.began < ALONE_SECONDS:
+                return
+        elif any(hello.sees != everybody for hello in others.values()):
+            self.waits_for = "nodes that do not see one another yet"
+            return
+        if everybody[0] == self.transport.number and self.agreed in (0, everybody[0]):
+            self._asking = True
+            self.group.driver.kernel.loop.create_task(self._found(everybody[1:]))
+
+    async def _found(self, others: list[int]) -> None:
+        """Found a cluster when everybody agrees."""
+        self.agreed = self.transport.number
+        try:
+            for number in others:
+                await self.transport.call(number, "found", b"", timeout=2.0)
+            if sorted(self.present()) == sorted([self.transport.number, *others]):
+                self.group.found(1 + self.chance.below((1 << 63) - 1), others)
+        except CallFailed as error:
+            log.debug("no cluster is founded: %s", error)
+            self.agreed = 0
+        finally:
+            self._asking = False
+
+    def _may_found(self, sender: int, body: bytes) -> bytes:
+        if self.group.raft is not None or self.transport.identity:
+            raise CallFailed("this node is in a cluster")
+        if self.agreed not in (0, sender):
+            raise CallFailed("this node has agreed with another one")
+        self.agreed = sender
+        return b""
+
+
+def member_of(number: int, hello: Hello) -> Member:
+    """A node as the meta group remembers it."""
+    return Member(
+        number=number,
+        name=hello.name,
+        cluster=hello.cluster,
+        tags=hello.tags,
+        boot=hello.boot if hello.emptied else 0,
+    )

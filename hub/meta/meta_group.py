@@ -1,0 +1,277 @@
+"""The meta group on one node: its Raft group, proposals that wait, and who is taken in."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from headwater.hub.cluster.driver import Driver
+from headwater.hub.cluster.peers import peer_of
+from headwater.hub.meta.assignment import META_GROUP, Founded, Left, Member, Operation, encode
+from headwater.hub.meta.state import MetaState
+from headwater.hub.raft import membership, transfer
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.errors import NotLeader, RaftError
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Ready, Restored, bootstrap
+from headwater.hub.raft.snapshot import Snapshot
+
+log = logging.getLogger("headwater.meta")
+
+COMPACT_ENTRIES = 500
+"""Applied entries after which the log lets go of them; the state is in the stream."""
+GATHER_SECONDS = 5.0
+"""That a cluster which was founded waits for its first members before it places streams."""
+SUBMIT_SECONDS = 4.0
+"""That a proposal may take; less than clients wait for an answer."""
+
+
+class NoLeader(Exception):
+    """The meta leader is not here, or not able to commit."""
+
+
+class MetaGroup:
+    """Handler of the group for the driver. `raft` is None until this node is in a cluster."""
+
+    def __init__(self, driver: Driver, state: MetaState) -> None:
+        self.driver = driver
+        self.state = state
+        self.raft: Raft | None = None
+        self.watchers: list[Callable[[], None]] = []
+        """Called when another node leads, or none."""
+        self.heard_name: Callable[[int], str] = lambda number: ""
+        """The name of a node by its own word; empty when it was not heard."""
+        self.leaderless_since = driver.clock.monotonic_ns()
+        self._waiting: dict[int, tuple[int, asyncio.Future[Any]]] = {}
+        self._founding = 0
+        self._expected: set[int] = set()
+        self._founded_ns = 0
+        self.applicants: dict[int, Member] = {}
+        """Nodes that are there and belong to this cluster, by their own word."""
+        self.boots: dict[int, int] = {}
+        """Numbers of their present starts."""
+        self._telling: dict[int, Member] = {}
+        """What was proposed of members by this leader."""
+        self._was_leader = 0
+        state.load_store = self._store
+
+    def _store(self) -> Any:
+        replica = self.driver.store.replicas.get(META_GROUP)
+        return replica.store if replica is not None else None
+
+    # -- begin --------------------------------------------------------------------
+
+    def resume(self) -> bool:
+        """Go on with what the store has of the group; False when there is nothing."""
+        restored = self.driver.store.start.groups.get(META_GROUP)
+        if restored is None:
+            return False
+        if restored.hard_state is not None and restored.hard_state.removed:
+            log.warning("this node was removed from its cluster; it asks to be taken in again")
+            self.driver.store.erase(META_GROUP)
+            return False
+        seeds = tuple(restored.snapshot.config.members())
+        self.raft = self.driver.add(META_GROUP, replace(restored, seeds=seeds), self)
+        self.state.load()
+        return True
+
+    def found(self, identity: int, others: list[int]) -> None:
+        """Make a group of this node alone; the others join it."""
+        driver = self.driver
+        self._expected = set(others)
+        self._founded_ns = driver.clock.monotonic_ns()
+        log.info("JetStream cluster is founded by this node")
+        self._founding = identity
+        driver.transport.identity = identity
+        restored = bootstrap(Config({driver.number: driver.multi_raft.boot}), driver.number)
+
+        def begin() -> None:
+            self.raft = driver.add(META_GROUP, restored, self)
+
+        driver.store.create(META_GROUP, restored, begin)
+
+    def join(self, identity: int, seeds: list[int]) -> None:
+        """Ask the nodes of a group to be taken in."""
+        log.info("Joining the JetStream cluster of %d other nodes", len(seeds))
+        self.driver.transport.identity = identity
+        restored = Restored(Snapshot(0, 0, Config()), seeds=tuple(seeds))
+        self.raft = self.driver.add(META_GROUP, restored, self)
+
+    # -- what may be asked --------------------------------------------------------
+
+    @property
+    def leader(self) -> int:
+        """Number of the leading node; 0 when none is known."""
+        return self.raft.leader if self.raft is not None else 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads, and has applied all that was committed before its term."""
+        raft = self.raft
+        if raft is None or not raft.is_leader:
+            return False
+        return self.driver.store.replicas[META_GROUP].mark.term == raft.term
+
+    @property
+    def serves(self) -> bool:
+        """Whether this node leads, and decides where streams go: not before those that it was
+        founded with are members."""
+        if not self.leads:
+            return False
+        if self._expected <= self.state.members.keys():
+            self._expected = set()
+        passed = self.driver.clock.monotonic_ns() - self._founded_ns
+        return not self._expected or passed > GATHER_SECONDS * 1e9
+
+    @property
+    def members(self) -> list[int]:
+        """Numbers of the nodes in the group, this one included."""
+        return self.raft.log.config.members() if self.raft is not None else []
+
+    # -- proposals ----------------------------------------------------------------
+
+    async def submit(self, operation: Operation) -> Any:
+        """Have an operation committed; returns what the state says of it. Raises NoLeader."""
+        raft = self.raft
+        if raft is None or not self.leads:
+            raise NoLeader("this node does not lead the cluster")
+        try:
+            term, index = raft.propose([encode(operation)])
+        except RaftError as error:
+            raise NoLeader(str(error)) from error
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[index] = (term, future)
+        self.driver.touch(raft)
+        try:
+            return await asyncio.wait_for(future, SUBMIT_SECONDS)
+        except TimeoutError:
+            raise NoLeader("no majority of the cluster answers") from None
+        finally:
+            self._waiting.pop(index, None)
+
+    def step_down(self, target: int) -> int:
+        """Hand leadership to a node, 0 for any; returns it. Raises RaftError."""
+        raft = self.raft
+        if raft is None or not raft.is_leader:
+            raise NotLeader(self.leader)
+        if not target:
+            best = [n for n in raft.progress if n in raft.log.config.voters]
+            best.sort(key=lambda node: -raft.progress[node].match)
+            target = best[0] if best else 0
+        transfer.begin(raft, target)
+        self.driver.touch(raft)
+        return target
+
+    # -- members ------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Take in the next node that asks for it, as far as that is possible now."""
+        raft = self.raft
+        if raft is None or not self.leads:
+            return
+        for member in list(self.applicants.values()):
+            config = raft.log.config
+            if config.incarnation(member.number) is None:
+                if not membership.ready_for_change(raft):
+                    return
+                boot = self.boots.get(member.number, 0)
+                if config.fenced(member.number, boot):
+                    continue
+                log.info("%s joins the JetStream cluster", member.name)
+                membership.add_voter(raft, member.number, boot)
+                self.driver.touch(raft)
+            if member.number in raft.log.config.voters:
+                self._tell(member)
+
+    def _tell(self, member: Member) -> None:
+        """Note what is new of a member; a start is news only when it began with nothing."""
+        known = self.state.members.get(member.number)
+        if known is not None and not member.boot:
+            member = msgspec.structs.replace(member, boot=known.boot)
+        if known != member and self._telling.get(member.number) != member:
+            self._telling[member.number] = member
+            self._later(member)
+
+    async def remove(self, number: int) -> None:
+        """Take a node out for good. Raises RaftError, NoLeader."""
+        raft = self.raft
+        if raft is None or not self.leads:
+            raise NoLeader("this node does not lead the cluster")
+        membership.remove(raft, number)
+        self.driver.touch(raft)
+        await self.submit(Left(number=number))
+
+    def _later(self, operation: Operation) -> None:
+        """Propose something that nobody waits for; it is tried again when it fails."""
+        raft = self.raft
+        if raft is not None and self.leads:
+            try:
+                raft.propose([encode(operation)])
+            except RaftError:
+                return
+            self.driver.touch(raft)
+
+    # -- handler ------------------------------------------------------------------
+
+    def ready(self, raft: Raft, ready: Ready) -> None:
+        """As of `Handler`."""
+        self._apply(raft, ready.committed)
+
+    def _apply(self, raft: Raft, entries: list[Any]) -> None:
+        replica = self.driver.store.replicas[META_GROUP]
+        for entry, result in replica.apply(entries):
+            term, future = self._waiting.get(entry.index, (0, None))
+            if future is None or future.done():
+                continue
+            if term == entry.term:
+                future.set_result(result)
+            else:
+                future.set_exception(NoLeader("another node leads now"))
+        if replica.doubtful:
+            log.critical("the cluster's metadata cannot be read here; start the node again")
+
+    def changed(self, raft: Raft) -> None:
+        """As of `Handler`."""
+        if raft.removed:
+            log.critical("this node was removed from its cluster")
+        if not raft.is_leader:
+            for _, future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(NoLeader("this node leads no more"))
+        if raft.leader != self._was_leader:
+            self._telling.clear()
+            self._was_leader = raft.leader
+            self.leaderless_since = 0 if raft.leader else self.driver.clock.monotonic_ns()
+            if raft.leader:
+                name = self.name_of(raft.leader)
+                log.info("JetStream cluster new metadata leader: %s", name)
+            for watcher in self.watchers:
+                watcher()
+
+    def tidy(self, raft: Raft) -> None:
+        """As of `Handler`."""
+        store = self.driver.store
+        replica = store.replicas[META_GROUP]
+        if replica.waiting:
+            self._apply(raft, [])
+        self.state.load()
+        if self._founding and self.leads:
+            identity, self._founding = self._founding, 0
+            self._later(Founded(identity=identity))
+        self.admit()
+        if self.state.rest.identity:
+            self.driver.transport.identity = self.state.rest.identity
+        if raft.snapshot_wanted or replica.applied - raft.log.base_index >= COMPACT_ENTRIES:
+            store.compact(raft)
+            self.driver.multi_raft.touch(raft)
+
+    # -- names --------------------------------------------------------------------
+
+    def name_of(self, number: int) -> str:
+        """The name of a node's server; its id when the group has not heard of it yet."""
+        member = self.state.members.get(number)
+        known = member.name if member is not None else peer_of(number)
+        return self.heard_name(number) or known

@@ -1,0 +1,146 @@
+"""Which nodes a stream is put on: those with room, the right tags, and the least to do.
+
+A pure function of what is known of the nodes. Rules and texts are the anchor's: tags are compared
+without case, `!tag` excludes, the server tag `!jetstream` keeps everything away, and a unique tag
+(a prefix such as `az:`) lets each of its values be used once. Where the anchor takes the node with
+the most room first, nodes with at least half as much count as equal here, and the one with the
+fewest streams is taken: so nodes on equal machines share the load.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.models import Placement, StreamConfig
+
+KEEP_AWAY = "!jetstream"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A member of the cluster as a candidate. Bytes of free room by kind of storage."""
+
+    number: int
+    name: str
+    cluster: str = ""
+    tags: Sequence[str] = ()
+    online: bool = True
+    free: Mapping[str, int] = field(default_factory=dict)
+    streams: int = 0
+    """Streams and replicas that are on it."""
+    replicas: int = 0
+    """Those of replicated streams."""
+    leads: int = 0
+    """Streams whose preferred leader it is."""
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Why nodes were passed over, in the words of the anchor."""
+
+    offline: bool = False
+    excluded: bool = False
+    storage: bool = False
+    unique: bool = False
+    other_cluster: bool = False
+    not_matched: list[str] = field(default_factory=list)
+    excluding: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        """What error 10005 says."""
+        flags = {
+            "peer offline": self.offline,
+            "exclude tag set": self.excluded,
+            "insufficient storage": self.storage,
+            "server tag not unique": self.unique,
+            "jetstream not enabled in cluster": self.other_cluster,
+        }
+        parts = ["no suitable peers for placement", *(text for text, on in flags.items() if on)]
+        lists = {"tags not matched": self.not_matched, "tags excluded": self.excluding}
+        for text, tags in lists.items():
+            if tags:
+                parts.append(f"{text} [{', '.join(repr(tag) for tag in tags)}]")
+        return ", ".join(parts)
+
+
+def choose(
+    config: StreamConfig,
+    nodes: Sequence[Node],
+    unique_tag: str = "",
+    keep: Sequence[int] = (),
+    ignore: Sequence[int] = (),
+) -> list[int]:
+    """Node numbers for a stream, the preferred leader first. Raises JetStreamError 10005.
+
+    `keep` are nodes that have the stream already and stay, as many as there are replicas;
+    `ignore` are nodes that must not get it.
+    """
+    wanted = max(config.num_replicas, 1)
+    kept = [node for node in nodes if node.number in keep][:wanted]
+    reasons = Reasons()
+    used = {_unique(node, unique_tag) for node in kept} - {""}
+    found = list(kept)
+    for node in _ordered(config, [n for n in nodes if n.number not in keep], ignore, reasons):
+        if len(found) == wanted:
+            break
+        value = _unique(node, unique_tag)
+        if unique_tag and (not value or value in used):
+            reasons.unique = True
+            continue
+        used.add(value)
+        found.append(node)
+    if len(found) < wanted:
+        raise errors.CLUSTER_NO_PEERS.error(err=reasons.text())
+    if not kept:
+        found.sort(key=lambda node: node.leads)
+    return [node.number for node in found]
+
+
+def _ordered(
+    config: StreamConfig, nodes: Sequence[Node], ignore: Sequence[int], reasons: Reasons
+) -> list[Node]:
+    fit = [n for n in nodes if n.number not in ignore and _fits(config, n, reasons)]
+    best = max((node.free.get(config.storage, 0) for node in fit), default=0)
+
+    def order(node: Node) -> tuple[int, int, int, int]:
+        poor = int(node.free.get(config.storage, 0) * 2 < best)
+        shared = node.replicas if config.num_replicas > 1 else 0
+        return shared, poor, node.streams, node.number
+
+    return sorted(fit, key=order)
+
+
+def _fits(config: StreamConfig, node: Node, reasons: Reasons) -> bool:
+    placement = config.placement or Placement()
+    tags = {tag.lower() for tag in node.tags}
+    if not node.online:
+        reasons.offline = True
+        return False
+    if placement.cluster and placement.cluster != node.cluster:
+        reasons.other_cluster = True
+        return False
+    if KEEP_AWAY in tags:
+        reasons.excluded = True
+        return False
+    bad = False
+    for tag in placement.tags:
+        name = tag.removeprefix("!").lower()
+        excludes = tag.startswith("!")
+        if excludes == (name in tags):
+            bad = True
+            noted = reasons.excluding if excludes else reasons.not_matched
+            if name not in noted:
+                noted.append(name)
+    if bad:
+        return False
+    if config.max_bytes > 0 and config.max_bytes > node.free.get(config.storage, 0):
+        reasons.storage = True
+        return False
+    return True
+
+
+def _unique(node: Node, prefix: str) -> str:
+    """The node's tag that begins with the unique one; empty without."""
+    if not prefix:
+        return ""
+    return next((tag.lower() for tag in node.tags if tag.lower().startswith(prefix.lower())), "")
