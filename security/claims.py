@@ -285,8 +285,6 @@ class AccountClaims(Token, kw_only=True, omit_defaults=True):
         found = []
         if self.nats.trace is not None and self.nats.trace.dest:
             found.append("trace: messages are not traced")
-        if any(export.service_latency is not None for export in self.nats.exports):
-            found.append("service_latency: latencies of services are not measured")
         return found
 
     def is_revoked(self, user_key: str, issued_at: int) -> bool:

@@ -194,8 +194,8 @@ _FATES: dict[tuple[str, str], Fate] = {
         "stream service response response_type "
             "threshold response_threshold response_max_time response_time accounts "
             "account_token_position"),
-    **_rows("exports", Hint("latencies of services are not measured"), "latency"),
-    **_rows("latency", Inside("exports latency"), "sampling subject"),
+    **_rows("exports", By("edge.broker.imports.service_latency"), "latency"),
+    **_rows("latency", By("edge.broker.imports.service_latency"), "sampling subject"),
     **_rows("exports", _TRACED, "allow_trace"),
     **_rows("imports", By("edge.broker.imports.imports_plan"), "stream service prefix to share"),
     **_rows("imports", _TRACED, "allow_trace"),

@@ -11,6 +11,7 @@ stream, and crossings within one another are bounded.
 """
 
 from collections import OrderedDict
+from functools import partial
 
 import cython
 from cython.cimports.cpython.bytes import (
@@ -33,6 +34,13 @@ from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.libc.string import memcmp, memcpy
 
+from headwater.edge.broker.imports.service_latency import (
+    BAD_REQUEST,
+    INTEREST_LOST,
+    TIMED_OUT,
+    UNAVAILABLE,
+    InterestWatch,
+)
 from headwater.edge.wire.header_block import PREFIX
 
 # Answers that one account waits for; beyond this the oldest request gets none.
@@ -84,10 +92,13 @@ class ServiceExport:
 
     kind = cython.declare(cython.int, visibility="readonly")
     threshold_ns = cython.declare(cython.longlong, visibility="readonly")
+    latency = cython.declare(object, visibility="readonly")
 
-    def __init__(self, kind: str, threshold_ns: int):
+    def __init__(self, kind: str, threshold_ns: int, latency: object = None):
+        """`latency` is the `ServiceLatency` of a service that is measured."""
         self.kind = RESPONSE_KINDS[kind]
         self.threshold_ns = threshold_ns
+        self.latency = latency
 
 
 @cython.cclass
@@ -98,12 +109,22 @@ class Response:
     reply: bytes
     export: ServiceExport
     stamp_ns: cython.longlong
+    measured: object
 
-    def __init__(self, account: Account, reply: bytes, export: ServiceExport, stamp_ns: int):
+    def __init__(
+        self,
+        account: Account,
+        reply: bytes,
+        export: ServiceExport,
+        stamp_ns: int,
+        measured: object,
+    ):
+        """`measured` is the `Measurement` that ends with the first answer; None without."""
         self.account = account
         self.reply = reply
         self.export = export
         self.stamp_ns = stamp_ns
+        self.measured = measured
 
 
 @cython.cclass
@@ -120,6 +141,7 @@ class Crossing:
     chain: tuple
     depth: cython.int
     waiting = cython.declare(dict, visibility="readonly")
+    watches: dict
 
     def __cinit__(self, *args):
         self.message = cython.NULL
@@ -129,6 +151,14 @@ class Crossing:
         self.kernel = kernel
         self.describe = describe
         self.waiting = {}
+        self.watches = {}
+
+    def watch_of(self, account: Account) -> object:
+        """Who tells of lost interest in the answers to measured requests of `account`."""
+        found = self.watches.get(account)
+        if found is None:
+            found = self.watches[account] = InterestWatch(account)
+        return found
 
     def responses_of(self, account: Account) -> object:
         """The requests that services of `account` have still to answer."""
@@ -191,14 +221,20 @@ class Responses(Sink):
         return len(self.entries)
 
     @cython.cfunc
-    def expect(self, account: Account, reply: bytes, export: ServiceExport) -> bytes:
+    def expect(
+        self, account: Account, reply: bytes, export: ServiceExport, measured: object
+    ) -> bytes:
         """The subject on which the answer to `reply` in `account` is to come."""
         kernel: Kernel = self.crossing.kernel
         due_ns: cython.longlong = kernel.now_ns + export.threshold_ns
         subject: bytes = self.prefix + letters(kernel.random(), 10)
-        self.entries[subject] = Response(account, reply, export, kernel.now_ns)
+        self.entries[subject] = Response(
+            account, reply, export, kernel.now_ns, measured
+        )
+        if measured is not None:
+            self.crossing.watch_of(account).expect(reply, partial(self.lost, subject))
         if len(self.entries) > RESPONSES_MAX:
-            self.entries.popitem(last=False)
+            self.unwatch(self.entries.popitem(last=False)[1])
         if self.timer is None or due_ns < self.due_ns:
             self.arm(due_ns)
         return subject
@@ -206,7 +242,22 @@ class Responses(Sink):
     @cython.cfunc
     def forget(self, subject: bytes):
         """Wait no longer for an answer."""
-        self.entries.pop(subject, None)
+        self.unwatch(self.entries.pop(subject, None))
+
+    def unwatch(self, response: Response) -> object:
+        """The measurement of a request, which is taken off it; None without."""
+        if response is None or response.measured is None:
+            return None
+        measured = response.measured
+        response.measured = None
+        self.crossing.watch_of(response.account).forget(response.reply)
+        return measured
+
+    def lost(self, subject: bytes) -> None:
+        """Nobody waits for the answer to a measured request any more."""
+        response: Response = self.entries.pop(subject, None)
+        if response is not None and response.measured is not None:
+            self.unwatch(response).failed(INTEREST_LOST)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -223,6 +274,8 @@ class Responses(Sink):
         if m == self.crossing.message:
             chain = self.crossing.chain
         self.delivered += 1
+        if response.measured is not None:
+            self.unwatch(response).answered(origin)
         copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(response.reply))
         copy.subject_len = PyBytes_GET_SIZE(response.reply)
         # Whoever answers has no say in the requester's account, nor has a request by its reply.
@@ -230,7 +283,7 @@ class Responses(Sink):
         if m.reply_len and not is_ack(m):
             back: Responses = self.crossing.responses_of(response.account)
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
-            reply = back.expect(self.account, reply, response.export)
+            reply = back.expect(self.account, reply, response.export, None)
             copy.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
             copy.reply_len = PyBytes_GET_SIZE(reply)
         count = self.crossing.cross(response.account, cython.address(copy), origin, chain)
@@ -259,6 +312,8 @@ class Responses(Sink):
             due_ns = response.stamp_ns + response.export.threshold_ns
             if due_ns <= now_ns:
                 del self.entries[subject]
+                if response.measured is not None:
+                    self.unwatch(response).failed(TIMED_OUT)
             elif next_ns == 0 or due_ns < next_ns:
                 next_ns = due_ns
         if next_ns:
@@ -323,6 +378,7 @@ class ServiceImport(Sink):
         count: cython.Py_ssize_t
         subject: bytes = self.target(m)
         responses: Responses = None
+        measured: object = None
         reply: bytes
         if self.closed or (origin is not None and origin.kind > KIND_INTERNAL):
             return 0
@@ -334,12 +390,16 @@ class ServiceImport(Sink):
         if subject is not None:
             copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             copy.subject_len = PyBytes_GET_SIZE(subject)
+        if self.export.latency is not None:
+            measured = self.measure(m, origin)
         if m.reply_len and not (is_ack(m) and m.via != FROM_PEER):
             responses = self.crossing.responses_of(self.exporter)
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
-            reply = responses.expect(self.account, reply, self.export)
+            reply = responses.expect(self.account, reply, self.export, measured)
             copy.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
             copy.reply_len = PyBytes_GET_SIZE(reply)
+        elif measured is not None:
+            measured.failed(BAD_REQUEST)
         body: bytes = self.described(m, origin, bool(chain))
         copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
         copy.size = PyBytes_GET_SIZE(body)
@@ -348,8 +408,23 @@ class ServiceImport(Sink):
             self.exporter, cython.address(copy), origin, chain + (self.export,)
         )
         if count == 0 and responses is not None:
-            responses.forget(reply)
+            measured = responses.unwatch(responses.entries.pop(reply, None))
+            if measured is not None:
+                measured.failed(UNAVAILABLE)
         return 1 if count > 0 else 0
+
+    @cython.cfunc
+    def measure(self, m: cython.pointer(Msg), origin: Endpoint) -> object:
+        """The measurement of a request; None when it is not chosen."""
+        block: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
+        return self.export.latency.begin(
+            self.crossing.describe,
+            origin,
+            self.account,
+            self.share,
+            block,
+            self.crossing.kernel.random() % 100,
+        )
 
     @cython.cfunc
     def target(self, m: cython.pointer(Msg)) -> bytes:

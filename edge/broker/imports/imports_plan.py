@@ -18,6 +18,7 @@ from headwater.edge.broker.imports.imports_subjects import (
 from headwater.edge.conf.options import (
     ExportOptions,
     ImportOptions,
+    LatencyOptions,
     MappingDestination,
     MappingOptions,
     Options,
@@ -127,13 +128,28 @@ def _export(export: Export) -> ExportOptions:
         response_type=_RESPONSES.get(export.response_type, "single"),
         threshold=export.response_threshold / _NANOSECONDS,
         account_token_position=export.account_token_position,
+        allow_trace=export.allow_trace,
+        latency=_latency(export),
     )
+
+
+def _latency(export: Export) -> LatencyOptions | None:
+    """How the latency of a service is told; 0 percent is what headers ask for."""
+    asked = export.service_latency
+    if asked is None or export.type != "service" or not asked.results:
+        return None
+    sampling = asked.sampling if isinstance(asked.sampling, int) else 0
+    return LatencyOptions(sampling=min(max(sampling, 0), 100), subject=asked.results)
 
 
 def _import(item: Import) -> ImportOptions:
     """An import of a token; `to` is the old way to name the other side of it."""
     entry = ImportOptions(
-        kind=item.type, account=item.account, subject=item.subject, share=item.share
+        kind=item.type,
+        account=item.account,
+        subject=item.subject,
+        share=item.share,
+        allow_trace=item.allow_trace,
     )
     if item.type == "stream":
         if item.local_subject:

@@ -11,6 +11,7 @@ from headwater.edge.broker.imports.imports import (
 )
 from headwater.edge.broker.imports.imports_plan import Plan
 from headwater.edge.broker.imports.imports_subjects import service_subjects, stream_subjects
+from headwater.edge.broker.imports.service_latency import ServiceLatency
 from headwater.edge.broker.mappings import Mappings
 from headwater.edge.conf.options import ExportOptions, ImportOptions
 from headwater.edge.view.node_view import NodeView
@@ -73,7 +74,14 @@ class Setup:
         export = self._exports.get(key)
         if export is None:
             threshold_ns = round((offered.threshold or THRESHOLD_S) * 1e9)
-            export = self._exports[key] = ServiceExport(offered.response_type, threshold_ns)
+            latency = None
+            if offered.latency is not None:
+                exporter = self._node.account(entry.account)
+                asked = offered.latency
+                latency = ServiceLatency(exporter, asked.subject, asked.sampling)
+            export = self._exports[key] = ServiceExport(
+                offered.response_type, threshold_ns, latency
+            )
         return ServiceImport(
             self._crossing,
             local.encode(),

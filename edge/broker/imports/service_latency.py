@@ -1,0 +1,201 @@
+"""How long services take, told to whoever exports them (NATS `service_latency` metrics).
+
+An export names the subject and how many requests are measured: a percentage, or those whose headers
+say that they are traced. A measurement ends with the first answer, or with what went wrong. Where
+the service answers over a route, the time on the way counts as the service's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import Endpoint, Sink
+from headwater.edge.broker.msg_trace import headers_of
+from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.subjects.tokens import matches
+from headwater.edge.system.system_info import event_id
+from headwater.edge.wire.json_objects import object_in
+
+EVENT = "io.nats.server.metric.v1.service_latency"
+BAD_REQUEST = (400, "Bad Request")
+INTEREST_LOST = (408, "Request Timeout")
+UNAVAILABLE = (503, "Service Unavailable")
+TIMED_OUT = (504, "Service Timeout")
+
+WATCHED_MAX = 1024
+"""Requests of one account for which the end of interest in their answer is told."""
+
+Describe = Callable[[Endpoint | None, Account, bool, bytes], bytes]
+
+
+class ServiceLatency:
+    """The measurements of one exported service."""
+
+    def __init__(self, account: Account, subject: str, sampling: int) -> None:
+        """`sampling` is a percentage; 0 measures only what headers ask for."""
+        self.account = account
+        self._subject = subject.encode()
+        self._sampling = sampling
+
+    def begin(
+        self,
+        describe: Describe,
+        origin: Endpoint | None,
+        account: Account,
+        share: bool,
+        block: bytes,
+        chance: int,
+    ) -> "Measurement | None":
+        """The measurement of a request from `origin` in `account`; None when it is not chosen.
+        `chance` is from 0 to 99, each as probable."""
+        headers: dict[str, list[str]] = {}
+        if chance >= self._sampling:
+            found = asked_by(headers_of(block)) if block else None
+            if found is None:
+                return None
+            headers = found
+        return Measurement(self, describe, origin, account, share, headers)
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Send one event to the exporter."""
+        kernel = self.account.kernel
+        head = {"type": EVENT, "id": event_id(), "timestamp": rfc3339(kernel.clock())}
+        self.account.send(self._subject, msgspec.json.encode({**head, **event}))
+
+
+class Measurement:
+    """One request that waits for its answer."""
+
+    __slots__ = ("_account", "_begun_ns", "_describe", "_headers", "_latency", "_requestor")
+
+    def __init__(
+        self,
+        latency: ServiceLatency,
+        describe: Describe,
+        origin: Endpoint | None,
+        account: Account,
+        share: bool,
+        headers: dict[str, list[str]],
+    ) -> None:
+        self._latency = latency
+        self._describe = describe
+        self._account = account
+        self._headers = headers
+        self._requestor = object_in(describe(origin, account, share, b"")) or {}
+        self._begun_ns = account.kernel.clock()
+
+    def answered(self, origin: Endpoint | None) -> None:
+        """The first answer came from `origin`."""
+        now_ns = self._account.kernel.clock()
+        responder = object_in(self._describe(origin, self._latency.account, True, b"")) or {}
+        theirs, ours = responder.get("rtt", 0), self._requestor.get("rtt", 0)
+        whole = now_ns - self._begun_ns
+        system = max(0, self._account.kernel.clock() - now_ns) if theirs else 0
+        self._tell(
+            200, "", responder, max(0, whole - theirs), system, ours + whole + system
+        )
+
+    def failed(self, what: tuple[int, str]) -> None:
+        """There will be no answer."""
+        self._tell(*what, {}, 0, 0, 0)
+
+    def _tell(
+        self,
+        status: int,
+        text: str,
+        responder: dict[str, Any],
+        service: int,
+        system: int,
+        total: int,
+    ) -> None:
+        event: dict[str, Any] = {"status": status}
+        optional = {
+            "description": text,
+            "requestor": self._requestor,
+            "responder": responder,
+            "header": self._headers,
+        }
+        event.update({name: value for name, value in optional.items() if value})
+        event["start"] = rfc3339(self._begun_ns - self._requestor.get("rtt", 0))
+        event.update(service=service, system=system, total=total)
+        self._latency.tell(event)
+
+
+class InterestWatch:
+    """Tells when nobody waits for the answer to a measured request any more."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._lost: dict[bytes, Callable[[], None]] = {}
+
+    def expect(self, reply: bytes, lost: Callable[[], None]) -> None:
+        """Call `lost` once when interest in `reply` ends, unless it is forgotten before."""
+        if not self._lost:
+            self._account.add_watcher(self)
+        if len(self._lost) < WATCHED_MAX:
+            self._lost[reply] = lost
+
+    def forget(self, reply: bytes) -> None:
+        """The answer came, or will not come."""
+        if self._lost.pop(reply, None) is not None and not self._lost:
+            self._account.drop_watcher(self)
+
+    def interest_added(self, sink: Sink) -> None:
+        """Of no concern."""
+
+    def interest_removed(self, sink: Sink) -> None:
+        """Look for requests whose answers this sink would have taken."""
+        gone = [
+            reply
+            for reply in self._lost
+            if matches(sink.subject, reply) and not self._account.has_interest(reply)
+        ]
+        for reply in gone:
+            lost = self._lost[reply]
+            self.forget(reply)
+            lost()
+
+
+def asked_by(headers: dict[str, list[str]]) -> dict[str, list[str]] | None:
+    """The headers of a request that ask for it to be measured, by their canonical names; None when
+    none does (Uber, B3 and W3C trace context)."""
+    given = {_canonical(name): values for name, values in headers.items()}
+    first = {name: values[0] for name, values in given.items()}
+    if "Uber-Trace-Id" in given:
+        flags = first["Uber-Trace-Id"].split(":")
+        if len(flags) != 4 or not _odd(flags[3]):
+            return None
+        return {
+            name: values
+            for name, values in given.items()
+            if name == "Uber-Trace-Id" or name.startswith("Uberctx-")
+        }
+    if first.get("X-B3-Sampled") == "0":
+        return None
+    if first.get("X-B3-Sampled") == "1" or "X-B3-Traceid" in given:
+        return {name: given[name] for name in _B3 if name in given}
+    if "B3" in given:
+        parts = first["B3"].split("-")
+        denied = parts[2] == "0" if len(parts) > 2 else parts == ["0"]
+        return None if denied else {"B3": given["B3"]}
+    parts = first.get("Traceparent", "").split("-")
+    if len(parts) != 4 or len(parts[3]) != 2 or not _odd(parts[3]):
+        return None
+    return {name: given[name] for name in ("Traceparent", "Tracestate") if name in given}
+
+
+_B3 = ("X-B3-Sampled", "X-B3-Traceid", "X-B3-Parentspanid", "X-B3-Spanid")
+
+
+def _canonical(name: str) -> str:
+    return "-".join(part.capitalize() for part in name.split("-"))
+
+
+def _odd(flags: str) -> bool:
+    """Whether the lowest bit of one or two hexadecimal digits is set."""
+    try:
+        return 0 < len(flags) <= 2 and int(flags, 16) & 1 == 1
+    except ValueError:
+        return False
