@@ -496,7 +496,7 @@ class Feed:
         inflow.pending = answer.pending
         if self.mirror:
             if answer.delivered > stream.store.last_seq:
-                stream.store.skip(answer.delivered)
+                stream.skip(answer.delivered)
             inflow.sseq = max(answer.delivered, stream.store.last_seq)
         else:
             inflow.sseq = max(answer.delivered, self._sseq)

@@ -95,8 +95,9 @@ class Cursors(Task):
         for item in batch:
             inflow = item
             inflow.noted = False
+            group: object = inflow.stream.replicator
             try:
-                self.log.put_state(
+                (self.log if group is None else group).put_state(
                     inflow.owner,
                     inflow.key,
                     inflow.cursor(),

@@ -26,7 +26,7 @@ ROOMS = {
         format device index packing log segments directory erase recovery upkeep node
     """,
     "edge/jetstream": """
-        model config stream publish progress consumer read account backup api node
+        model config replication stream publish progress consumer read account backup api node
     """,
 }
 """Folders that are rooms only, low to high: a module imports its own room and those before it."""

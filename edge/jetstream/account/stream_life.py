@@ -101,8 +101,8 @@ def create(
     return stream
 
 
-def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
-    """Bring a stored stream back, with its consumers. Raises msgspec.DecodeError."""
+def described(js: StreamOwner, meta: bytes, store: Any) -> Stream:
+    """A stream as its stored description says, which does not live. Raises msgspec.DecodeError."""
     found = msgspec.json.decode(meta, type=Meta)
     config = _CONFIG.decode(found.config)
     stream = Stream(
@@ -114,11 +114,49 @@ def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
         js.node,
         js.usage[config.storage],
     )
+    stream.group = found.group
+    stream.cluster = found.cluster
+    return stream
+
+
+def follow(js: StreamOwner, meta: bytes, store: Any) -> Stream:
+    """A replica of a stream, on a node that does not lead it: it applies what its group has
+    committed, keeps its limits, and says nothing. Raises msgspec.DecodeError."""
+    stream = described(js, meta, store)
+    stream.republisher = None
+    return stream
+
+
+def lead(js: StreamOwner, stream: Stream) -> None:
+    """Let a replica live that `follow` made: its node leads the group now, and `replicator` is
+    set."""
+    stream.configure(stream.config)
     start(js, stream)
+    revive_consumers(stream)
+
+
+def retire(js: StreamOwner, stream: Stream) -> None:
+    """End a stream whose group its node leads no more. `follow` goes on with its store."""
+    if js.streams.get(stream.name) is stream:
+        del js.streams[stream.name]
+        js.subjects.leave(stream)
+        stream.usage.reserve(-max(stream.config.max_bytes, 0))
+    stop(stream, "Leadership Change", deleted=True)
+
+
+def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
+    """Bring a stored stream back, with its consumers. Raises msgspec.DecodeError."""
+    stream = described(js, meta, store)
+    start(js, stream)
+    revive_consumers(stream)
+    return stream
+
+
+def revive_consumers(stream: Stream) -> None:
+    """Bring the consumers of a stream back that its states tell of."""
     consumer_recovery.recover(stream)
     stream.doubtful = stream_states.consumer_states(stream) > len(stream.consumers)
     stream.consumers_changed()
-    return stream
 
 
 def start(js: StreamOwner, stream: Stream) -> None:
@@ -187,7 +225,7 @@ def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:
 def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
     """Act on a checked new configuration. Raises JetStreamError, and then nothing changed."""
     old = stream.config
-    js.node.update_meta(stream, pack(config, stream.created_ns, stream.incarnation))
+    js.node.update_meta(stream, description(stream, config))
     stream.usage.reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
     if stream.upstream is not None and (
         config.mirror != old.mirror or config.sources != old.sources
@@ -208,6 +246,25 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
     stream.timers.arm()
     if config.retention != old.retention:
         stream.consumers_changed()
+
+
+def description(stream: Stream, config: StreamConfig) -> bytes:
+    """What is kept of a stream with another configuration."""
+    born = (stream.created_ns, stream.incarnation)
+    return pack(config, *born, stream.group, stream.cluster)
+
+
+def change(js: StreamOwner, stream: Stream, meta: bytes) -> None:
+    """Act on a description that the stream's group has committed, whoever leads it. Raises
+    JetStreamError, msgspec.DecodeError, and then nothing changed."""
+    config = _CONFIG.decode(msgspec.json.decode(meta, type=Meta).config)
+    if stream.replicator is not None:
+        update(js, stream, config)
+        return
+    js.node.update_meta(stream, meta)
+    stream.configure(config)
+    stream.republisher = None
+    stream.trim_all()
 
 
 def stop(stream: Stream, reason: str, deleted: bool = False) -> None:

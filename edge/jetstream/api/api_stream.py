@@ -180,8 +180,17 @@ def purge(
     if stream.config.deny_purge:
         raise errors.STREAM_PURGE_FAILED.error(err="stream purge not permitted")
     js.node.check_removable(stream)
+    if stream.replicator is not None:
+        return purge_in_group(stream, request)
     purged = stream.purge(request.filter.encode(), request.seq, request.keep)
     return done(js.node.kept(stream), Purged(success=True, purged=purged))
+
+
+async def purge_in_group(stream: Stream, request: PurgeRequest) -> Purged:
+    """Purge a replicated stream: what goes is known when the group has committed it."""
+    pattern = request.filter.encode()
+    count = await stream.replicator.purge_count(pattern, request.seq, request.keep)
+    return Purged(success=True, purged=count)
 
 
 def message_delete(

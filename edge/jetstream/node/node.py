@@ -50,6 +50,9 @@ DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
 CLUSTER_SEGMENT_BYTES = 64 << 20
 
+APPLIED_SYNC_SECONDS = 0.2
+"""How long the sync of what a group has committed may wait: its entries are on the device."""
+
 NOTHING_GRANTED = AccountJetStreamOptions(max_memory=0, max_store=0)
 """Limits of what an account without JetStream has stored before."""
 
@@ -134,6 +137,8 @@ class NodeJetStream:
             lambda: stream_states.newest_age(self.store().log, streams),
         )
         for found in streams:
+            if stream_life.group_of(found.meta):
+                continue  # whoever drives its group says when it lives
             js = self.account_js(found.account)
             try:
                 stream_life.recover(js, found.meta, found.store)
@@ -299,6 +304,9 @@ class NodeJetStream:
     def set_durability(self, stream: Stream) -> None:
         """Acknowledge and sync a stream's messages from now on as its configuration says."""
         storage = self.store()
+        if stream.group:
+            storage.set_durability(stream.store, Durability(False, APPLIED_SYNC_SECONDS))
+            return
         lazy = self.options.jetstream.sync_interval
         try:
             wanted = stream_durability.durability(stream.config, storage.default_durability, lazy)
@@ -308,7 +316,10 @@ class NodeJetStream:
         storage.set_durability(stream.store, wanted)
 
     def set_disk_budget(self, stream: Stream) -> None:
-        """Bound what a stream takes on its device as its configuration says."""
+        """Bound what a stream takes on its device as its configuration says. Not in a group: what
+        is on one device is no reason to remove something on all."""
+        if stream.group:
+            return
         try:
             stream_budget.apply(stream, self.store().disk)
         except errors.JetStreamError as error:
@@ -332,10 +343,18 @@ class NodeJetStream:
 
     def durable(self, stream: Stream) -> Awaitable[None] | None:
         """Done when what was done to a stream so far is durable; None for a memory stream."""
+        if stream.replicator is not None:
+            return self._committed(stream)
         if stream.config.storage != "file":
             return None
         commit_log = self.store().log
         waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over())
+        return waiting
+
+    def _committed(self, stream: Stream) -> Awaitable[None]:
+        """Done when what was decided on a stream so far is committed by its group."""
+        group = stream.replicator
+        waiting: Awaitable[None] = group.wait_durable(group.hand_over())
         return waiting
 
     def check_removable(self, stream: Stream) -> None:
@@ -345,6 +364,8 @@ class NodeJetStream:
 
     def kept(self, stream: Stream) -> Awaitable[None] | None:
         """Done when what was done to a stream's messages is as safe as an acknowledged message."""
+        if stream.replicator is not None:
+            return self._committed(stream)
         if stream.config.storage != "file":
             return None
         commit_log = self.store().log
@@ -353,11 +374,19 @@ class NodeJetStream:
         return waiting
 
     def erased(self, stream: Stream) -> Awaitable[None] | None:
-        """Done when what was to be erased of a stream is overwritten; None for a memory stream."""
+        """Done when what was to be erased of a stream is overwritten, in a group on this node; None
+        for a memory stream."""
+        if stream.replicator is not None:
+            return self._erased_here(stream)
         if stream.config.storage != "file":
             return None
         self.store().log.hand_over()
         return self.store().eraser.wait()
+
+    async def _erased_here(self, stream: Stream) -> None:
+        await self._committed(stream)
+        self.store().log.hand_over()
+        await self.store().eraser.wait()
 
     # --- retention -------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import Task
 from cython.cimports.headwater.edge.jetstream.progress.consumer import Consumer
+from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 
 from headwater.edge.storage.format.errors import StoreError
@@ -78,6 +79,12 @@ class Saver(Task):
                 consumer.stale = True
                 log.error("progress of consumer %s is not saved: %s", consumer.name, error)
                 continue
+            if consumer.replies and consumer.stream.replicator is not None:
+                waiting: Answers = Answers()
+                for subject in consumer.replies:
+                    waiting.owed.append((consumer.account, subject))
+                consumer.replies = []
+                consumer.stream.replicator.when_durable(lsn, waiting)
             if consumer.replies:
                 owed = early.owed if consumer.stream.store.acks_written else answers.owed
                 for subject in consumer.replies:
@@ -95,6 +102,14 @@ class Saver(Task):
         """Write a consumer's progress; returns the log sequence number."""
         data: bytes
         delay_ns: cython.longlong = consumer.stream.store.sync_delay_ns
+        group: Replicator = consumer.stream.replicator
+        if group is not None:
+            if consumer.stale or group.is_long(consumer.key):
+                consumer.stale = False
+                consumer.delta.take(cython.address(consumer.at))
+                return group.put_state(consumer.owner, consumer.key, consumer.save_whole())
+            data = consumer.delta.take(cython.address(consumer.at))
+            return group.add_delta(consumer.owner, consumer.key, data)
         if consumer.stale:
             consumer.stale = False
             data = consumer.save_whole()

@@ -9,6 +9,7 @@ from typing import Any
 from headwater.edge.jetstream.config.stream_budget import COST_MORE
 from headwater.edge.jetstream.model import errors, headers, ttl
 from headwater.edge.jetstream.publish.fast_batch import FastBatches
+from headwater.edge.jetstream.stream.stream_wire import last_sequence
 
 BATCHES_MAX = 50
 MESSAGES_MAX = 1000
@@ -125,6 +126,17 @@ class Batches:
         stored."""
         stream = self.stream
         self.check(batch)
+        if stream.replicator is not None:
+            stream.replicator.hold()
+        try:
+            self.store(batch_id, batch, reply)
+        finally:
+            if stream.replicator is not None:
+                stream.replicator.release()
+
+    def store(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
+        """Store a checked batch, and owe the answer."""
+        stream = self.stream
         rollups = []
         now = stream.kernel.clock()
         for subject, block, payload in batch.messages:
@@ -139,7 +151,7 @@ class Batches:
         # Behind all messages: what removals write must not take the room that was made for them.
         for subject, sequence in rollups:
             stream.purge(subject, sequence)
-        last = stream.store.last_seq
+        last = stream.newest()
         text = batch_id.decode("utf-8", "replace")
         extra = f',"batch":"{text}","count":{len(batch.messages)}}}'
         stream.answer_text(reply, last, stream.ack_start() + b"%d" % last + extra.encode())
@@ -147,7 +159,7 @@ class Batches:
     def check(self, batch: Batch) -> None:
         """Refuse a batch one of whose messages would be refused alone. Raises JetStreamError."""
         stream = self.stream
-        next_seq = stream.store.last_seq + 1
+        next_seq = stream.newest() + 1
         lasts: dict[bytes, int] = {}
         ids: set[bytes] = set()
         if not stream.dedupe.loaded:
@@ -165,8 +177,7 @@ class Batches:
                 other = found.get(b"Nats-Expected-Last-Subject-Sequence-Subject") or subject
                 last = lasts.get(other)
                 if last is None:
-                    stored = stream.store.last_by_subject(other)
-                    last = 0 if stored is None else stored.sequence
+                    last = last_sequence(stream, other)
                 if number(wanted) != last:
                     raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=last)
             lasts[subject] = next_seq + i
@@ -186,7 +197,10 @@ class Batches:
             raise errors.ACCOUNT_RESOURCES_EXCEEDED.error()
         if config.discard != "new":
             return
-        if 0 < config.max_msgs < stream.store.messages + len(batch.messages):
+        held = stream.store.messages
+        if stream.replicator is not None:
+            held += stream.replicator.messages
+        if 0 < config.max_msgs < held + len(batch.messages):
             raise errors.STREAM_STORE_FAILED.error(err="maximum messages exceeded")
         if not stream.has_room(size, sum(len(s) + COST_MORE for s, _, _ in batch.messages)):
             raise errors.STREAM_STORE_FAILED.error(err="maximum bytes exceeded")

@@ -161,13 +161,13 @@ class IngestSink(Sink):
             return self.refuse_with(m, error)
         if not batches.expects(m, cython.address(step), batch):
             return 0
-        before: cython.ulonglong = stream.store.last_seq
+        before: cython.ulonglong = stream.newest()
         self.store_quietly(m)
         if self.refusal is not None:
             return batches.refused(m, cython.address(step), batch, self.refusal)
-        if stream.store.last_seq == before:
+        if stream.newest() == before:
             return batches.repeated(m, cython.address(step), batch)
-        return batches.accepted(m, cython.address(step), batch, stream.store.last_seq)
+        return batches.accepted(m, cython.address(step), batch, stream.newest())
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -345,7 +345,7 @@ class IngestSink(Sink):
             self.refuse(m, errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID)
             return True
         if h.expected_last.n > 0:
-            last = self.stream.store.last_seq
+            last = self.stream.newest()
             if last != number_of(h.expected_last):
                 self.refuse_with(m, errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=last))
                 return True
@@ -356,10 +356,10 @@ class IngestSink(Sink):
     def last_of(self, m: cython.pointer(Msg), other: Slice) -> cython.ulonglong:
         """The last sequence of the message's subject, or of the pattern in `other`."""
         if other.n <= 0:
-            return self.stream.store.last_for(m.subject, m.subject_len)
+            return self.stream.last_for(m.subject, m.subject_len)
         if is_literal(other.at, other.n):
-            return self.stream.store.last_for(other.at, other.n)
-        return stream_wire.last_sequence(self.stream.store, text_of(other))
+            return self.stream.last_for(other.at, other.n)
+        return stream_wire.last_sequence(self.stream, text_of(other))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -389,7 +389,7 @@ class IngestSink(Sink):
             self.stream.purge(b"", 0, keep)
         elif (
             not keep
-            or self.stream.store.count_for(m.subject, m.subject_len) > 1
+            or self.stream.count_for(m.subject, m.subject_len) > 1
             or not is_literal(m.subject, m.subject_len)
         ):
             self.stream.purge(
@@ -429,12 +429,14 @@ class IngestSink(Sink):
         held: cython.longlong = stream.store.messages
         full: cython.bint = False
         oldest: cython.ulonglong
+        if stream.replicator is not None:
+            held += stream.replicator.messages
         if m.header_len:
             size += stream.store.header_overhead
         if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
             return False
         if stream.max_per_subject > 0:
-            full = stream.store.count_for(m.subject, m.subject_len) >= cython.cast(
+            full = stream.count_for(m.subject, m.subject_len) >= cython.cast(
                 cython.ulonglong, stream.max_per_subject
             )
         if full and stream.discard_new_per and not self.rolls_up(m):

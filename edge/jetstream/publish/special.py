@@ -62,14 +62,24 @@ def count(
     if any(key in found for key in _AGAINST_COUNTERS):
         raise errors.MESSAGE_INCR_INVALID.error()
     total = int(step)
-    last = stream.store.last_by_subject(subject)
+    last = last_count(stream, subject)
     if last is not None:
-        total += counter_value(last.payload)
-        sources = headers.get(last.headers, b"Nats-Counter-Sources") if last.headers else None
+        total += counter_value(last[1])
+        sources = headers.get(last[0], b"Nats-Counter-Sources") if last[0] else None
         if sources:
             block = headers.add(block, b"Nats-Counter-Sources", sources)
     text = str(total).encode()
     return block, b'{"val":"%b"}' % text, b',"val":"%b"' % text
+
+
+def last_count(stream: Any, subject: bytes) -> tuple[bytes, bytes] | None:
+    """Headers and payload of the last message of a counter, stored or on its way."""
+    if stream.replicator is not None:
+        found: tuple[bytes, bytes] | None = stream.replicator.body_of(subject)
+        if found is not None:
+            return found
+    last = stream.store.last_by_subject(subject)
+    return None if last is None else (last.headers, last.payload)
 
 
 def counter_value(payload: bytes) -> int:

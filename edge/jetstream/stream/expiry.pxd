@@ -9,6 +9,7 @@ cdef class Expiry:
     cdef object timer
     cdef long long timer_at             # ns; 0 without a timer
     cdef unsigned long long kept        # messages up to here are kept for ever (TTL `never`)
+    cdef unsigned long long ended       # the group was told to take out up to here
     cdef unsigned long long scanned     # TTLs of messages up to here are in `buckets`
     cdef list owed                      # subjects whose markers wait for room
     cdef bint stopped

@@ -245,7 +245,7 @@ class Expiry:
         if self.ticks:
             due = cython.cast(cython.longlong, self.ticks[0]) * TICK
         if self.stream.max_age > 0:
-            at = self.stream.store.next_match(None, self.kept + 1)
+            at = self.stream.store.next_match(None, max(self.kept, self.ended) + 1)
             entry = self.stream.store.at(at) if at else cython.NULL
             if entry != cython.NULL:
                 end = self.start_of(at, entry.timestamp) + self.stream.max_age
@@ -286,7 +286,7 @@ class Expiry:
         if self.stream.max_age <= 0:
             return 0
         while left > 0:
-            at = self.stream.store.next_match(None, self.kept + 1)
+            at = self.stream.store.next_match(None, max(self.kept, self.ended) + 1)
             if not at:
                 break
             entry = self.stream.store.at(at)
@@ -306,6 +306,8 @@ class Expiry:
                 if header_ttl(block) == NEVER:
                     self.kept = at
                     continue
+            if self.stream.replicator is not None:
+                self.ended = at
             self.end(at)
         return 0
 
@@ -345,15 +347,17 @@ class Expiry:
         block = found.headers
         stream.drop(sequence)
         if not is_marker(block):
-            self.leave_marker(subject)
+            self.leave_marker(subject, sequence)
         return 0
 
-    def leave_marker(self, subject: bytes) -> None:
-        """Store a marker for a subject whose last message ended; when there is no room, later."""
+    def leave_marker(self, subject: bytes, ended: int = 0) -> None:
+        """Store a marker for a subject whose last message `ended`; when there is no room, later."""
         stream: Stream = self.stream
         ttl_ns: object = stream.config.subject_delete_marker_ttl
         text: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
-        if stream.store.last_for(text, len(subject)) or ttl_ns <= 0:
+        last: cython.ulonglong = stream.last_for(text, len(subject))
+        # In a group, what has ended is still there until that is committed.
+        if (last and last != ended) or ttl_ns <= 0:
             return
         try:
             stream.import_message(subject, marker_headers(ttl_ns), b"", stream.kernel.clock(), 0)

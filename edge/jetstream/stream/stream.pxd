@@ -1,6 +1,7 @@
 # A stream: what consumers and federation see of it. See stream.py.
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.jetstream.replication.replicator cimport Replicator
 from headwater.edge.jetstream.stream.dedupe cimport DedupeWindow
 from headwater.edge.jetstream.stream.puback cimport AckQueue
 from headwater.edge.jetstream.stream.republish cimport Republisher
@@ -21,6 +22,9 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public dict consumers          # name -> Consumer; call `consumers_changed` after a change
     cdef public bint deleted
     cdef public object upstream         # federation's mirror/source driver, None without
+    cdef public unsigned long long group    # number of its Raft group; 0 with one replica
+    cdef public str cluster             # identity of the cluster that the group is of
+    cdef public Replicator replicator   # None with one replica, and where another node leads
     # For the stream's own compiled parts.
     cdef public list sinks              # IngestSinks and direct-get sinks in the account
     cdef public AckQueue acks
@@ -67,10 +71,17 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef list running(self)
     # For ingest, retention and federation.
     cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef unsigned long long enter(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef unsigned long long enter_passed(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0
     cdef unsigned long long pass_over(self, Msg* m, long long timestamp) except 0
     cdef bint wanted(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int drop(self, unsigned long long sequence) except -1
+    cdef int take_out(self, unsigned long long sequence, bint erase=*) except -1
+    cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
+    cdef unsigned long long count_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
+    cpdef unsigned long long newest(self) except? 0
+    cpdef settled(self)
     cdef int trim(self) except -1
     cpdef bint has_room(self, long long size, Py_ssize_t subject_len) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1

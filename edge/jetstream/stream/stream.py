@@ -14,6 +14,8 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import MADE, Msg, Task
+from cython.cimports.headwater.edge.jetstream.replication.operations import OP_MESSAGE, OP_PASS
+from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.jetstream.stream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.stream.puback import EMPTY, STORED, AckQueue
 from cython.cimports.headwater.edge.jetstream.stream.republish import Republisher
@@ -59,6 +61,7 @@ class Stream(Task):
         self.acks = AckQueue(stream_wire.ack_head(self.name, node.domain))
         self.dedupe = DedupeWindow(0)
         self.last_msg_id = b""
+        self.cluster = ""
         store.listener = self
         self.configure(config)
         self.count_usage()
@@ -103,17 +106,38 @@ class Stream(Task):
         timestamp: cython.longlong,
         sequence: cython.ulonglong,
     ) -> cython.ulonglong:
-        """Store an accepted message and keep the limits; returns its sequence.
+        """Store an accepted message and keep the limits, or have the group do that; returns its
+        sequence.
 
         `sequence` 0 takes the next one. Raises StoreError.
         """
-        last: cython.ulonglong = 0
+        newest: cython.longlong = self.store.last_ts
         if not self.is_mirror:
             timestamp += self.lift
-        if timestamp < self.store.last_ts:
+        if self.replicator is not None:
+            newest = self.replicator.last_ts
+        if timestamp < newest:
             if self.timers is not None and not self.is_mirror:
-                self.timers.behind(self.store.last_ts - timestamp)
-            timestamp = self.store.last_ts
+                self.timers.behind(newest - timestamp)
+            timestamp = newest
+        if self.replicator is not None:
+            return self.replicator.append(m, timestamp, sequence, OP_MESSAGE)
+        return self.enter(m, timestamp, sequence)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def enter(
+        self,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """Store a message that was decided on, and keep the limits; returns its sequence.
+
+        The same messages in the same order leave the same store, on whichever node. Raises
+        StoreError.
+        """
+        last: cython.ulonglong = 0
         if self.republisher is not None:
             last = self.store.last_for(m.subject, m.subject_len)
         sequence = self.store.append(m, timestamp, sequence)
@@ -153,7 +177,7 @@ class Stream(Task):
         copy: Msg = m[0]
         body: bytes
         block: bytes
-        if sequence and sequence <= self.store.last_seq:
+        if sequence and sequence <= self.newest():
             return sequence
         if extra is not None and extra:
             block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.size)
@@ -165,7 +189,7 @@ class Stream(Task):
         if self.keeps_interest and not self.wanted(copy.subject, copy.subject_len):
             if not sequence:
                 return self.pass_over(cython.address(copy), self.kernel.now_ns)
-            self.store.skip(sequence)
+            self.skip(sequence)
             return sequence
         if not timestamp:
             timestamp = self.kernel.now_ns
@@ -209,12 +233,64 @@ class Stream(Task):
         An empty message is stored and dropped in the same commit, so that the sequence is durable
         before it is acknowledged. Raises StoreError.
         """
+        if self.replicator is not None:
+            return self.replicator.append(m, timestamp, 0, OP_PASS)
+        return self.enter_passed(m, timestamp, 0)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def enter_passed(
+        self,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """`pass_over`, once it was decided on."""
         copy: Msg = m[0]
-        sequence: cython.ulonglong
         copy.header_len = copy.size = 0
-        sequence = self.store.append(cython.address(copy), timestamp, 0)
+        sequence = self.store.append(cython.address(copy), timestamp, sequence)
         self.store.remove(sequence, False)
         return sequence
+
+    def skip(self, sequence: int) -> None:
+        """Make `sequence` the last one without a message: the origin of a mirror has none there."""
+        if self.replicator is not None:
+            self.replicator.skip(sequence)
+        else:
+            self.store.skip(sequence)
+
+    # --- what is stored, and what is on its way to be ---------------------------------------------
+
+    @cython.ccall
+    @cython.exceptval(0, check=True)
+    def newest(self) -> cython.ulonglong:
+        """The last sequence that was given out."""
+        return self.store.last_seq if self.replicator is None else self.replicator.last_seq
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def last_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.ulonglong:
+        """The last sequence given out on a literal subject; 0 when there is none."""
+        last: cython.ulonglong = 0
+        if self.replicator is not None:
+            last = self.replicator.last_for(subject, n)
+        return last if last else self.store.last_for(subject, n)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def count_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.ulonglong:
+        """Messages on a literal subject."""
+        more: cython.ulonglong = 0
+        if self.replicator is not None:
+            more = self.replicator.count_for(subject, n)
+        return more + self.store.count_for(subject, n)
+
+    @cython.ccall
+    def settled(self):
+        """An entry of the group is applied: it is committed, so what waits for that may go on."""
+        self.store.committed = self.store.last_seq
+        self.count_usage()
+        self.kernel.schedule(self)
 
     # --- answers ---------------------------------------------------------------------------
 
@@ -394,8 +470,21 @@ class Stream(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def drop(self, sequence: cython.ulonglong) -> cython.int:
+        """Remove a message, or have the group remove it; 1 when it was there."""
+        if self.replicator is None:
+            return self.take_out(sequence)
+        if not self.store.cost_of(sequence):
+            return 0
+        self.replicator.remove(sequence)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def take_out(
+        self, sequence: cython.ulonglong, erase: cython.bint = False
+    ) -> cython.int:
         """Remove a message, and tell the consumers that may hold it; 1 when it was there."""
-        if not self.store.remove(sequence, False):
+        if not self.store.remove(sequence, erase):
             return 0
         for item in self.running():
             cython.cast(StreamObserver, item).removed(sequence)
@@ -412,7 +501,7 @@ class Stream(Task):
         while self.max_msgs > 0 and self.store.messages > cython.cast(
             cython.ulonglong, self.max_msgs
         ):
-            self.drop(self.store.first_seq)
+            self.take_out(self.store.first_seq)
         while (
             self.max_bytes > 0
             and self.store.messages > 0
@@ -420,7 +509,7 @@ class Stream(Task):
         ):
             last = self.store.first_seq if self.disk is None else self.disk.last_to_go()
             while self.store.messages > 0 and self.store.first_seq <= last:
-                self.drop(self.store.first_seq)
+                self.take_out(self.store.first_seq)
         return 0
 
     @cython.ccall
@@ -429,6 +518,8 @@ class Stream(Task):
         """Whether `size` bytes more are within `max_bytes`."""
         if self.max_bytes <= 0:
             return True
+        if self.replicator is not None:
+            size += self.replicator.stored_bytes
         if cython.cast(cython.longlong, self.store.bytes) + size <= self.max_bytes:
             return True
         return self.disk is not None and self.disk.has_room(size, subject_len)
@@ -442,7 +533,7 @@ class Stream(Task):
             cython.ulonglong, self.max_per_subject
         ):
             oldest = self.store.first_for(subject, n)
-            if not oldest or not self.drop(oldest):
+            if not oldest or not self.take_out(oldest):
                 break
         return 0
 
@@ -472,18 +563,26 @@ class Stream(Task):
 
     def delete_message(self, sequence: int, erase: bool) -> bool:
         """Delete one message; False when it is not there."""
-        if not self.store.delete(sequence, erase):
+        if self.replicator is not None and self.store.cost_of(sequence):
+            self.replicator.remove(sequence, erase)
+            return True
+        if not self.take_out(sequence, erase):
             return False
-        for item in self.running():
-            cython.cast(StreamObserver, item).removed(sequence)
         self.count_usage()
         return True
 
     def purge(self, subject: bytes = b"", sequence: int = 0, keep: int = 0) -> int:
         """Remove messages of `subject` (b"": all) below `sequence`, or all but the last `keep`.
 
-        Returns how many. Raises StoreError.
+        Returns how many; 0 when the group has to do it (see Replicator.purge). Raises StoreError.
         """
+        if self.replicator is not None:
+            self.replicator.purge(subject, sequence, keep)
+            return 0
+        return self.enter_purge(subject, sequence, keep)
+
+    def enter_purge(self, subject: bytes, sequence: int, keep: int) -> int:
+        """`purge`, once it was decided on."""
         gone: int = self.store.purge(subject or b">", sequence, keep)
         if gone:
             for item in self.running():

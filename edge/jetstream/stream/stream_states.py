@@ -14,7 +14,10 @@ Epoch = tuple[int, int]
 
 
 def log_of(stream: Any) -> Any:
-    """The commit log that keeps a stream's states; None for a memory stream."""
+    """What keeps a stream's states: the commit log, or the stream's group; None for a memory
+    stream of one replica."""
+    if stream.replicator is not None:
+        return stream.replicator
     if stream.config.storage != "file":
         return None
     return stream.node.storage.log

@@ -60,9 +60,13 @@ def tell_purged(consumer: Any) -> None:
     consumer.purged()
 
 
-def last_sequence(store: Any, pattern: bytes) -> int:
-    """The last sequence on a subject pattern, 0 when nothing is stored there."""
-    return max((row[3] for row in store.subjects_matching(pattern)), default=0)
+def last_sequence(stream: Any, pattern: bytes) -> int:
+    """The last sequence given out on a subject pattern, 0 when there is none."""
+    found: int = 0
+    if stream.replicator is not None:
+        found = stream.replicator.last_matching(pattern)
+    rows = stream.store.subjects_matching(pattern)
+    return found or max((row[3] for row in rows), default=0)
 
 
 def load_ids(stream: Any) -> None:

@@ -1,0 +1,1 @@
+"""What the leader of a replicated stream has decided and its group has not committed yet."""
