@@ -24,6 +24,7 @@ from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.journal.hard_state_file import NAME as HARD_NAME
 from headwater.hub.journal.hard_state_file import HardStateFile
+from headwater.hub.raft.entry import ENTRY_OVERHEAD_BYTES
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.raft.raft import Raft
@@ -389,6 +390,28 @@ class GroupStore:
         raft.compact(
             replica.snapshot() if raft.snapshot_wanted else replica.snapshot_without_data()
         )
+
+    def trim(self, raft: Raft, keep: int, most: int) -> None:
+        """Let go of the oldest entries that are applied and marked here, until about `keep` bytes
+        are left. What a member has not got stays, up to `most` bytes."""
+        rows, replica = raft.log, self.replicas[raft.group]
+        if rows.bytes <= 2 * keep or self._is_installing(raft):
+            return
+        last = min(rows.applied, replica.marked)
+        if rows.bytes < most:
+            if raft.sends_snapshot:
+                return
+            last = min([last, *(one.match for one in raft.progress.values())])
+        left = rows.bytes
+        index = rows.base_index
+        for entry in rows.entries:
+            if index >= last or left <= keep:
+                break
+            left -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+            index = entry.index
+        if index > rows.base_index:
+            term = rows.term(index) or 0
+            raft.compact(Snapshot(index, term, rows.config_at(index), made=False))
 
     def erase(self, group: int) -> None:
         """Forget a group for good: it was removed by an order that is committed. Raises

@@ -13,8 +13,12 @@ from headwater.hub.raft.errors import invariant
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.mark import KEY, Mark
 
-STATE = struct.Struct("<QQI")
+STATE = struct.Struct("<QQII")
 ROW = struct.Struct("<QqIII")
+KEPT = struct.Struct("<HIH")
+SIZE = struct.Struct("<I")
+OWN_KEYS = (KEY, b"stream/ceiling")
+"""States of a stream that tell of this node alone."""
 
 
 class Machine(Protocol):
@@ -97,7 +101,8 @@ class Replica:
         store = self._stored()
         self.mark = self.full_mark(store)
         # Without its newest mark the replica asks the group, so a page is not worth it here.
-        self.log.put_state(store.incarnation.encode(), KEY, self.mark.encode(), near=True)
+        delay_ns = store.sync_delay_ns
+        self.log.put_state(store.incarnation.encode(), KEY, self.mark.encode(), delay_ns, True)
         self.marked = self.mark.index
 
     def full_mark(self, store: FileStore) -> Mark:
@@ -120,7 +125,9 @@ class Replica:
         if store.lost:
             raise StoreError(f"{len(store.lost)} messages of the replica are lost")
         state = self.machine.state()
-        parts = [STATE.pack(store.first_seq, store.last_seq, len(state)), state]
+        kept = _states_of(self.log, store)
+        head = STATE.pack(store.first_seq, store.last_seq, len(state), len(kept))
+        parts = [head, state, kept]
         for sequence in range(store.first_seq, store.last_seq + 1):
             m = store.get(sequence)
             if m is not None:
@@ -133,7 +140,7 @@ class Replica:
     def install(self, store: FileStore, snapshot: Snapshot) -> None:
         """Fill an empty store with a snapshot and go on with that. Raises StoreError, and then
         the store is of no use. No data is the state that a group begins with."""
-        state = _fill(store, snapshot.data) if snapshot.data else b""
+        state = _fill(self.log, store, snapshot.data) if snapshot.data else b""
         self.store = store
         self.doubtful = False
         self.waiting.clear()
@@ -148,11 +155,42 @@ class Replica:
         self.machine.restore(state)
 
 
-def _fill(store: FileStore, data: bytes) -> bytes:
-    """Put a snapshot's messages into an empty store; returns the rest of the state."""
-    first, last, size = STATE.unpack_from(data)
+def _states_of(log: CommitLog, store: FileStore) -> bytes:
+    """What the log keeps of a stream besides its messages: its consumers above all."""
+    parts = []
+    for key, (value, deltas) in sorted(log.states(store.incarnation.encode()).items()):
+        if key not in OWN_KEYS and value is not None:
+            parts += [KEPT.pack(len(key), len(value), len(deltas)), key, value]
+            for delta in deltas:
+                parts += [SIZE.pack(len(delta)), delta]
+    return b"".join(parts)
+
+
+def _keep_states(log: CommitLog, store: FileStore, data: bytes) -> None:
+    """Put what `_states_of` made into the log, for the stream in `store`."""
+    owner = store.incarnation.encode()
+    at = 0
+    while at < len(data):
+        key_size, size, count = KEPT.unpack_from(data, at)
+        at += KEPT.size
+        key = data[at : at + key_size]
+        at += key_size
+        log.put_state(owner, key, data[at : at + size])
+        at += size
+        for _ in range(count):
+            (size,) = SIZE.unpack_from(data, at)
+            at += SIZE.size
+            log.add_delta(owner, key, data[at : at + size])
+            at += size
+
+
+def _fill(log: CommitLog, store: FileStore, data: bytes) -> bytes:
+    """Put a snapshot's messages and states into an empty store; returns the machine's state."""
+    first, last, size, kept = STATE.unpack_from(data)
     at = STATE.size + size
     state = data[STATE.size : at]
+    _keep_states(log, store, data[at : at + kept])
+    at += kept
     while at < len(data):
         sequence, timestamp, *lengths = ROW.unpack_from(data, at)
         at += ROW.size

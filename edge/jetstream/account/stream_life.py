@@ -123,7 +123,7 @@ def follow(js: StreamOwner, meta: bytes, store: Any) -> Stream:
     """A replica of a stream, on a node that does not lead it: it applies what its group has
     committed, keeps its limits, and says nothing. Raises msgspec.DecodeError."""
     stream = described(js, meta, store)
-    stream.republisher = None
+    stream.mute()
     return stream
 
 
@@ -263,7 +263,7 @@ def change(js: StreamOwner, stream: Stream, meta: bytes) -> None:
         return
     js.node.update_meta(stream, meta)
     stream.configure(config)
-    stream.republisher = None
+    stream.mute()
     stream.trim_all()
 
 

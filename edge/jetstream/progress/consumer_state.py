@@ -65,6 +65,8 @@ def forget(consumer: Any) -> int:
 
 def flush(consumer: Any) -> None:
     """Write what the end of the turn would have written: the consumer is about to stop."""
+    if consumer.stream.replicator is not None:
+        consumer.key = b""  # what is not proposed yet is no longer this node's to say
     if not consumer.key:
         return
     try:

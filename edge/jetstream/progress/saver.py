@@ -106,9 +106,9 @@ class Saver(Task):
         if group is not None:
             if consumer.stale or group.is_long(consumer.key):
                 consumer.stale = False
-                consumer.delta.take(cython.address(consumer.at))
+                consumer.delta.drain(cython.address(consumer.at))
                 return group.put_state(consumer.owner, consumer.key, consumer.save_whole())
-            data = consumer.delta.take(cython.address(consumer.at))
+            data = consumer.delta.drain(cython.address(consumer.at))
             return group.add_delta(consumer.owner, consumer.key, data)
         if consumer.stale:
             consumer.stale = False

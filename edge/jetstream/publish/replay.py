@@ -88,7 +88,8 @@ def apply_one(
             )
         return 0
     first = PyBytes_FromStringAndSize(cython.cast(cython.p_char, at), op.first)
-    rest = PyBytes_FromStringAndSize(cython.cast(cython.p_char, at + op.first), op.length - op.first)
+    at += op.first
+    rest = PyBytes_FromStringAndSize(cython.cast(cython.p_char, at), op.length - op.first)
     if op.kind == OP_REMOVE:
         stream.take_out(op.sequence, op.flags & FLAG_ERASE)
     elif op.kind == OP_PURGE:

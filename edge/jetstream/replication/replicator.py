@@ -172,7 +172,8 @@ class Replicator:
         size: cython.Py_ssize_t = self.used
         if size == 0 or self.closed:
             return True
-        if not self.propose(PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.buffer), size)):
+        entry = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.buffer), size)
+        if not self.propose(entry):
             return False
         self.used = 0
         self.turn += 1
@@ -384,7 +385,7 @@ class Replicator:
         """What the log has of an owner's states: what is committed."""
         return self.log.states(owner)
 
-    def snapshotter(self, owner: bytes, key: bytes, snapshot: object) -> None:
+    def encode_with(self, owner: bytes, key: bytes, encode: object) -> None:
         """Not used: what a leader has in memory is ahead of what is committed."""
 
     def hand_over(self, tell: bool = False) -> int:

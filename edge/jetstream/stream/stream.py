@@ -96,6 +96,10 @@ class Stream(Task):
                 self.name_bytes, republish, config.republish.headers_only
             )
 
+    def mute(self) -> None:
+        """Say nothing of what is stored: another node leads."""
+        self.republisher = None
+
     # --- storing ---------------------------------------------------------------------------
 
     @cython.cfunc

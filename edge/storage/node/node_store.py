@@ -744,6 +744,10 @@ class NodeStore:
         self.manifests.put([store])
         return stream
 
+    def account_of(self, store: MessageStore) -> str:
+        """The account of a file-backed stream."""
+        return str(self._identities[store.incarnation]["account"])
+
     def label(self, store: MessageStore) -> str:
         """Account and name of a stream, for people."""
         identity = self._identities.get(store.incarnation, {})

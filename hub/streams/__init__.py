@@ -1,0 +1,1 @@
+"""Replicated streams: each is a Raft group whose leader lets the stream live."""

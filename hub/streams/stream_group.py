@@ -1,0 +1,228 @@
+"""One replicated stream on one node: what its group does, done to the stream."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.replication.replicator import Proposals
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.hub.raft import membership, transfer
+from headwater.hub.raft.errors import ChangeRefused, NotLeader, ProposalsFull
+from headwater.hub.raft.progress import State
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Ready
+from headwater.hub.stored.group_store import GroupStore
+from headwater.hub.stored.replica import Replica
+from headwater.hub.streams.stream_machine import StreamMachine
+
+KEEP_BYTES = 1 << 20
+"""Of applied entries that stay in memory for members that are a little behind."""
+HOLD_BYTES = 32 << 20
+"""Of those that stay for members that are further behind; then they get a snapshot."""
+
+log = logging.getLogger("headwater.streams")
+
+
+@dataclass(frozen=True)
+class PeerStatus:
+    """Another replica, as the leader sees it."""
+
+    number: int
+    current: bool
+    """It has everything that is committed."""
+    active: bool
+    """It was heard within the last check of the quorum."""
+    lag: int
+    """Entries that it has not got."""
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """A stream's group, as one of its replicas sees it."""
+
+    group: int
+    leader: int
+    """Its node's number; 0 when there is none."""
+    term: int
+    applied: int
+    committed: int
+    last: int
+    bytes: int
+    """Of entries in memory."""
+    peers: tuple[PeerStatus, ...]
+    stuck: str
+    """Why what is committed is not applied; "" when it is."""
+
+
+class StreamGroup:
+    """As of `hub.cluster.driver.Handler`. `wanted` is what the cluster says of the stream."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        machine: StreamMachine,
+        wanted: Any,
+        proposals: Proposals,
+        touch: Callable[[Raft], None],
+    ) -> None:
+        self.store = store
+        self.machine = machine
+        self.wanted = wanted
+        self.proposals = proposals
+        self.touch = touch
+        self.raft: Raft | None = None
+        self.on_leader: Callable[[Stream], None] = lambda stream: None
+        """The stream has begun to live here."""
+        self.on_quiet: Callable[[], None] = lambda: None
+        """It lives here no more."""
+
+    @property
+    def replica(self) -> Replica:
+        """The group's state on this node."""
+        return self.store.replicas[self.wanted.group]
+
+    @property
+    def stream(self) -> Stream | None:
+        """The stream, when it lives here."""
+        return self.machine.stream if self.machine.lives else None
+
+    # -- as a handler ---------------------------------------------------------
+
+    def ready(self, raft: Raft, ready: Ready) -> None:
+        """Apply what is committed; begin to lead when all of it is."""
+        self.replica.apply(ready.committed)
+        self._lead_if_due(raft)
+
+    def changed(self, raft: Raft) -> None:
+        """Another leader, or none."""
+        if not raft.is_leader and self.machine.lives:
+            log.info("stream '%s': this node leads no more", self.wanted.name)
+            self.machine.quiet()
+            self.on_quiet()
+
+    def tidy(self, raft: Raft) -> None:
+        """Apply what storage did not take, offer again what the group did not take, and let go of
+        entries that nobody needs."""
+        replica = self.replica
+        if replica.waiting:
+            replica.apply([])
+            self._lead_if_due(raft)
+        stream = self.stream
+        if stream is not None:
+            stream.replicator.flush()
+            if raft.is_leader:
+                self._reconcile(raft)
+        if raft.snapshot_wanted:
+            self.store.compact(raft)
+        else:
+            self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
+
+    # -- leading --------------------------------------------------------------
+
+    def _lead_if_due(self, raft: Raft) -> None:
+        """A leader's first entry is applied, so everything before it is, too."""
+        replica = self.replica
+        if (
+            not raft.is_leader
+            or self.machine.lives
+            or replica.waiting
+            or replica.store is None
+            or replica.mark.term != raft.term
+            or replica.doubtful
+        ):
+            return
+        stream = self.machine.live(replica.store, self.proposals, self.propose)
+        log.info("stream '%s': this node leads in term %d", stream.name, raft.term)
+        self._configure(stream)
+        self.on_leader(stream)
+
+    def propose(self, entry: bytes) -> bool:
+        """Propose what a turn has decided; False when it must wait."""
+        raft = self.raft
+        if raft is None or not raft.is_leader:
+            return False
+        try:
+            raft.propose([entry])
+        except (NotLeader, ProposalsFull):
+            return False
+        self.touch(raft)
+        return True
+
+    def _configure(self, stream: Stream) -> None:
+        """Have the group take over the configuration that the cluster has decided on."""
+        if stream.config != self.wanted.stream_config:
+            description = stream_life.description(stream, self.wanted.stream_config)
+            stream.replicator.configure(description)
+
+    def change(self, wanted: Any) -> None:
+        """The cluster says something else of the stream."""
+        self.wanted = wanted
+        stream = self.stream
+        if stream is not None:
+            self._configure(stream)
+
+    def _reconcile(self, raft: Raft) -> None:
+        """Make the members those that the cluster wants, one change at a time."""
+        config = raft.log.config
+        wanted = dict(zip(self.wanted.peers, self.wanted.boots, strict=True))
+        if set(config.members()) == set(wanted) or not membership.ready_for_change(raft):
+            return
+        missing = [node for node in wanted if config.incarnation(node) is None]
+        extra = [node for node in config.members() if node not in wanted]
+        try:
+            if missing:
+                membership.add_voter(raft, missing[0], wanted[missing[0]])
+            elif not config.learners and extra != [raft.node]:
+                membership.remove(raft, next(node for node in extra if node != raft.node))
+            elif not config.learners:
+                self.hand_over(next(node for node in wanted if node != raft.node))
+                return
+            self.touch(raft)
+        except (ChangeRefused, NotLeader) as error:
+            log.debug("stream '%s': %s", self.wanted.name, error)
+
+    def hand_over(self, to: int) -> None:
+        """Have another replica lead; 0 is the one that has most. Raises NotLeader, ChangeRefused."""
+        raft = self.raft
+        if raft is None or not raft.is_leader:
+            raise NotLeader(raft.leader if raft is not None else 0)
+        if not to:
+            voters = [node for node in raft.progress if node in raft.log.config.voters]
+            to = max(voters, key=lambda node: raft.progress[node].match, default=0)
+        if self.stream is not None:
+            self.stream.replicator.flush()
+        transfer.begin(raft, to)
+        self.touch(raft)
+
+    # -- what may be asked ----------------------------------------------------
+
+    def status(self) -> GroupStatus | None:
+        """How the group is; None while it is being made."""
+        raft = self.raft
+        if raft is None:
+            return None
+        rows = raft.log
+        peers = []
+        for number, one in raft.progress.items():
+            current = one.state is State.REPLICATE and one.match >= rows.committed
+            peers.append(PeerStatus(number, current, one.active, max(rows.last - one.match, 0)))
+        return GroupStatus(
+            self.wanted.group,
+            raft.leader,
+            raft.term,
+            self.replica.applied,
+            rows.committed,
+            rows.last,
+            rows.bytes,
+            tuple(peers),
+            self.machine.stuck,
+        )
+
+    def end(self) -> None:
+        """Nothing of the stream lives here any more; what is stored stays."""
+        if self.machine.lives:
+            self.machine.quiet()
+            self.on_quiet()
+        self.machine.forget()

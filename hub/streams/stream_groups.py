@@ -1,0 +1,171 @@
+"""The replicated streams of a node: made, changed and removed as the cluster's state says.
+
+The store of groups needs `naming` and `machine` before there is a driver; `run` follows.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.replication.replicator import Proposals
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.storage.format.errors import StoreError
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.errors import NotLeader
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Restored, bootstrap
+from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.group_store import GroupStore, Naming
+from headwater.hub.streams.stream_group import GroupStatus, StreamGroup
+from headwater.hub.streams.stream_machine import StreamMachine
+
+log = logging.getLogger("headwater.streams")
+
+
+class Driver(Protocol):
+    """Who runs groups; see `hub.cluster.driver`."""
+
+    number: int
+    store: GroupStore
+
+    def add(self, group: int, restored: Restored, handler: Any) -> Raft:
+        """Start a group."""
+
+    def drop(self, group: int) -> None:
+        """Stop one."""
+
+    def touch(self, raft: Raft) -> None:
+        """Something was asked of one."""
+
+
+class StreamGroups:
+    """Not thread-safe. An assignment has `account`, `name`, `incarnation`, `created_ns`,
+    `stream_config`, `group`, `peers` (numbers of nodes), and `boots`: the start in which each of
+    them was taken into the cluster."""
+
+    def __init__(self, jetstream: NodeJetStream) -> None:
+        self.jetstream = jetstream
+        self.groups: dict[int, StreamGroup] = {}
+        self.wanted: dict[int, Any] = {}
+        self.cluster = ""
+        """Identity of the cluster, kept with each stream."""
+        self.member_boot: Callable[[], int] = lambda: self.driver.store.boot
+        """The start in which this node was taken into the cluster, with the disk it has now."""
+        self.on_leader: Callable[[Any], None] = lambda assignment: None
+        """A stream has begun to live here."""
+        self.on_quiet: Callable[[Any], None] = lambda assignment: None
+        """A stream lives here no more."""
+        self.proposals = Proposals()
+        self._machines: dict[int, StreamMachine] = {}
+
+    # -- for the store of groups ----------------------------------------------
+
+    def machine(self, group: int) -> StreamMachine:
+        """What the entries of a stream's group mean here."""
+        if group not in self._machines:
+            self._machines[group] = StreamMachine(self.jetstream)
+        return self._machines[group]
+
+    def naming(self, group: int) -> Naming:
+        """Account, name and description of the stream of a group."""
+        wanted = self.wanted[group]
+        meta = stream_life.pack(
+            wanted.stream_config, wanted.created_ns, wanted.incarnation, group, self.cluster
+        )
+        return Naming(wanted.account, wanted.name, meta)
+
+    def run(self, driver: Driver) -> None:
+        """The store of groups is read, and driven."""
+        self.driver = driver
+        self.jetstream.kernel.add_turn_hook(self.proposals)
+
+    # -- what the cluster wants -------------------------------------------------
+
+    def start(self, assignment: Any) -> None:
+        """Be a replica of a stream. With nothing of it here, and on the disk that it was assigned
+        to, this node is one of its first members; else it goes on with what is here, or asks the
+        others. Raises StoreError, OSError."""
+        number = assignment.group
+        if number in self.wanted:
+            self.change(assignment)
+            return
+        self.wanted[number] = assignment
+        store = self.driver.store
+        group = self.groups[number] = StreamGroup(
+            store, self.machine(number), assignment, self.proposals, self.driver.touch
+        )
+        group.on_leader = lambda stream: self.on_leader(group.wanted)
+        group.on_quiet = lambda: self.on_quiet(group.wanted)
+        restored = store.start.groups.get(number)
+        boots = dict(zip(assignment.peers, assignment.boots, strict=True))
+        if restored is None and boots.get(self.driver.number) == self.member_boot():
+            first = bootstrap(Config(boots), self.driver.number)
+            try:
+                store.create(number, first, lambda: self._run(group, first))
+            except (StoreError, OSError):
+                self._forget(number)
+                raise
+            return
+        nothing = Restored(Snapshot(0, 0, Config()), seeds=tuple(assignment.peers))
+        self._run(group, restored or nothing)
+
+    def _run(self, group: StreamGroup, restored: Restored) -> None:
+        number = group.wanted.group
+        if self.groups.get(number) is not group:
+            return
+        group.raft = self.driver.add(number, restored, group)
+        self.driver.touch(group.raft)
+
+    def change(self, assignment: Any) -> None:
+        """A stream has another configuration or other replicas."""
+        number = assignment.group
+        group = self.groups.get(number)
+        if group is None:
+            if self.driver.number in assignment.peers:
+                self.start(assignment)
+            return
+        self.wanted[number] = assignment
+        group.change(assignment)
+        if group.raft is not None:
+            self.driver.touch(group.raft)
+
+    def delete(self, assignment: Any) -> None:
+        """Remove what is here of a stream for good. Raises StoreError, OSError."""
+        number = assignment.group
+        group = self.groups.get(number)
+        if group is not None:
+            group.end()
+        self.driver.drop(number)
+        self.driver.store.erase(number)
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self.groups.pop(number, None)
+        self.wanted.pop(number, None)
+        self._machines.pop(number, None)
+
+    def stop(self) -> None:
+        """The node stops: streams go quiet."""
+        for group in self.groups.values():
+            group.end()
+
+    # -- what may be asked ------------------------------------------------------
+
+    def status(self, number: int) -> GroupStatus | None:
+        """How a group is; None when it is not here."""
+        group = self.groups.get(number)
+        return group.status() if group is not None else None
+
+    def stream(self, number: int) -> Stream | None:
+        """The stream of a group, where it lives here."""
+        group = self.groups.get(number)
+        return group.stream if group is not None else None
+
+    def transfer(self, number: int, to: int) -> None:
+        """Have another replica lead; 0 is the one that has most. Raises NotLeader, ChangeRefused."""
+        group = self.groups.get(number)
+        if group is None:
+            raise NotLeader(0)
+        group.hand_over(to)

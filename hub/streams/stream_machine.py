@@ -1,0 +1,128 @@
+"""What the entries of a stream's group do on one node.
+
+The stream of a replica does not live: it has no subjects, consumers or timers. It is there to apply
+what is committed with the code that a living one applies it with. On the leader's node it lives.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.publish import replay
+from headwater.edge.jetstream.replication.replicator import Proposals, Replicator
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.segments.file_store import FileStore
+from headwater.hub.raft.entry import Entry
+
+log = logging.getLogger("headwater.streams")
+
+
+class StreamMachine:
+    """As of `hub.stored.replica.Machine`. Its state is the stream and the stream's states in the
+    log, so that there is nothing to remember besides."""
+
+    def __init__(self, jetstream: NodeJetStream) -> None:
+        self.jetstream = jetstream
+        self.stream: Stream | None = None
+        self.stuck = ""
+        """Why the last entry could not be applied; "" when it was."""
+
+    # -- as a machine ---------------------------------------------------------
+
+    def apply(self, store: FileStore, entry: Entry) -> None:
+        """Apply an entry of the leader. Raises StoreError; it is tried again then."""
+        stream = self.follow(store)
+        try:
+            replay.apply(stream, entry.data, self.jetstream.store().log, self._configure)
+        except StoreError as error:
+            if self.stuck != str(error):
+                self.stuck = str(error)
+                log.error("stream '%s' waits at entry %d: %s", stream.name, entry.index, error)
+            raise
+        self.stuck = ""
+        if stream.replicator is not None:
+            stream.replicator.entry_applied()
+
+    def state(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Another store may have come in the place of this one."""
+        self.quiet()
+        self.forget()
+
+    # -- the stream -----------------------------------------------------------
+
+    def account(self, store: FileStore) -> AccountJetStream:
+        """JetStream of the account that the stream is of."""
+        return self.jetstream.account_js(self.jetstream.store().account_of(store))
+
+    def follow(self, store: FileStore) -> Stream:
+        """The stream in `store`, made when it is first asked for. Raises StoreError."""
+        if self.stream is not None and self.stream.store is store:
+            return self.stream
+        self.forget()
+        try:
+            meta = self.jetstream.store().meta_of(store) or b""
+            self.stream = stream_life.follow(self.account(store), meta, store)
+        except msgspec.DecodeError as error:
+            raise StoreError(f"a replica's description cannot be read: {error}") from error
+        self.jetstream.set_durability(self.stream)
+        self.jetstream.set_compression(self.stream)
+        return self.stream
+
+    def forget(self) -> None:
+        """Let go of a stream that does not live."""
+        if self.stream is not None:
+            self.stream.stop(True)
+            self.stream = None
+
+    def _configure(self, meta: bytes) -> None:
+        stream = self.stream
+        assert stream is not None
+        store: Any = stream.store
+        try:
+            stream_life.change(self.account(store), stream, meta)
+        except (JetStreamError, msgspec.DecodeError) as error:
+            raise StoreError(f"a new configuration cannot be kept: {error}") from error
+
+    # -- leading --------------------------------------------------------------
+
+    @property
+    def lives(self) -> bool:
+        """Whether the stream lives here."""
+        return self.stream is not None and self.stream.replicator is not None
+
+    def live(
+        self, store: FileStore, proposals: Proposals, propose: Callable[[bytes], bool]
+    ) -> Stream:
+        """This node leads: let the stream live with exactly what is committed."""
+        stream = self.follow(store)
+        commit_log = self.jetstream.store().log
+        counts = stream.config.allow_msg_counter
+        stream.replicator = Replicator(
+            self.jetstream.kernel, store, commit_log, proposals, propose, counts
+        )
+        stream_life.lead(self.account(store), stream)
+        return stream
+
+    def quiet(self) -> None:
+        """This node leads no more: end the stream, and go on with what is committed."""
+        stream = self.stream
+        if stream is None or stream.replicator is None:
+            return
+        store: Any = stream.store
+        stream.replicator.close()
+        stream_life.retire(self.account(store), stream)
+        stream.replicator = None  # type: ignore[assignment]  # None without a group's leadership
+        self.stream = None
+        if not store.closed:
+            self.follow(store)

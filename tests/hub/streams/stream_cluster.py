@@ -1,0 +1,364 @@
+"""Nodes with JetStream on disks, clocks and a network in memory, whose streams are replicated.
+
+Each node is a whole store with its API; packets of the groups go through the Raft codec. Time goes
+on only when somebody waits. Clients publish and ask in the account of one node.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.conf.options import JetStreamOptions, Options
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.model.models import StreamConfig
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.edge.ports.twins.files import TwinFiles
+from headwater.edge.ports.twins.loop import TwinLoop
+from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.node import node_store
+from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.multi_raft import MultiRaft, Packet
+from headwater.hub.raft.options import Options as RaftOptions
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import Restored
+from headwater.hub.stored.group_store import GroupStore
+from headwater.hub.streams.stream_groups import StreamGroups
+
+node_store.SEGMENT_BYTES_MIN = 4096
+SEGMENT_BYTES = 65536
+TICK_S = 0.05
+LATENCY_S = 0.0005
+ACCOUNT = "A"
+BOOT = 1000
+"""The start in which the first members were taken in."""
+
+
+class Wanted(msgspec.Struct):
+    """What the cluster says of a stream."""
+
+    name: str
+    stream_config: StreamConfig
+    group: int
+    peers: list[int]
+    boots: list[int]
+    account: str = ACCOUNT
+    incarnation: str = "ab" * 16
+    created_ns: int = 1
+
+
+class OneLife:
+    """The loop as one start of a node sees it: what it asked for ends with it."""
+
+    def __init__(self, loop: TwinLoop, alive: Callable[[], bool]) -> None:
+        self.loop = loop
+        self.clock = loop.clock
+        self.alive = alive
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop, name)
+
+    def _run(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        if self.alive():
+            callback(*arguments)
+
+    def call_soon(self, callback: Callable[..., Any], *arguments: Any) -> Any:
+        return self.loop.call_soon(self._run, callback, *arguments)
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *arguments: Any) -> Any:
+        return self.loop.call_later(delay, self._run, callback, *arguments)
+
+    def call_at(self, when: float, callback: Callable[..., Any], *arguments: Any) -> Any:
+        return self.loop.call_at(when, self._run, callback, *arguments)
+
+
+class TwinJetStream(NodeJetStream):
+    """JetStream over a disk in memory."""
+
+    def __init__(self, node: "ClusterNode", lookup: Callable[[str], Account]) -> None:
+        options = Options(server_name=f"n{node.number}")
+        options.jetstream = JetStreamOptions(
+            enabled=True, store_dir="unused", max_memory_store=1 << 30, max_file_store=1 << 30
+        )
+        self.twin = node
+        super().__init__(node.kernel, options, lookup)
+
+    def store_options(self) -> StoreOptions:
+        return StoreOptions(
+            self.twin.disk.root / "data",
+            SEGMENT_BYTES,
+            numbered_elsewhere=stream_life.numbered_elsewhere,
+            clock=self.twin.loop.clock,
+            chance=self.twin.chance,
+        )
+
+
+class ClusterNode:
+    """One disk, and at most one start of a node on it. As of `hub.streams.stream_groups.Driver`."""
+
+    def __init__(self, cluster: "StreamCluster", number: int) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.loop: Any = None
+        self.disk = TwinFiles()
+        self.chance = SeededRandom(cluster.seed * 100 + number)
+        self.taken_in = BOOT
+        self.up = False
+        self.life = 0
+
+    # -- start and stop ---------------------------------------------------------
+
+    def open(self) -> None:
+        """Start on what is on the disk."""
+        self.life += 1
+        self.up = True
+        life = self.life
+        self.loop = OneLife(self.cluster.loop, lambda: self.up and self.life == life)
+        self.kernel = Kernel(self.loop, self.loop.clock)
+        self.account = Account(ACCOUNT, self.kernel)
+        self.jetstream = TwinJetStream(self, lambda name: self.account)
+        self.jetstream.open()
+        self.jetstream.enable(self.account)
+        self.streams = StreamGroups(self.jetstream)
+        self.streams.member_boot = lambda: self.taken_in
+        self.store = GroupStore(
+            self.jetstream.store(),
+            stream_life.group_of,
+            self._naming,
+            self.streams.machine,
+            self.loop.clock.wall_ns(),
+        )
+        self.multi_raft = MultiRaft(
+            self.number, self.store.boot, self.chance.below, self.cluster.options
+        )
+        self.handlers: dict[int, Any] = {}
+        self.seen: dict[int, object] = {}
+        self.due = False
+        self.store.on_synced = self._synced
+        self.streams.run(self)
+        for wanted in self.cluster.wanted:
+            if self.number in wanted.peers:
+                self.streams.start(wanted)
+        self.loop.call_later(TICK_S, self._tick)
+
+    def _naming(self, group: int) -> Any:
+        return self.streams.naming(group)
+
+    def crash(self, lose: str = "some") -> None:
+        """The power is cut."""
+        self.up = False
+        self.life += 1
+        self.disk.power_cut(self.chance, lose)
+
+    def wipe(self) -> None:
+        """Another disk; the cluster takes the node in anew."""
+        self.disk = TwinFiles()
+        self.taken_in = -1
+
+    # -- as a driver --------------------------------------------------------------
+
+    def add(self, group: int, restored: Restored, handler: Any) -> Raft:
+        raft = self.multi_raft.add(group, restored)
+        self.handlers[group] = handler
+        self.store.attach(raft)
+        self.soon()
+        return raft
+
+    def drop(self, group: int) -> None:
+        self.multi_raft.drop(group)
+        self.handlers.pop(group, None)
+
+    def touch(self, raft: Raft) -> None:
+        self.multi_raft.touch(raft)
+        self.soon()
+
+    def soon(self) -> None:
+        if not self.due:
+            self.due = True
+            self.loop.call_soon(self._round)
+
+    def _tick(self) -> None:
+        self.loop.call_later(TICK_S, self._tick)
+        self.multi_raft.tick(self.loop.clock.monotonic_ns())
+        self._round()
+
+    def _round(self) -> None:
+        self.due = False
+        store, multi = self.store, self.multi_raft
+        store.pump()
+        while multi.has_ready() and multi.can_write():
+            work = multi.ready()
+            self._send(work.packets)
+            store.write(work)
+            for raft, ready in work.groups:
+                if raft.group in self.handlers:
+                    self.handlers[raft.group].ready(raft, ready)
+        for group, handler in list(self.handlers.items()):
+            raft = multi.groups[group]
+            now = (raft.role, raft.term, raft.leader)
+            if self.seen.get(group) != now:
+                self.seen[group] = now
+                handler.changed(raft)
+            with suppress(StoreError):
+                handler.tidy(raft)
+        self.kernel.turn()
+
+    def _synced(self, number: int) -> None:
+        self._send(self.multi_raft.synced(number))
+        self.soon()
+
+    def _send(self, packets: list[Packet]) -> None:
+        for packet in packets:
+            self.cluster.send(self.number, packet.to, encode_packet(packet))
+
+    def receive(self, body: bytes) -> None:
+        """A packet arrives."""
+        self.multi_raft.receive(decode_packet(body))
+        self.soon()
+
+    # -- as a client ----------------------------------------------------------------
+
+    def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
+        """Publish in the account, in the next round of the loop."""
+
+        def send() -> None:
+            self.account.send(subject.encode(), payload, reply.encode(), headers, own=True)
+            self.kernel.turn()
+
+        self.loop.call_soon(send)
+
+    def listen(self, subject: str, told: Callable[[bytes], None]) -> CallbackSink:
+        """Hear what is published on a subject."""
+        sink = CallbackSink(subject.encode(), lambda s, r, h, payload, o: told(payload))
+        self.account.insert(sink)
+        return sink
+
+    def ask(self, subject: str, payload: bytes = b"", seconds: float = 5.0) -> dict[str, Any]:
+        """One request of the API, or a publish, and its answer."""
+        found: list[bytes] = []
+        inbox = f"_INBOX.{self.number}.{self.cluster.number()}"
+        sink = self.listen(inbox, found.append)
+        self.publish(subject, payload, inbox)
+        self.cluster.wait(lambda: bool(found), seconds)
+        self.account.remove(sink)
+        answer: dict[str, Any] = json.loads(found[0])
+        return answer
+
+    def replica_rows(self, group: int) -> list[tuple[Any, ...]]:
+        """Everything that this node's replica holds, its states included."""
+        replica = self.store.replicas[group]
+        store = replica.store
+        if store is None:
+            return []
+        rows: list[tuple[Any, ...]] = [(store.first_seq, store.last_seq, store.messages)]
+        for sequence in range(store.first_seq, store.last_seq + 1):
+            m = store.get(sequence)
+            if m is not None:
+                rows.append((m.sequence, m.timestamp, m.subject, m.headers, m.payload))
+        states = self.jetstream.store().log.states(store.incarnation.encode())
+        for key, (value, deltas) in sorted(states.items()):
+            if key != b"raft":
+                rows.append((key, value, *deltas))
+        return rows
+
+
+class StreamCluster:
+    """All nodes, on one loop, and the network between them."""
+
+    def __init__(self, size: int = 3, seed: int = 1) -> None:
+        self.seed = seed
+        self.loop = TwinLoop()
+        self.errors: list[object] = []
+        self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
+        self.options = RaftOptions()
+        self.cut: set[tuple[int, int]] = set()
+        """(from, to): what is sent there is lost."""
+        self.wanted: list[Wanted] = []
+        self.nodes = {number: ClusterNode(self, number) for number in range(1, size + 1)}
+        self._number = 0
+        for node in self.nodes.values():
+            node.open()
+
+    def number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def send(self, sender: int, to: int, body: bytes) -> None:
+        """Deliver a packet after a while, if both nodes are still up then."""
+        if (sender, to) in self.cut:
+            return
+        node = self.nodes[to]
+        life = node.life
+
+        def arrive() -> None:
+            if node.up and node.life == life:
+                node.receive(body)
+
+        self.loop.call_later(LATENCY_S, arrive)
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Let time go on until something is true."""
+        end = self.loop.time() + seconds
+        self.loop.run_until(lambda: condition() or self.loop.time() > end)
+        assert self.errors == [], self.errors
+        assert condition(), "it did not happen"
+
+    def sleep(self, seconds: float) -> None:
+        """Let time go on."""
+        end = self.loop.time() + seconds
+        self.loop.run_until(lambda: self.loop.time() >= end)
+        assert self.errors == [], self.errors
+
+    def make(self, name: str = "S", group: int = 2, **fields: Any) -> Wanted:
+        """A stream on the first three nodes."""
+        wanted = StreamConfig(
+            name=name, num_replicas=3, **{"subjects": [f"{name.lower()}.>"], **fields}
+        )
+        config = stream_config.checked(
+            wanted, self.nodes[1].jetstream.account_js(ACCOUNT).scope(False)
+        )
+        found = Wanted(name, config, group, [1, 2, 3], [BOOT, BOOT, BOOT])
+        self.wanted.append(found)
+        for number in found.peers:
+            self.nodes[number].streams.start(found)
+        return found
+
+    def leader(self, group: int = 2, besides: int = 0) -> ClusterNode:
+        """The node on which a stream lives."""
+
+        def lives() -> list[ClusterNode]:
+            return [
+                node
+                for node in self.nodes.values()
+                if node.up and node.number != besides and node.streams.stream(group) is not None
+            ]
+
+        self.wait(lambda: bool(lives()))
+        return max(lives(), key=lambda node: node.streams.groups[group].raft.term)
+
+    def stream(self, group: int = 2) -> Stream:
+        """The living stream."""
+        found = self.leader(group).streams.stream(group)
+        assert found is not None
+        return found
+
+    def settle(self, group: int = 2) -> None:
+        """Wait until all replicas that are up have applied the same."""
+
+        def same() -> bool:
+            rows = [node.streams.status(group) for node in self.nodes.values() if node.up]
+            return (
+                all(row is not None for row in rows)
+                and len({row.applied for row in rows if row}) == 1
+                and all(row.applied == row.last for row in rows if row)
+            )
+
+        self.wait(same, 30)

@@ -1,0 +1,266 @@
+"""A replicated stream: acknowledged by a quorum, the same on every node, alive on the leader's."""
+
+import json
+
+import msgspec
+
+from headwater.edge.broker.core import CallbackSink
+from tests.hub.streams.stream_cluster import StreamCluster
+
+
+def test_a_publish_is_acknowledged_and_is_on_every_node() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    for n in range(1, 51):
+        assert leader.ask(f"s.{n % 5}", b"payload %d" % n) == {"stream": "S", "seq": n}
+    cluster.settle()
+    rows = [node.replica_rows(2) for node in cluster.nodes.values()]
+    assert rows[0][0] == (1, 50, 50)
+    assert rows[0] == rows[1] == rows[2]
+
+
+def equal_replicas(cluster: StreamCluster, group: int = 2) -> list[tuple[object, ...]]:
+    """What every replica holds, which is the same."""
+    cluster.settle(group)
+    rows = [node.replica_rows(group) for node in cluster.nodes.values() if node.up]
+    assert all(row == rows[0] for row in rows)
+    return rows[0]
+
+
+def test_what_was_acknowledged_outlives_the_leader() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    first = cluster.leader()
+    for n in range(20):
+        first.ask("s.a", b"%d" % n)
+    term = cluster.nodes[first.number].streams.status(2).term
+    first.crash()
+    second = cluster.leader(besides=first.number)
+    assert second.streams.status(2).term > term
+    assert second.ask("s.a", b"after") == {"stream": "S", "seq": 21}
+    first.open()
+    rows = equal_replicas(cluster)
+    assert [row[4] for row in rows[1:]] == [b"%d" % n for n in range(20)] + [b"after"]
+    assert "S" not in first.jetstream.accounts["A"].streams or cluster.leader() is first
+
+
+def test_a_leader_without_a_quorum_acknowledges_nothing() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    leader.ask("s.a", b"kept")
+    others = [number for number in cluster.nodes if number != leader.number]
+    cluster.cut = {pair for n in others for pair in ((leader.number, n), (n, leader.number))}
+    answers: list[bytes] = []
+    leader.listen("_INBOX.none", answers.append)
+    leader.publish("s.a", b"never", "_INBOX.none")
+    second = cluster.leader(besides=leader.number)
+    cluster.wait(lambda: leader.streams.stream(2) is None)
+    assert second.ask("s.a", b"other") == {"stream": "S", "seq": 2}
+    cluster.cut.clear()
+    rows = equal_replicas(cluster)
+    assert [row[4] for row in rows[1:]] == [b"kept", b"other"]
+    assert answers == []
+
+
+def test_consumers_go_on_where_they_were() -> None:
+    cluster = StreamCluster()
+    cluster.make(retention="workqueue")
+    leader = cluster.leader()
+    made = leader.ask(
+        "$JS.API.CONSUMER.CREATE.S.C",
+        b'{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}',
+    )
+    assert made["name"] == "C"
+    for n in range(10):
+        leader.ask("s.a", b"%d" % n)
+    got: list[tuple[bytes, bytes]] = []
+    sink = CallbackSink(b"_INBOX.pull", lambda s, r, h, payload, o: got.append((r, payload)))
+    leader.account.insert(sink)
+    leader.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch":6}', "_INBOX.pull")
+    cluster.wait(lambda: len(got) == 6)
+    confirmed: list[bytes] = []
+    leader.listen("_INBOX.acked", confirmed.append)
+    for reply, _ in got[:4]:
+        leader.publish(reply.decode(), b"+ACK", "_INBOX.acked")
+    cluster.wait(lambda: len(confirmed) == 4)
+    leader.crash()
+    second = cluster.leader(besides=leader.number)
+    info = second.ask("$JS.API.CONSUMER.INFO.S.C")
+    assert info["ack_floor"]["stream_seq"] == 4
+    assert info["num_ack_pending"] == 2 and info["num_pending"] == 4
+    assert second.ask("$JS.API.STREAM.INFO.S")["state"]["messages"] == 6
+    again: list[tuple[bytes, bytes]] = []
+    second.account.insert(
+        CallbackSink(b"_INBOX.pull", lambda s, r, h, payload, o: again.append((r, payload)))
+    )
+    second.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch":4}', "_INBOX.pull")
+    cluster.wait(lambda: len(again) == 4)
+    assert [payload for _, payload in again] == [b"6", b"7", b"8", b"9"]
+    leader.open()
+    equal_replicas(cluster)
+
+
+def test_limits_purges_deletes_and_rollups_are_the_same_everywhere() -> None:
+    cluster = StreamCluster()
+    cluster.make(
+        max_msgs=30,
+        max_msgs_per_subject=10,
+        allow_rollup_hdrs=True,
+        subjects=["s.>"],
+    )
+    leader = cluster.leader()
+    for n in range(60):
+        leader.publish(f"s.{n % 4}", b"x" * n)
+    leader.ask("s.0", b"last")
+    assert leader.ask("$JS.API.STREAM.INFO.S")["state"]["messages"] <= 30
+    assert leader.ask("$JS.API.STREAM.MSG.DELETE.S", b'{"seq":50}')["success"] is True
+    purged = leader.ask("$JS.API.STREAM.PURGE.S", b'{"filter":"s.1"}')
+    assert purged["purged"] > 0
+    roll = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
+    leader.publish("s.2", b"all of it", "", roll)
+    leader.ask("s.3", b"end")
+    rows = equal_replicas(cluster)
+    subjects = [row[2] for row in rows[1:] if len(row) == 5]
+    assert subjects.count(b"s.2") == 1 and b"s.1" not in subjects
+    assert 50 not in [row[0] for row in rows[1:]]
+
+
+def test_decisions_see_what_is_on_its_way() -> None:
+    cluster = StreamCluster()
+    cluster.make(max_msgs=5, discard="new")
+    leader = cluster.leader()
+    answers: list[bytes] = []
+    leader.listen("_INBOX.all", answers.append)
+    msg_id = b"NATS/1.0\r\nNats-Msg-Id: one\r\n\r\n"
+    expected = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 1\r\n\r\n"
+    leader.publish("s.a", b"1", "_INBOX.all", msg_id)
+    leader.publish("s.a", b"again", "_INBOX.all", msg_id)
+    leader.publish("s.a", b"2", "_INBOX.all", expected)
+    leader.publish("s.a", b"stale", "_INBOX.all", expected)
+    for n in range(3, 8):
+        leader.publish("s.b", b"%d" % n, "_INBOX.all")
+    cluster.wait(lambda: len(answers) == 9)
+    found = [json.loads(answer) for answer in answers]
+    assert sorted(row["seq"] for row in found if "error" not in row) == [1, 1, 2, 3, 4, 5]
+    assert sum(row.get("duplicate", False) for row in found) == 1
+    assert sorted(row["error"]["err_code"] for row in found if "error" in row) == [
+        10071,
+        10077,
+        10077,
+    ]
+    assert [row[4] for row in equal_replicas(cluster)[1:]] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_all_nodes_at_once_without_power() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    for n in range(30):
+        leader.ask("s.a", b"%d" % n)
+    for node in cluster.nodes.values():
+        node.crash("all")
+    for node in cluster.nodes.values():
+        node.open()
+    assert cluster.leader().ask("s.a", b"after") == {"stream": "S", "seq": 31}
+    assert [row[4] for row in equal_replicas(cluster)[1:31]] == [b"%d" % n for n in range(30)]
+
+
+def test_a_follower_far_behind_gets_a_snapshot_with_consumers() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    leader.ask(
+        "$JS.API.CONSUMER.CREATE.S.C",
+        b'{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}',
+    )
+    behind = next(node for node in cluster.nodes.values() if node is not leader)
+    behind.crash()
+    for n in range(200):
+        leader.publish("s.a", b"%d" % n * 100)
+    leader.ask("s.a", b"end")
+    raft = leader.streams.groups[2].raft
+    leader.store.trim(raft, 100, 100)
+    assert raft.log.base_index > 10
+    behind.open()
+    rows = equal_replicas(cluster)
+    assert rows[0] == (1, 201, 201) and any(row[0] == b"consumer/C" for row in rows)
+
+
+def test_a_wiped_node_comes_back_as_a_new_member() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    for n in range(10):
+        leader.ask("s.a", b"%d" % n)
+    other = next(node for node in cluster.nodes.values() if node is not leader)
+    other.crash()
+    other.wipe()
+    other.open()
+    for n in range(10):
+        leader.ask("s.a", b"%d" % n)
+    assert equal_replicas(cluster)[0] == (1, 20, 20)
+
+
+def test_leadership_is_handed_over_without_a_lost_message() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    for n in range(10):
+        leader.ask("s.a", b"%d" % n)
+    other = next(node for node in cluster.nodes.values() if node is not leader)
+    leader.streams.transfer(2, other.number)
+    cluster.wait(lambda: other.streams.stream(2) is not None)
+    assert leader.streams.stream(2) is None
+    assert other.ask("s.a", b"on") == {"stream": "S", "seq": 11}
+    assert equal_replicas(cluster)[0] == (1, 11, 11)
+
+
+def test_a_stream_is_deleted_everywhere() -> None:
+    cluster = StreamCluster()
+    wanted = cluster.make()
+    cluster.leader().ask("s.a", b"1")
+    cluster.wanted.clear()
+    for node in cluster.nodes.values():
+        node.streams.delete(wanted)
+    cluster.sleep(1)
+    for node in cluster.nodes.values():
+        assert node.streams.stream(2) is None and node.jetstream.store().stores() == []
+        node.crash("none")
+        node.open()
+        assert node.jetstream.store().stores() == []
+
+
+def test_a_replicated_memory_stream_is_as_safe() -> None:
+    cluster = StreamCluster()
+    cluster.make(storage="memory")
+    leader = cluster.leader()
+    for n in range(20):
+        leader.ask("s.a", b"%d" % n)
+    assert leader.jetstream.usage["memory"].used > 0
+    for node in cluster.nodes.values():
+        node.crash("all")
+    for node in cluster.nodes.values():
+        node.open()
+    assert cluster.leader().ask("s.a", b"after") == {"stream": "S", "seq": 21}
+    assert equal_replicas(cluster)[0] == (1, 21, 21)
+
+
+def test_a_configuration_changes_at_one_place_of_the_order() -> None:
+    cluster = StreamCluster()
+    wanted = cluster.make()
+    leader = cluster.leader()
+    for n in range(20):
+        leader.ask("s.a", b"%d" % n)
+    smaller = msgspec.structs.replace(wanted.stream_config, max_msgs=5)
+    changed = msgspec.structs.replace(wanted, stream_config=smaller)
+    cluster.wanted[0] = changed
+    leader.publish("s.a", b"before")
+    for node in cluster.nodes.values():
+        node.streams.change(changed)
+    cluster.wait(lambda: leader.streams.stream(2).config.max_msgs == 5)
+    leader.ask("s.a", b"behind")
+    assert equal_replicas(cluster)[0] == (18, 22, 5)
+    leader.crash()
+    assert cluster.leader(besides=leader.number).streams.stream(2).config.max_msgs == 5
