@@ -30,25 +30,29 @@ ELECTION_SECONDS = 2.0
 POLL_SECONDS = 0.05
 
 
-class GroupStatus(msgspec.Struct, kw_only=True):
-    """A replicated stream's group, as one of its replicas sees it."""
+class PeerStatus(Protocol):
+    """A replica of a stream as its leader sees it; see `hub.streams`."""
 
-    leader: int = 0
-    """Node number, 0 for none."""
-    since_ns: int = 0
-    """When the leader was elected (wall clock)."""
-    replicas: dict[int, tuple[bool, int]] = {}
-    """On the leader: by node number whether it is current, and how many entries it lacks."""
+    number: int
+    current: bool
+    lag: int
+
+
+class GroupStatus(Protocol):
+    """A replicated stream's group, as one of its replicas sees it; see `hub.streams`."""
+
+    leader: int
+    peers: tuple[PeerStatus, ...]
 
 
 class StreamGroups(Protocol):
     """Replicated streams, as the API needs them."""
 
-    def status(self, group: int) -> GroupStatus | None:
-        """How a group is; None when it is not here."""
+    def status(self, number: int) -> Any:
+        """A GroupStatus; None when the group is not here."""
 
-    def transfer(self, group: int, to: int) -> None:
-        """Hand a group's leadership to a node, 0 for any. Raises RaftError."""
+    def transfer(self, number: int, to: int) -> None:
+        """Have another replica lead. Raises RaftError."""
 
 
 class Cluster:
@@ -119,7 +123,8 @@ class Cluster:
     def candidates(self) -> list[Node]:
         """The members as placement sees them."""
         load = self.load()
-        return [self._candidate(number, load) for number in self.group.members]
+        known = self.state.members
+        return [self._candidate(number, load) for number in self.group.members if number in known]
 
     def _candidate(self, number: int, load: dict[int, list[int]]) -> Node:
         hello = self.founding.hello_of(number)
@@ -178,17 +183,18 @@ class Cluster:
     def place_of(self, assignment: Assignment, stream: Stream | None = None) -> ClusterInfo:
         """`cluster` of any stream, as far as is known here."""
         leader = self.leader_of(assignment)
-        status = None
-        if assignment.group != NO_GROUP and self.groups is not None:
-            status = self.groups.status(assignment.group)
-        since = status.since_ns if status is not None else self._since(stream)
+        if assignment.group == NO_GROUP:
+            return ClusterInfo(name=self.cluster_name, leader=self.names(leader))
+        status = self.groups.status(assignment.group) if self.groups is not None else None
+        since = self._since(stream)
         info = ClusterInfo(
             name=self.cluster_name,
             raft_group=group_name(assignment.stream_config, assignment),
             leader=self.names(leader) if leader else "",
             leader_since=format_time(since) if since else None,
         )
-        rows = status.replicas if status is not None else {}
+        peers = status.peers if status is not None else ()
+        rows = {peer.number: (peer.current, peer.lag) for peer in peers}
         others = [number for number in assignment.peers if number != leader]
         info.replicas = [self._peer(number, *rows.get(number, (False, 0))) for number in others]
         return info

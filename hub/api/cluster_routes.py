@@ -12,6 +12,7 @@ from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api_routes import routes
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.requests import Context, Handler, Route
+from headwater.hub.api.admin import StreamAdmin
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
 from headwater.hub.api.stream_requests import StreamRequests
 
@@ -38,8 +39,7 @@ class ClusterRoutes:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.streams = StreamRequests(cluster)
-        self.more: dict[str, Route] = {}
-        """Handlers that are the cluster's own."""
+        self.admin = StreamAdmin(cluster, self.streams)
 
     def table(self) -> dict[str, Route]:
         """Every request that is served, by its name below `$JS.API.`."""
@@ -53,14 +53,19 @@ class ClusterRoutes:
             "STREAM.RESTORE": requests.restore,
             "STREAM.NAMES": requests.names,
             "STREAM.LIST": requests.listing,
+            "STREAM.PEER.REMOVE": self.admin.remove_peer,
+        }
+        own: dict[str, Handler] = {
+            "STREAM.LEADER.STEPDOWN": self.admin.step_down,
+            "CONSUMER.LEADER.STEPDOWN": self.admin.consumer_step_down,
         }
         for name, route in found.items():
             if name in leaders:
                 handler = self.by_meta_leader(leaders[name])
             else:
-                handler = self.by_stream_leader(route.handler)
+                handler = self.by_stream_leader(own.get(name, route.handler))
             found[name] = Route(handler, route.kind, route.least, route.most)
-        return {**found, **self.more}
+        return found
 
     # -- the meta leader ----------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """What the meta leader does with requests that make, change, delete or list streams."""
 
+import asyncio
 import contextlib
 import logging
 import secrets
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -44,6 +46,13 @@ class StreamRequests:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.ask = Questions(cluster)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Answer a request that needs other nodes."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # -- create -------------------------------------------------------------------
 
@@ -71,6 +80,7 @@ class StreamRequests:
             config=raw(config),
             group=NEW_GROUP if len(peers) > 1 else NO_GROUP,
             peers=peers,
+            boots=self._boots(peers),
         )
         done = await self.cluster.submit(assignment)
         if isinstance(done, Conflict):
@@ -104,6 +114,12 @@ class StreamRequests:
         unique = self.cluster.jetstream.options.jetstream.unique_tag
         nodes = self.cluster.candidates()
         return placement.choose(config, nodes, unique, keep or [], ignore or [])
+
+    def _boots(self, peers: list[int], old: Assignment | None = None) -> list[int]:
+        """Which disk of each node is meant; those that stay are the members that they were."""
+        kept = dict(zip(old.peers, old.boots, strict=False)) if old is not None else {}
+        members = self.cluster.state.members
+        return [kept.get(n) or members[n].boot for n in peers]
 
     async def _made(self, assignment: Assignment) -> StreamInfo:
         try:
@@ -173,12 +189,37 @@ class StreamRequests:
         if group == NO_GROUP and (len(peers) > 1 or peers != old.peers):
             group = NEW_GROUP
         wanted = msgspec.structs.replace(
-            old, config=raw(config), peers=peers, group=group, version=old.version + 1
+            old,
+            config=raw(config),
+            peers=peers,
+            boots=self._boots(peers, old),
+            group=group,
+            version=old.version + 1,
         )
         done = await self.cluster.submit(wanted)
         if isinstance(done, Conflict):
             raise errors.STREAM_UPDATE.error(err="the stream was changed meanwhile")
         return await self._made(done)
+
+    async def replace_peer(self, known: Known, number: int) -> None:
+        """Put another node in the place of one of a stream's; with none left, fewer have it.
+        Raises JetStreamError."""
+        old = known.assignment
+        if old.group == NO_GROUP:
+            raise errors.PEER_REMAP.error()
+        keep = [peer for peer in old.peers if peer != number]
+        try:
+            peers = self._place(known.config, keep=keep, ignore=[number])
+        except JetStreamError as error:
+            if not keep:
+                raise errors.PEER_REMAP.error() from error
+            peers = keep
+        wanted = msgspec.structs.replace(
+            old, peers=peers, boots=self._boots(peers, old), version=old.version + 1
+        )
+        done = await self.cluster.submit(wanted)
+        if isinstance(done, Conflict):
+            raise errors.PEER_REMAP.error()
 
     async def delete(
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context

@@ -37,7 +37,8 @@ class Handler(Protocol):
         """Role, term or leader are others than before."""
 
     def tidy(self, raft: Raft) -> None:
-        """Called after each round: let go of entries that are applied, make snapshots."""
+        """Called when something happened, and with each tick while the group is awake: let go of
+        entries that are applied, make snapshots."""
 
 
 class Driver:
@@ -126,21 +127,27 @@ class Driver:
         """Write, send and apply all that can be now."""
         store, multi = self.store, self.multi_raft
         store.pump()
+        looked_at = {raft.group: raft for raft in multi.touched()}
         while multi.has_ready() and multi.can_write():
             write_set = multi.ready()
             self._send(write_set.packets)
             store.write(write_set)
             for raft, ready in write_set.groups:
+                looked_at[raft.group] = raft
                 handler = self.handlers.get(raft.group)
                 if handler is not None:
                     handler.ready(raft, ready)
-        for group, handler in list(self.handlers.items()):
-            raft = multi.groups[group]
-            self._note(raft, handler)
-            try:
-                handler.tidy(raft)
-            except StoreError as error:
-                log.debug("group %d keeps its log: %s", group, error)
+        for group, raft in looked_at.items():
+            if multi.groups.get(group) is raft and group in self.handlers:
+                self._look_at(raft, self.handlers[group])
+
+    def _look_at(self, raft: Raft, handler: Handler) -> None:
+        """Tell a handler what is different, and let it tidy up."""
+        self._note(raft, handler)
+        try:
+            handler.tidy(raft)
+        except StoreError as error:
+            log.debug("group %d keeps its log: %s", raft.group, error)
 
     def _note(self, raft: Raft, handler: Handler) -> None:
         now = (raft.role, raft.term, raft.leader, raft.removed)

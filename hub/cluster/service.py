@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.ports.ports import SystemClock, SystemRandom
+from headwater.hub.api.admin import SystemAdmin
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.api.cluster_routes import API_SUBJECTS, ClusterRoutes
 from headwater.hub.api.questions import Answers
@@ -117,6 +118,8 @@ class ClusterService:
         self._state.on_load = applier.settle_all
         applier.settle_all()
         node.farewells.append(self._farewell)
+        assert self._routes is not None
+        SystemAdmin(self.cluster, self._routes.streams, node.account(node.system_account))
         self.driver.start()
         self._tick()
 

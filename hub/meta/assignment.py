@@ -30,6 +30,8 @@ class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
     group: int = NO_GROUP
     peers: list[int] = []
     """Node numbers of the replicas; the first one is preferred as the leader."""
+    boots: list[int] = []
+    """Of each peer, `Member.boot`: which of its disks is meant."""
     version: int = 0
     """Counts changes of this incarnation."""
     lost: str = ""

@@ -42,7 +42,6 @@ class Reasons:
     excluded: bool = False
     storage: bool = False
     unique: bool = False
-    other_cluster: bool = False
     not_matched: list[str] = field(default_factory=list)
     excluding: list[str] = field(default_factory=list)
 
@@ -53,7 +52,6 @@ class Reasons:
             "exclude tag set": self.excluded,
             "insufficient storage": self.storage,
             "server tag not unique": self.unique,
-            "jetstream not enabled in cluster": self.other_cluster,
         }
         parts = ["no suitable peers for placement", *(text for text, on in flags.items() if on)]
         lists = {"tags not matched": self.not_matched, "tags excluded": self.excluding}
@@ -117,22 +115,18 @@ def _fits(config: StreamConfig, node: Node, reasons: Reasons) -> bool:
         reasons.offline = True
         return False
     if placement.cluster and placement.cluster != node.cluster:
-        reasons.other_cluster = True
         return False
     if KEEP_AWAY in tags:
         reasons.excluded = True
         return False
-    bad = False
     for tag in placement.tags:
         name = tag.removeprefix("!").lower()
         excludes = tag.startswith("!")
         if excludes == (name in tags):
-            bad = True
             noted = reasons.excluding if excludes else reasons.not_matched
             if name not in noted:
                 noted.append(name)
-    if bad:
-        return False
+            return False
     if config.max_bytes > 0 and config.max_bytes > node.free.get(config.storage, 0):
         reasons.storage = True
         return False

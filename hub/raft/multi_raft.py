@@ -143,6 +143,10 @@ class MultiRaft:
                 raft.step(m)
                 self.touch(raft)
 
+    def touched(self) -> list[Raft]:
+        """Groups that something happened to since they were last looked at."""
+        return list(self._touched.values())
+
     def can_write(self) -> bool:
         """Whether the disk keeps up."""
         return len(self._unsynced) < WRITE_SETS_MAX

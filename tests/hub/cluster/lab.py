@@ -43,6 +43,10 @@ class Lab:
             ),
             **{**self.fields, **fields},
         )
+        return self.run(index, options)
+
+    def run(self, index: int, options: Options) -> Node:
+        """Start one node with any options."""
         node = Node(options, asyncio.get_running_loop())
         node.services.extend(services_for(options))
         node.start()

@@ -1,0 +1,204 @@
+"""What operators ask of a cluster: to let another node lead, and to do without a node.
+
+Requests about streams come in the stream's account and are answered by its leader or the meta
+leader; those about the cluster come in the system account, and the meta leader answers them.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import CallbackSink
+from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.api import api_consumer
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.model.models import Placement, Success, Wire
+from headwater.edge.jetstream.model.requests import TYPE_PREFIX, Context, is_json
+from headwater.hub.api.cluster import Cluster
+from headwater.hub.api.stream_requests import StreamRequests
+from headwater.hub.cluster.transport import CallFailed
+from headwater.hub.meta.assignment import NO_GROUP, Assignment
+from headwater.hub.meta.meta_group import NoLeader
+from headwater.hub.raft.errors import RaftError
+
+log = logging.getLogger("headwater.meta")
+
+Handler = Callable[[list[str], bytes], Any]
+
+
+class StepDownRequest(Wire):
+    """Who should lead instead."""
+
+    placement: Placement | None = None
+
+
+class PeerRequest(Wire):
+    """A node by its server name or id."""
+
+    peer: str = ""
+    peer_id: str = ""
+
+
+def parsed(payload: bytes, kind: type[Any]) -> Any:
+    """A request's body. Raises JetStreamError 10025."""
+    try:
+        return msgspec.json.decode(payload, type=kind)
+    except msgspec.DecodeError as error:
+        raise errors.INVALID_JSON.error(err=error) from None
+
+
+class StreamAdmin:
+    """Requests about one stream."""
+
+    def __init__(self, cluster: Cluster, requests: StreamRequests) -> None:
+        self.cluster = cluster
+        self.requests = requests
+
+    def step_down(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> Success:
+        """STREAM.LEADER.STEPDOWN.<stream>, on the stream's leader."""
+        js.stream(tokens[0])
+        known = self.cluster.state.stream(js.name, tokens[0])
+        if known is not None:
+            self._transfer(known.assignment, payload)
+        return Success(success=True)
+
+    def consumer_step_down(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> Success:
+        """CONSUMER.LEADER.STEPDOWN.<stream>.<consumer>: a consumer is led with its stream."""
+        api_consumer.find(js, tokens)
+        return self.step_down(js, tokens, payload, ctx)
+
+    def _transfer(self, assignment: Assignment, payload: bytes) -> None:
+        cluster = self.cluster
+        if assignment.group == NO_GROUP or cluster.groups is None:
+            return
+        others = [n for n in assignment.peers if n != cluster.number]
+        target = preferred(cluster, payload, others)
+        status = cluster.groups.status(assignment.group)
+        if not target and status is not None:
+            current = [p.number for p in status.peers if p.current and p.number in others]
+            online = [n for n in current if cluster.founding.is_online(n)]
+            if not online:
+                raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
+            target = online[0]
+        try:
+            cluster.groups.transfer(assignment.group, target)
+        except RaftError as error:
+            raise errors.CLUSTER_NOT_AVAIL.error() from error
+
+    async def remove_peer(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> Success:
+        """STREAM.PEER.REMOVE.<stream>, on the meta leader: another node takes its part."""
+        cluster = self.cluster
+        if not payload:
+            raise errors.BAD_REQUEST.error()
+        request = parsed(payload, PeerRequest)
+        known = cluster.state.stream(js.name, tokens[0])
+        if known is None:
+            raise errors.STREAM_NOT_FOUND.error()
+        if not request.peer:
+            raise errors.BAD_REQUEST.error()
+        number = cluster.find_peer(request.peer)
+        if number not in known.assignment.peers:
+            raise errors.CLUSTER_PEER_NOT_MEMBER.error()
+        await self.requests.replace_peer(known, number)
+        return Success(success=True)
+
+
+class SystemAdmin:
+    """Requests about the cluster, in the system account."""
+
+    def __init__(self, cluster: Cluster, requests: StreamRequests, account: Account) -> None:
+        self.cluster = cluster
+        self.requests = requests
+        self.account = account
+        self.routes: dict[str, tuple[str, Handler]] = {
+            "META.LEADER.STEPDOWN": ("meta_leader_stepdown", self.step_down),
+            "SERVER.REMOVE": ("meta_server_remove", self.remove_server),
+        }
+        for name in self.routes:
+            account.insert(CallbackSink(f"$JS.API.{name}".encode(), self.serve))
+
+    def serve(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+    ) -> None:
+        """Take one request; only the meta leader answers."""
+        kind, handler = self.routes[subject.decode().split(".", 2)[2]]
+        if self.cluster.group.leads:
+            self.requests.spawn(self._answer(reply, kind, handler, payload))
+
+    async def _answer(self, reply: bytes, kind: str, handler: Handler, payload: bytes) -> None:
+        answer: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response"}
+        try:
+            await handler([], payload)
+            answer["success"] = True
+        except JetStreamError as error:
+            answer["error"] = error.wire()
+        except (RaftError, NoLeader) as error:
+            log.warning("%s is refused: %s", kind, error)
+            answer["error"] = errors.CLUSTER_SERVER_MEMBER_CHANGE_INFLIGHT.error().wire()
+        if reply:
+            self.account.send(reply, msgspec.json.encode(answer))
+
+    async def step_down(self, tokens: list[str], payload: bytes) -> None:
+        """META.LEADER.STEPDOWN"""
+        cluster = self.cluster
+        others = [n for n in cluster.group.members if n != cluster.number]
+        target = preferred(cluster, payload, others)
+        if not target and not any(cluster.founding.is_online(n) for n in others):
+            raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
+        cluster.group.step_down(target)
+
+    async def remove_server(self, tokens: list[str], payload: bytes) -> None:
+        """SERVER.REMOVE: the node is no member any more, and others take its part of streams."""
+        if not payload:
+            raise errors.BAD_REQUEST.error()
+        request = parsed(payload, PeerRequest)
+        cluster = self.cluster
+        number = cluster.find_peer(request.peer_id or request.peer)
+        if not number:
+            raise errors.CLUSTER_SERVER_NOT_MEMBER.error()
+        log.warning("%s is removed from the cluster by order", cluster.names(number))
+        await cluster.group.remove(number)
+        for known in list(cluster.state.streams.values()):
+            if number in known.assignment.peers and known.assignment.group != NO_GROUP:
+                try:
+                    await self.requests.replace_peer(known, number)
+                except (JetStreamError, CallFailed) as error:
+                    log.error(
+                        "stream '%s > %s' has no replacement for a replica: %s",
+                        *known.assignment.key,
+                        error,
+                    )
+
+
+def preferred(cluster: Cluster, payload: bytes, others: list[int]) -> int:
+    """The node that a request wants to lead, 0 for any. Raises JetStreamError 10005."""
+    if not is_json(payload):
+        return 0
+    placement = parsed(payload, StepDownRequest).placement
+    if placement is None:
+        return 0
+    if placement.preferred:
+        number = cluster.find_peer(placement.preferred)
+        if not number:
+            text = f'preferred server "{placement.preferred}" not known'
+            raise errors.CLUSTER_NO_PEERS.error(err=text)
+        if number not in others:
+            text = f'preferred server "{placement.preferred}" is already leader'
+            raise errors.CLUSTER_NO_PEERS.error(err=text)
+        return number
+    wanted = {tag.lower() for tag in placement.tags}
+    for node in cluster.candidates():
+        fits = wanted <= {tag.lower() for tag in node.tags} and node.online
+        if node.number in others and fits and placement.cluster in ("", node.cluster):
+            return node.number
+    raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
