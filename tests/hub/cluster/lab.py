@@ -72,6 +72,16 @@ class Lab:
             15,
         )
 
+        running = {f"n{i}" for i, node in enumerate(self.nodes) if node is not None}
+        await until(lambda: running <= self.places(), 15)
+
+    def places(self) -> set[str]:
+        """Names of the nodes that the leader would put a stream on."""
+        index = self.leader()
+        if index is None:
+            return set()
+        return {node.name for node in self.cluster(index).candidates() if node.online}
+
     def cluster(self, index: int) -> Cluster:
         """What a node knows of the cluster."""
         node = self.nodes[index]
