@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS := spark,demo,dev
+EXTRAS := spark,demo,deploy,dev
 STAMP := $(VENV)/.installed
 LINT_TEST := tests/test_house.py::test_ruff_and_mypy_are_clean
 WORKERS ?= 2
@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: bench-access clients damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants clean
+.PHONY: bench-access clients damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -25,6 +25,10 @@ ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of
 	@mkdir -p build
 	@HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace
 	@$(BIN)/python -m compileall -q $(FOLDERS)
+
+wheels: $(STAMP)  ## Wheels in dist/: TARGETS="x86_64 aarch64" PYTHONS="3.11 3.12" (this machine's without)
+	@mkdir -p build
+	@flock build/.lock $(BIN)/python wheels.py "$(TARGETS)" "$(PYTHONS)" dist
 
 demo: $(STAMP) ext  ## A fleet on this machine: outage, crash, recovery, analytics
 	@$(BIN)/headwater demo $(ARGS)

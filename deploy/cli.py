@@ -6,7 +6,13 @@ import click
 
 from headwater.edge.view.version import NATS_LEVEL, VERSION
 
-ELSEWHERE = {"keys": "deploy.keys.cli", "spark": "spark.cli", "store": "deploy.store.cli"}
+ELSEWHERE = {
+    "edge": "deploy.gateway.cli",
+    "fleet": "deploy.fleet.cli",
+    "keys": "deploy.keys.cli",
+    "spark": "spark.cli",
+    "store": "deploy.store.cli",
+}
 """Commands with a module of their own, which has much to load: the group of that name in it."""
 
 

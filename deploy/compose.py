@@ -1,5 +1,7 @@
 """What plugs into a node, chosen by its options: the one place where the floors meet."""
 
+import os
+
 from headwater.edge.conf.options import Options
 from headwater.edge.view.service import Service
 
@@ -34,6 +36,11 @@ def services_for(options: Options) -> list[Service]:
             from headwater.hub.cluster.service import ClusterService
 
             services.append(ClusterService(routes))
+    settings = os.environ.get("HEADWATER_GATEWAY", "")
+    if settings and os.path.exists(settings):
+        from headwater.deploy.gateway.report import GatewayReport
+
+        services.append(GatewayReport(settings))
     if options.http_port or options.https_port:
         from headwater.edge.monitor.service import MonitorService
 

@@ -50,6 +50,7 @@ class EnrolmentService:
     def __init__(self) -> None:
         self._sink: CallbackSink | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._buckets = asyncio.Event()
         self.granted = 0
         self.refused = 0
 
@@ -129,6 +130,7 @@ class EnrolmentService:
 
     async def _use_up(self, enrolment: Enrolment) -> None:
         """Note that the token is used. Raises JWTError when another key has used it."""
+        await asyncio.wait_for(self._buckets.wait(), ANSWER_S)
         subject = f"$KV.{ENROLLED_BUCKET}.{enrolment.name}.{enrolment.token_id}"
         headers = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\n\r\n"
         answer = await self._ask(subject, msgspec.json.encode(enrolment), headers)
@@ -165,6 +167,7 @@ class EnrolmentService:
                 if "error" in made:
                     log.error("KV bucket %s: %s", bucket, made["error"].get("description"))
                 break
+        self._buckets.set()
 
     async def _ask(self, subject: str, payload: bytes, headers: bytes = b"") -> dict[str, Any]:
         """One request in the account. Raises TimeoutError, and JWTError without JetStream."""

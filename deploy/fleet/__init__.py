@@ -1,0 +1,1 @@
+"""`headwater fleet`: bundles, flashing, upgrades and rollback of gateways."""

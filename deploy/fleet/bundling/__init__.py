@@ -1,0 +1,1 @@
+"""Makes bundles: wheels, bytecode and perhaps an interpreter in one signed file."""

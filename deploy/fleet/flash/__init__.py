@@ -1,0 +1,1 @@
+"""Brings many gateways at once, over SSH, to what an inventory says."""

@@ -1,0 +1,66 @@
+"""One screen of text about a gateway."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return ""
+
+
+def span(seconds: float) -> str:
+    """A time for people."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def screen(seen: dict[str, Any]) -> str:
+    """Link, backlog, disk, clock and versions, one line each."""
+    node, state = seen["node"], seen["state"]
+    service = seen["service"]
+    if not service["running"]:
+        word = f"stopped ({service['kind']})"
+    elif not node:
+        word = "starting, or not answering"
+    elif node["joined"]:
+        word = "joined"
+    else:
+        word = f"not joined: {node['why']}"
+    lines = [f"{seen['name']}  {word}", _version(seen, state)]
+    for link in node.get("links", []):
+        trouble = f"  {link['last_error']}" if link["last_error"] else ""
+        lines.append(f"link     {link['url'] or 'no hub yet'}  {link['state']}{trouble}")
+    if node:
+        waiting = node["backlog"]
+        lines.append(
+            f"backlog  {waiting['messages']} messages, {size(waiting['bytes'])}, "
+            f"{span(waiting['seconds'])}"
+        )
+        for each in node["streams"]:
+            lost = f", {each['lost']} LOST" if each["lost"] else ""
+            lines.append(
+                f"stream   {each['name']}: {each['messages']} messages, {size(each['bytes'])}{lost}"
+            )
+        lines.append(f"up       {span(node['uptime'])}, process {node['pid']}")
+    disk = seen["disk"]
+    lines.append(f"disk     {size(disk['free'])} free of {size(disk['total'])}")
+    lines.append(f"clock    {datetime.fromtimestamp(seen['time'], UTC):%Y-%m-%d %H:%M:%S} UTC")
+    return "\n".join(lines)
+
+
+def _version(seen: dict[str, Any], state: dict[str, Any]) -> str:
+    slots = ", ".join(f"{name}: {version or 'empty'}" for name, version in seen["slots"].items())
+    line = f"version  {seen['version'] or 'none'} in slot {seen['slot'] or '-'}  ({slots})"
+    if state["trying"]:
+        return f"{line}; on trial"
+    last = state["last"]
+    if last and last["outcome"] == "rolled_back":
+        return f"{line}; {last['version']} was taken back: {last['reason']}"
+    return line
