@@ -175,15 +175,20 @@ class Server:
         return self._running().pid
 
     @property
+    def log_path(self) -> Path:
+        """The file that takes what the server writes to stdout and stderr."""
+        return self._work / "log"
+
+    @property
     def log(self) -> str:
         """The last 2,000 characters that the server wrote to stdout and stderr."""
-        path = self._work / "log"
+        path = self.log_path
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
     @property
     def complaints(self) -> list[str]:
         """Warnings and errors in the log since the latest start."""
-        path = self._work / "log"
+        path = self.log_path
         data = path.read_bytes()[self._logged :] if path.exists() else b""
         return [
             line
@@ -206,7 +211,7 @@ class Server:
             raise ServerFailed(f"{self.recipe.name} runs already")
         self.store.mkdir(parents=True, exist_ok=True)
         argv = self.recipe.argv(self.port, self._work, self.store)
-        with open(self._work / "log", "ab") as log:
+        with open(self.log_path, "ab") as log:
             self._logged = log.tell()
             self._process = subprocess.Popen(
                 argv,

@@ -93,8 +93,10 @@ class S2Filter:
 
     def receive(self, data: bytes) -> bytes:
         """Protocol bytes in what came. Raises ConnectionError when it is no S2 stream."""
-        if self._inner is not None:
-            data = self._inner.receive(data)
+        return self.receive_inner(data if self._inner is None else self._inner.receive(data))
+
+    def receive_inner(self, data: bytes) -> bytes:
+        """The same for what the inner filter has given already."""
         if self.trusted:
             self._reader.room = READ_MAX
         try:

@@ -421,7 +421,7 @@ def compress(conn: Any, mode: str, plain: int = 0) -> S2Filter:
     if conn.filter is None:
         conn.use_filter(made)
     else:
-        conn.filter = made
+        conn.wrap_filter(made)
     return made
 
 

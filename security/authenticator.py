@@ -42,6 +42,7 @@ from headwater.security.errors import (
     JWTError,
     ProxyNotTrustedError,
     ProxyRequiredError,
+    PermissionRuleError,
 )
 from headwater.security.identity import (
     CONNECTION_TYPES,
@@ -53,6 +54,8 @@ from headwater.security.identity import (
     lowest,
 )
 from headwater.security.resolvers.memory import MemoryResolver
+from headwater.security.permissions import Permissions
+from headwater.security.resolver import MemoryResolver
 from headwater.security.scope import apply_template
 from headwater.security.tls import certificate_names, subject_matches
 from headwater.security.windows import open_until, source_allowed
@@ -186,7 +189,7 @@ class Authenticator:
         else:
             found = users.get(request.text("user"))
             decoy = _decoy(listener.users)
-            if not _has_password(request, found.password if found else None, decoy):
+            if not _has_password(request, self._password_of(found), decoy):
                 raise AuthError("unknown leaf user or wrong password")
             assert found is not None
             user = found
@@ -237,9 +240,15 @@ class Authenticator:
         if not name:
             return None
         found = self._users.get(name)
-        if not _has_password(request, found.password if found else None, self._decoy):
+        if not _has_password(request, self._password_of(found), self._decoy):
             raise AuthError("unknown user or wrong password")
         return _identity(_usable(found, request), "user")
+
+    def _password_of(self, user: UserOptions | None) -> str | None:
+        """What a user is known by beside the name; None when no password lets it in."""
+        if user is None or (self.config.maps_certificates and not user.password):
+            return None
+        return user.password
 
     def _by_jwt(self, request: AuthRequest) -> Identity:
         user = self._user_claims(request)
@@ -515,9 +524,14 @@ def _compile(
             max_messages=resp.max or DEFAULT_RESPONSE_MESSAGES,
             expires=resp.ttl / NANOSECONDS or DEFAULT_RESPONSE_EXPIRES,
         )
-    return PermissionOptions(
+    made = PermissionOptions(
         publish=_rules(pub), subscribe=_rules(sub), allow_responses=responses
     )
+    try:
+        Permissions(made)
+    except PermissionRuleError as error:
+        raise AuthError(f"the user's permissions are not valid: {error}") from error
+    return made
 
 
 def _rules(rules: SubjectPermission) -> SubjectRules | None:

@@ -76,6 +76,9 @@ class AuthConfig(msgspec.Struct, kw_only=True):
     default_sentinel: str = ""
     proxies: list[str] = []
     """Public keys of trusted proxies."""
+    maps_certificates: bool = False
+    """Whether any listener takes users by their certificates (`verify_and_map`). Then a user
+    without a password is known by a certificate only, on every listener."""
 
 
 class AuthRequest(msgspec.Struct, kw_only=True):

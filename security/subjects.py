@@ -7,7 +7,7 @@ both only when they are a whole token.
 
 def is_valid_subject(subject: str) -> bool:
     """Whether `subject` is well formed; wildcards permitted."""
-    if not subject or any(char in subject for char in " \t\r\n\f"):
+    if not subject or any(char <= " " or char == "\x7f" for char in subject):
         return False
     tokens = subject.split(".")
     return all(tokens) and ">" not in tokens[:-1]

@@ -226,7 +226,7 @@ class ClientConn(Conn):
                 break
             starts[count] = i
             # Any other control byte ends the word, and stands where the next one should begin.
-            while i < n and line[i] > 32:
+            while i < n and line[i] > 32 and line[i] != 127:
                 i += 1
             ends[count] = i
             count += 1

@@ -23,6 +23,7 @@ cdef class Conn(Endpoint):
     cdef bint paused
     cdef bint lingering
     cdef bint unfed                     # the filter still has bytes that were not taken
+    cdef bint refitted                  # a filter came while bytes from before it were parsed
     cdef const unsigned char* message_end   # of the message that is being handled; see parse_on
     cdef public bint deciding           # a login is being decided: nothing is read or parsed
     cdef public Py_ssize_t allowance    # bytes that it may still send before its login; -1: proven
@@ -46,6 +47,7 @@ cdef class Conn(Endpoint):
     cdef int take_piece(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int handle(self, Py_ssize_t n) except -1
     cdef int take_held(self) except -1
+    cdef int through(self, bytes rest) except -1
     cdef int hold(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1

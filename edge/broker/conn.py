@@ -102,12 +102,20 @@ class Conn(Endpoint):
     def use_filter(self, filter: object) -> None:
         """Pass bytes through `filter.receive(data) -> bytes` and `filter.send(data) -> bytes`.
 
-        A filter that has `finish(reason)` is told before the last bytes are sent.
+        A filter that has `finish(reason)` is told before the last bytes are sent. What came in one
+        read with the line that asked for it goes through it, too: nobody slips plain text past a
+        handshake. A filter around another one has `receive_inner(data)` for that.
         """
+        self.refitted = filter is not None
         self.filter = filter
         self.wire = bytearray() if filter is not None else None
         if filter is not None and self.allowance >= 0:
             self.allowance += HANDSHAKE_BYTES
+
+    def wrap_filter(self, filter: object) -> None:
+        """Put a filter between the one that is there and the protocol."""
+        self.refitted = True
+        self.filter = filter
 
     def prove(self) -> None:
         """The login has succeeded: what comes from now on is bounded by the protocol alone."""
@@ -303,17 +311,54 @@ class Conn(Endpoint):
             self.hold(data, n)
             self.take_held()
         else:
+            self.refitted = False
             used = self.parse_on(data, n)
-            if used < n and not self.closed:
+            if self.closed:
+                return 0
+            if self.refitted:
+                self.through(
+                    PyBytes_FromStringAndSize(
+                        cython.cast(cython.p_char, cython.cast(cython.p_uchar, data) + used),
+                        n - used,
+                    )
+                )
+            elif used < n:
                 self.hold(data + used, n - used)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def through(self, rest: bytes) -> cython.int:
+        """Have the new filter take what had come when it was put in."""
+        self.refitted = False
+        if not rest:
+            return 0
+        try:
+            rest = getattr(self.filter, "receive_inner", self.filter.receive)(rest)
+        except ConnectionError as error:
+            self.close(str(error))
+            return 0
+        if rest:
+            self.take_piece(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(rest)), PyBytes_GET_SIZE(rest)
+            )
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def take_held(self) -> cython.int:
         """Parse the bytes that were kept."""
-        used: cython.Py_ssize_t = self.parse_on(self.held, self.held_len)
-        if used and not self.closed:
+        rest: bytes
+        used: cython.Py_ssize_t
+        self.refitted = False
+        used = self.parse_on(self.held, self.held_len)
+        if self.refitted and not self.closed:
+            rest = PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, self.held + used), self.held_len - used
+            )
+            self.held_len = 0
+            self.through(rest)
+        elif used and not self.closed:
             self.held_len -= used
             memmove(self.held, self.held + used, self.held_len)
         if self.held_len == 0 and self.held_capacity > OUT_KEPT:

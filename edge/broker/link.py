@@ -98,7 +98,7 @@ def arguments(
             return -1
         starts[count] = i
         # Any other control byte ends the word, and stands where the next one should begin.
-        while i < n and line[i] > 32:
+        while i < n and line[i] > 32 and line[i] != 127:
             i += 1
         ends[count] = i
         count += 1
@@ -178,7 +178,7 @@ class Link(Conn):
         line: cython.Py_ssize_t
         used: cython.Py_ssize_t
         at: cython.p_const_uchar
-        while pos < n and not self.closed and not self.paused:
+        while pos < n and not self.closed and not self.paused and not self.refitted:
             at = cython.cast(cython.p_const_uchar, memchr(data + pos, 10, n - pos))
             line = n - pos if at == cython.NULL else at - (data + pos)
             if line > self.max_control_line:

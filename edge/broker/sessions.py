@@ -231,6 +231,8 @@ class Sessions:
     def _auth_request(self, conn: ClientConn, fields: dict[str, Any]) -> AuthRequest:
         detail = self.detail(conn)
         fallback = detail.get("fallback")
+        websocket = detail.get("kind") == "WEBSOCKET"
+        tls = self.options.websocket.tls if websocket else self.options.tls
         if fallback:
             fields = fallback | {name: value for name, value in fields.items() if value}
         return AuthRequest(
@@ -240,7 +242,7 @@ class Sessions:
             connection_type=str(detail.get("kind", "STANDARD")),
             host=str(detail.get("ip", "")),
             certificate=detail.get("certificate"),
-            map_certificate=bool(self.options.tls and self.options.tls.verify_and_map),
+            map_certificate=bool(tls and tls.verify_and_map),
             override=detail.get("auth"),
             no_auth_user=detail.get("no_auth_user"),
             now=time.time(),

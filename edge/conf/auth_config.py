@@ -14,4 +14,8 @@ def auth_config(options: Options) -> AuthConfig:
         system_account=options.system_account,
         default_sentinel=options.default_sentinel,
         proxies=options.proxies.trusted if options.proxies else [],
+        maps_certificates=any(
+            tls is not None and tls.verify_and_map
+            for tls in (options.tls, options.leaf.tls, options.websocket.tls)
+        ),
     )

@@ -9,6 +9,7 @@ from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.backup import backup
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX
 from headwater.edge.jetstream.model.models import (
     LIST_LIMIT,
     NAMES_LIMIT,
@@ -172,7 +173,7 @@ def purge(
     request = PurgeRequest()
     if is_json(payload):
         request = decode(payload, PurgeRequest, ctx.strict)
-        if request.seq and request.keep:
+        if (request.seq and request.keep) or request.seq > SEQUENCE_MAX:
             raise errors.BAD_REQUEST.error()
     stream = js.stream(tokens[0])
     if stream.sealed:

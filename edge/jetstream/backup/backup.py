@@ -32,7 +32,8 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_info import stream_info, stream_state
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.subjects.tokens import literal_subject
+from headwater.edge.subjects.tokens import clean_word, literal_subject
+from headwater.edge.wire.json_objects import BAD_JSON
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account.account_js import AccountJetStream
@@ -47,7 +48,7 @@ CHUNK_BYTES = (1 << 10, 128 << 10, 1 << 20)
 """Least, default and most bytes of a chunk."""
 WINDOW_BYTES = (1 << 10, 8 << 20, 32 << 20)
 """Least, default and most bytes that are on the way."""
-FAILURES = (JetStreamError, StoreError, ValueError, msgspec.MsgspecError, OSError)
+FAILURES = (JetStreamError, StoreError, ValueError, *BAD_JSON, OSError)
 """What may be wrong with a backup or the place for it; anything else is a bug."""
 CREATE_TYPE = "io.nats.jetstream.api.v1.stream_create_response"
 
@@ -217,8 +218,10 @@ class Snapshot:
 
 def check_message(entry: archive.ArchiveEntry) -> None:
     """Refuse what no publisher could have stored. Raises FormatError."""
-    if not literal_subject(entry.name):
+    if not literal_subject(entry.name) or not clean_word(entry.name):
         raise s2.FormatError(f"message {entry.sequence} of the archive has an invalid subject")
+    if not 0 < entry.sequence < 1 << 63 or not -(1 << 63) <= entry.timestamp < 1 << 63:
+        raise s2.FormatError("a message of the archive has a sequence or a time out of all bounds")
     block = entry.headers
     if block and not (block.startswith(b"NATS/1.0") and block.endswith(b"\r\n\r\n")):
         raise s2.FormatError(f"message {entry.sequence} of the archive has invalid headers")
@@ -281,9 +284,16 @@ class Restore:
         self.tell("restore_complete", **times, bytes=self.bytes)
         self.watch.cancel()
         self.js.account.remove(self.sink)
-        if failed and self.stream is not None:
-            self.js.delete(self.stream)
+        if not failed:
+            return
+        unawaited = list(self.waits)
+        if self.stream is not None:
+            removed = self.js.delete(self.stream)
+            unawaited += [removed] if removed is not None else []
             self.stream = None
+        for waiting in unawaited:
+            if asyncio.iscoroutine(waiting):
+                waiting.close()
 
     def on_chunk(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.edge.jetstream.config import stream_budget, stream_durability, stream_sources
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX
 from headwater.edge.jetstream.model.errors import invalid_config
 from headwater.edge.jetstream.model.models import Placement, Republish, StreamConfig
 from headwater.edge.jetstream.model.names import NAME_MAX, valid_name
@@ -86,6 +87,8 @@ def check_texts(config: StreamConfig) -> None:
         raise invalid_config(
             f"stream description is too long, maximum allowed is {DESCRIPTION_MAX}"
         )
+    if config.first_seq > SEQUENCE_MAX:
+        raise invalid_config(f"first sequence is too large, maximum allowed is {SEQUENCE_MAX}")
     size = sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items())
     if size > METADATA_MAX:
         raise invalid_config(f"stream metadata exceeds maximum size of {METADATA_MAX} bytes")

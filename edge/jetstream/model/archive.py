@@ -60,11 +60,16 @@ class Reader:
     def __init__(self) -> None:
         self.held = bytearray()
         self.begun = False
+        self._awaited = 0
+        """Bytes that `held` must have before its first entry can be complete: a large one that
+        comes in small pieces is not looked at again for each of them."""
 
     def feed(self, piece: bytes) -> list[ArchiveEntry]:
         """The entries that have become complete with `piece`."""
         self.held += piece
         found: list[ArchiveEntry] = []
+        if len(self.held) < self._awaited:
+            return found
         if not self.begun:
             if len(self.held) < len(MAGIC):
                 return found
@@ -80,6 +85,7 @@ class Reader:
                 break
             found.append(entry)
             at = end
+        self._awaited = max(0, self._awaited - at)
         del self.held[:at]
         return found
 
@@ -97,6 +103,7 @@ class Reader:
             raise FormatError("archive entry is too large")
         end = at + name_len + header_len + payload_len
         if end > len(data):
+            self._awaited = end
             return None, at
         name = data[at : at + name_len]
         at += name_len

@@ -20,6 +20,9 @@ Signed = Annotated[int, msgspec.Meta(ge=-_MOST - 1, le=_MOST)]
 Unsigned = Annotated[int, msgspec.Meta(ge=0)]
 """64 bits without a sign: sequences. `find_huge` knows its upper bound, which msgspec cannot."""
 
+SEQUENCE_MAX = _MOST
+"""The greatest sequence that a stream may reach; stores refuse what is beyond it."""
+
 Small = Annotated[int, msgspec.Meta(ge=-_MOST_SMALL - 1, le=_MOST_SMALL)]
 """32 bits with a sign."""
 

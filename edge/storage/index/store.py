@@ -25,6 +25,8 @@ from headwater.edge.storage.format.errors import Damaged, StoreClosed, StoreErro
 # Lengths are stored in 32 bits; a record with its overhead stays well below.
 MESSAGE_MAX = cython.declare(cython.Py_ssize_t, 1 << 30)
 SUBJECT_MAX = cython.declare(cython.Py_ssize_t, 65535)
+# The last sequence that a stream may reach: what is added to one never wraps.
+SEQUENCES = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 
 # Inside MessageStore the name `bytes` is the number of bytes stored.
 Text = bytes
@@ -81,6 +83,8 @@ class MessageStore(MessageIndex):
             raise self.failure
         if sequence and sequence <= self.last_seq:
             raise StoreError(f"sequence {sequence} is not above {self.last_seq}")
+        if sequence > SEQUENCES or self.last_seq >= SEQUENCES:
+            raise StoreError("the stream has no sequence left")
         if m.size > MESSAGE_MAX or m.subject_len > SUBJECT_MAX or m.header_len > m.size:
             raise StoreError("message is too large to store")
         if self.usage.limit and (
@@ -298,6 +302,8 @@ class MessageStore(MessageIndex):
         """Take out everything below `first`; the next append is at or above it."""
         if first <= self.first_seq:
             return 0
+        if first > SEQUENCES:
+            raise StoreError(f"sequence {first} is out of all bounds")
         before = self.messages
         if first > self.last_seq:
             self.move_to(first, first - 1)
@@ -321,6 +327,8 @@ class MessageStore(MessageIndex):
             raise StoreClosed("the stream's store is closed")
         if sequence <= self.last_seq:
             return
+        if sequence > SEQUENCES:
+            raise StoreError(f"sequence {sequence} is out of all bounds")
         if self.messages == 0 and not self.lost:
             self.move_to(sequence + 1, sequence)
         else:
