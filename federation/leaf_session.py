@@ -491,5 +491,5 @@ def info_permissions(options: PermissionOptions | None) -> dict[str, Any]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
+    found = re.match(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})", version)
     return tuple(map(int, found.groups())) if found else (0, 0, 0)

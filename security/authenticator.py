@@ -53,9 +53,8 @@ from headwater.security.identity import (
     IdentityLimits,
     lowest,
 )
-from headwater.security.resolvers.memory import MemoryResolver
 from headwater.security.permissions import Permissions
-from headwater.security.resolver import MemoryResolver
+from headwater.security.resolvers.memory import MemoryResolver
 from headwater.security.scope import apply_template
 from headwater.security.tls import certificate_names, subject_matches
 from headwater.security.windows import open_until, source_allowed

@@ -104,7 +104,8 @@ ARCHIVES = {
     ),
     "sequences backwards": backup(archive.ArchiveEntry(b"r.a", 1, 5, b"", b"x"), SOUND),
     "nested state": s2.IDENTIFIER + s2.frames(
-        archive.MAGIC + archive.packed(archive.ArchiveEntry(b"state.json", 1, 0, b"", b"[" * 100_000))
+        archive.MAGIC
+        + archive.packed(archive.ArchiveEntry(b"state.json", 1, 0, b"", b"[" * 100_000))
     ),
 }
 
