@@ -40,9 +40,9 @@ from headwater.security.errors import (
     CalloutRequired,
     CalloutTarget,
     JWTError,
+    PermissionRuleError,
     ProxyNotTrustedError,
     ProxyRequiredError,
-    PermissionRuleError,
 )
 from headwater.security.identity import (
     CONNECTION_TYPES,

@@ -30,9 +30,14 @@ system_account: SYS
 jetstream {{ store_dir: "{{dir}}", domain: hub, max_file_store: 64MB, max_memory_store: 64MB }}
 websocket {{ listen: "127.0.0.1:{ws}", no_tls: true, compression: true, handshake_timeout: "1s" }}
 leafnodes {{ listen: "127.0.0.1:{leaf}", compression: accept, authorization {{ timeout: 1 }} }}
+"""
+ROUTER = """
+server_name: router, http: "127.0.0.1:{route_monitor}"
+accounts {{ A {{ users: [{{user: a, password: pa}}] }} }}
 cluster {{ name: C, listen: "127.0.0.1:{route}"
   authorization {{ user: r, password: pr, timeout: 1 }} }}
 """
+PORTS = ("monitor", "ws", "leaf", "route", "route_monitor")
 PASSWORDS = {"a": "pa", "b": "pb", "s": "ss", "shy": "ps"}
 UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -44,10 +49,12 @@ CALM_S = 2.0
 
 
 class Attacked:
-    """The node, its ports by listener, and a neighbour who must not notice anything."""
+    """The node, its ports by listener, and a neighbour who must not notice anything. Routes are
+    those of a node without streams, since these need a majority of a cluster."""
 
-    def __init__(self, server: Server, ports: dict[str, int]) -> None:
+    def __init__(self, server: Server, router: Server, ports: dict[str, int]) -> None:
         self.server = server
+        self.router = router
         self.ports = {"client": server.port, **ports}
 
     def open(self, listener: str = "client") -> socket.socket:
@@ -128,20 +135,21 @@ class Attacked:
         with self.login(user) as raw:
             return raw.request(f"$JS.API.{call}", body, seconds)
 
-    def page(self, path: str) -> tuple[int, bytes]:
-        """Status and body of a page of the monitoring port."""
+    def page(self, path: str, listener: str = "monitor") -> tuple[int, bytes]:
+        """Status and body of a page of a monitoring port."""
         request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        head, _, body = self.say(request.encode(), "monitor").partition(b"\r\n\r\n")
+        head, _, body = self.say(request.encode(), listener).partition(b"\r\n\r\n")
         return int(head.split()[1]), body
 
     @property
     def log(self) -> bytes:
         """All that was logged."""
-        return self.server.log_path.read_bytes()
+        return self.server.log_path.read_bytes() + self.router.log_path.read_bytes()
 
     def check(self) -> None:
         """The node serves others at once, has failed nowhere, and its log is one line a record."""
         assert self.server.alive(), self.server.log
+        assert self.router.alive(), self.router.log
         begin = time.monotonic()
         with self.login("b") as raw:
             assert raw.send() == []
@@ -158,8 +166,11 @@ RECORD = re.compile(rb"\[\d+\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d+ \[(INF|WRN|ER
 @contextlib.contextmanager
 def attacked(folder: Path) -> Iterator[Attacked]:
     """The node in a folder of its own."""
-    ports = {name: free_port() for name in ("monitor", "ws", "leaf", "route")}
+    ports = {name: free_port() for name in PORTS}
+    command = (program("headwater"), "serve")
     config = CONFIG.format(**ports).replace("{dir}", str(folder))
-    recipe = Recipe("headwater", (program("headwater"), "serve"), config)
-    with Server(recipe) as server:
-        yield Attacked(server, ports)
+    with (
+        Server(Recipe("headwater", command, config)) as server,
+        Server(Recipe("headwater", command, ROUTER.format(**ports))) as router,
+    ):
+        yield Attacked(server, router, ports)

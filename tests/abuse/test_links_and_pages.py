@@ -99,7 +99,7 @@ def test_a48_routes_that_lie(node: Attacked) -> None:
 spoken on routes"""
     wrong = b'CONNECT {"name":"P","cluster":"C","user":"r","pass":"x"}\r\n'
     assert b"RS+" not in node.ends(wrong + b'INFO {"server_id":"P"}\r\n', "route")
-    before = set(json.loads(node.page("/accountz")[1])["accounts"])
+    before = set(json.loads(node.page("/accountz", "route_monitor")[1])["accounts"])
     with node.route() as peer:
         frames = b"".join(b"RS+ MADE%d x\r\nRMSG MADE%d x 0\r\n\r\n" % (n, n) for n in range(3000))
         raft = struct.pack("<QQQQ", *[2**64 - 1] * 4)
@@ -108,7 +108,7 @@ spoken on routes"""
         peer.socket.sendall(frames)
         with contextlib.suppress(ConnectionError):
             peer.send()
-    after = set(json.loads(node.page("/accountz")[1])["accounts"])
+    after = set(json.loads(node.page("/accountz", "route_monitor")[1])["accounts"])
     assert not {name for name in after - before if name.startswith("MADE")}
 
 
