@@ -184,7 +184,7 @@ class StreamGroup:
             log.debug("stream '%s': %s", self.wanted.name, error)
 
     def hand_over(self, to: int) -> None:
-        """Have another replica lead; 0 is the one that has most. Raises NotLeader, ChangeRefused."""
+        """Have another replica lead, 0 whichever has most. Raises NotLeader, ChangeRefused."""
         raft = self.raft
         if raft is None or not raft.is_leader:
             raise NotLeader(raft.leader if raft is not None else 0)

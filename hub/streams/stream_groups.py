@@ -164,7 +164,7 @@ class StreamGroups:
         return group.stream if group is not None else None
 
     def transfer(self, number: int, to: int) -> None:
-        """Have another replica lead; 0 is the one that has most. Raises NotLeader, ChangeRefused."""
+        """Have another replica lead, 0 whichever has most. Raises NotLeader, ChangeRefused."""
         group = self.groups.get(number)
         if group is None:
             raise NotLeader(0)

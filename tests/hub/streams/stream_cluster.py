@@ -314,6 +314,7 @@ class StreamCluster:
     def sleep(self, seconds: float) -> None:
         """Let time go on."""
         end = self.loop.time() + seconds
+        self.loop.call_at(end, lambda: None)
         self.loop.run_until(lambda: self.loop.time() >= end)
         assert self.errors == [], self.errors
 

@@ -203,6 +203,28 @@ def test_a_wiped_node_comes_back_as_a_new_member() -> None:
     assert equal_replicas(cluster)[0] == (1, 20, 20)
 
 
+def test_a_wiped_node_is_not_the_member_that_acknowledged() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    leader.ask("s.a", b"1")
+    cluster.settle()
+    witness, behind = (node for node in cluster.nodes.values() if node is not leader)
+    cluster.cut = {(leader.number, behind.number), (witness.number, behind.number)}
+    leader.ask("s.a", b"2")
+    cluster.wait(lambda: witness.streams.status(2).applied == leader.streams.status(2).last)
+    witness.crash()
+    witness.wipe()
+    leader.crash()
+    cluster.cut.clear()
+    witness.open()
+    cluster.sleep(5)
+    assert witness.streams.stream(2) is None and behind.streams.stream(2) is None
+    leader.open()
+    assert cluster.leader().ask("s.a", b"3") == {"stream": "S", "seq": 3}
+    assert [row[4] for row in equal_replicas(cluster)[1:]] == [b"1", b"2", b"3"]
+
+
 def test_leadership_is_handed_over_without_a_lost_message() -> None:
     cluster = StreamCluster()
     cluster.make()

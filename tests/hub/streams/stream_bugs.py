@@ -1,0 +1,277 @@
+"""Bugs planted into replicated streams, one at a time; the story must find each of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.consumer import consumer_recovery
+from headwater.edge.jetstream.publish import replay
+from headwater.hub.raft.config import Config
+from headwater.hub.raft.raft import Raft
+from headwater.hub.raft.ready import bootstrap
+from headwater.hub.stored import replica as replicas
+from headwater.hub.stored.replica import Replica
+from headwater.hub.streams import stream_machine
+from headwater.hub.streams.stream_group import StreamGroup
+from headwater.hub.streams.stream_groups import StreamGroups
+from headwater.hub.streams.stream_machine import StreamMachine
+
+Plant = Callable[[Any], None]
+"""Is called with a function that puts something in another's place: where, attribute, value."""
+BUGS: dict[str, Plant] = {}
+
+
+def bug(plant: Plant) -> Plant:
+    """Enter a bug under its name."""
+    BUGS[plant.__name__] = plant
+    return plant
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With this bug in place."""
+    before: list[tuple[Any, str, Any]] = []
+
+    def put(where: Any, attribute: str, value: Any) -> None:
+        before.append((where, attribute, getattr(where, attribute)))
+        setattr(where, attribute, value)
+
+    BUGS[name](put)
+    try:
+        yield
+    finally:
+        for where, attribute, value in reversed(before):
+            setattr(where, attribute, value)
+
+
+@bug
+def a_leader_applies_and_acknowledges_before_a_quorum_has_it(put: Any) -> None:
+    true = StreamMachine.apply
+
+    def propose(self: StreamGroup, entry: bytes) -> bool:
+        stream = self.stream
+        if not proposed(self, entry):
+            return False
+        log = self.machine.jetstream.store().log
+        replay.apply(stream, entry, log, lambda meta: None)
+        self.machine.early = getattr(self.machine, "early", 0) + 1
+        return True
+
+    proposed = StreamGroup.propose
+
+    def apply(self: StreamMachine, store: Any, entry: Any) -> None:
+        if getattr(self, "early", 0) and self.lives:
+            self.early -= 1
+            self.stream.replicator.entry_applied()
+            return
+        true(self, store, entry)
+
+    put(StreamGroup, "propose", propose)
+    put(StreamMachine, "apply", apply)
+
+
+@bug
+def a_leader_lives_before_everything_committed_is_applied(put: Any) -> None:
+    def changed(self: StreamGroup, raft: Raft) -> None:
+        true(self, raft)
+        if raft.is_leader and not self.machine.lives and self.replica.store is not None:
+            self.machine.live(self.replica.store, self.proposals, self.propose)
+
+    true = StreamGroup.changed
+    put(StreamGroup, "changed", changed)
+
+
+@bug
+def a_deposed_leader_lives_on(put: Any) -> None:
+    put(StreamMachine, "quiet", lambda self: None)
+
+
+@bug
+def a_snapshot_has_no_consumers(put: Any) -> None:
+    put(replicas, "_states_of", lambda log, store: b"")
+
+
+@bug
+def a_snapshot_has_consumers_as_they_were_once(put: Any) -> None:
+    def states(log: Any, store: Any) -> bytes:
+        found = log.states(store.incarnation.encode())
+        parts = []
+        for key, (value, _) in sorted(found.items()):
+            if key not in replicas.OWN_KEYS and value is not None:
+                parts += [replicas.KEPT.pack(len(key), len(value), 0), key, value]
+        return b"".join(parts)
+
+    put(replicas, "_states_of", states)
+
+
+@bug
+def limits_are_kept_by_the_leader_alone(put: Any) -> None:
+    def follow(js: Any, meta: bytes, store: Any) -> Any:
+        stream = true(js, meta, store)
+        config = stream.config
+        stream.configure(stream_without_limits(config))
+        stream.config = config
+        stream.mute()
+        return stream
+
+    true = stream_life.follow
+    put(stream_life, "follow", follow)
+
+
+def stream_without_limits(config: Any) -> Any:
+    """The same configuration, for ever."""
+    return msgspec.structs.replace(config, max_msgs=-1)
+
+
+@bug
+def a_new_leader_forgets_message_ids(put: Any) -> None:
+    def live(self: StreamMachine, *arguments: Any) -> Any:
+        stream = true(self, *arguments)
+        stream.dedupe.loaded = True
+        return stream
+
+    true = StreamMachine.live
+    put(StreamMachine, "live", live)
+
+
+@bug
+def a_new_leader_gives_the_last_sequence_again(put: Any) -> None:
+    def live(self: StreamMachine, *arguments: Any) -> Any:
+        stream = true(self, *arguments)
+        stream.replicator.last_seq = max(stream.store.last_seq - 1, 0)
+        return stream
+
+    true = StreamMachine.live
+    put(StreamMachine, "live", live)
+
+
+@bug
+def a_wiped_node_founds_the_group_alone(put: Any) -> None:
+    def run(self: StreamGroups, group: Any, restored: Any) -> None:
+        if not restored.entries and restored.snapshot.index == 0:
+            number, boot = self.driver.number, self.driver.store.boot
+            restored = bootstrap(Config({number: boot}), number)
+            store = self.driver.store
+            store.create(group.wanted.group, restored, lambda: true(self, group, restored))
+            return
+        true(self, group, restored)
+
+    true = StreamGroups._run
+    put(StreamGroups, "_run", run)
+
+
+@bug
+def a_mark_is_never_written(put: Any) -> None:
+    def write_mark(self: Replica) -> None:
+        if self.marked:
+            self.marked = self.mark.index
+            return
+        true(self)
+
+    true = Replica.write_mark
+    put(Replica, "write_mark", write_mark)
+
+
+@bug
+def a_mark_is_ahead_of_what_is_applied(put: Any) -> None:
+    def apply(self: Replica, entries: list[Any]) -> Any:
+        if len(entries) > 1 and entries[-1].kind == 0:
+            self.mark = type(self.mark)(entries[-1].index, entries[-1].term, self.mark.config)
+        return true(self, entries)
+
+    true = Replica.apply
+    put(Replica, "apply", apply)
+
+
+@bug
+def followers_leave_out_the_progress_of_consumers(put: Any) -> None:
+    class Deaf:
+        def __init__(self, log: Any) -> None:
+            self.log = log
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.log, name)
+
+        def add_delta(self, *arguments: Any) -> int:
+            return 1
+
+    class Replay:
+        @staticmethod
+        def apply(stream: Any, data: bytes, log: Any, configure: Any) -> None:
+            deaf = log if stream.replicator is not None else Deaf(log)
+            replay.apply(stream, data, deaf, configure)
+
+    put(stream_machine, "replay", Replay)
+
+
+@bug
+def an_entry_is_applied_twice_by_followers(put: Any) -> None:
+    def apply(self: StreamMachine, store: Any, entry: Any) -> None:
+        true(self, store, entry)
+        if not self.lives and entry.index % 7 == 0:
+            log = self.jetstream.store().log
+            at = entry.data.find(b"consumer/C")
+            if at > 0:
+                log.add_delta(store.incarnation.encode(), b"consumer/C", b"\1" * 9)
+
+    true = StreamMachine.apply
+    put(StreamMachine, "apply", apply)
+
+
+@bug
+def an_entry_that_waited_is_left_out(put: Any) -> None:
+    def apply(self: StreamMachine, store: Any, entry: Any) -> None:
+        if not self.lives and entry.index % 31 == 0:
+            return
+        true(self, store, entry)
+
+    true = StreamMachine.apply
+    put(StreamMachine, "apply", apply)
+
+
+@bug
+def what_a_handover_interrupts_is_said_to_be_proposed(put: Any) -> None:
+    def propose(self: StreamGroup, entry: bytes) -> bool:
+        true(self, entry)
+        return True
+
+    true = StreamGroup.propose
+    put(StreamGroup, "propose", propose)
+
+
+@bug
+def answers_leave_when_leadership_ends(put: Any) -> None:
+    def quiet(self: StreamMachine) -> None:
+        if self.lives:
+            stream = self.stream
+            for _ in range(1000):
+                stream.replicator.entry_applied()
+            stream.store.committed = stream.newest()
+            stream.kernel.turn()
+            stream.kernel.post(stream)
+            stream.kernel.turn()
+        true(self)
+
+    true = StreamMachine.quiet
+    put(StreamMachine, "quiet", quiet)
+
+
+@bug
+def consumers_come_back_as_they_were_once(put: Any) -> None:
+    def revive(stream: Any, meta: Any, parts: list[bytes]) -> None:
+        true(stream, meta, parts[:1])
+
+    true = consumer_recovery._revive
+    put(consumer_recovery, "_revive", revive)
+
+
+@bug
+def a_stream_lives_wherever_there_is_a_replica(put: Any) -> None:
+    def lead(self: StreamGroup, raft: Raft) -> None:
+        if self.replica.store is not None and not self.machine.lives and not self.replica.waiting:
+            self.machine.live(self.replica.store, self.proposals, self.propose)
+
+    put(StreamGroup, "_lead_if_due", lead)

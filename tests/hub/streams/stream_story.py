@@ -1,0 +1,254 @@
+"""Clients and faults over replicated streams, from a seed, and what must hold at every moment.
+
+Checked while it runs: no sequence is acknowledged for two messages, no message id for two
+sequences, nothing is delivered again whose ack was confirmed. Checked when faults have stopped:
+what was acknowledged is there on every replica, replicas are equal, the stream takes writes.
+"""
+
+import json
+from typing import Any
+
+from headwater.edge.broker.core import CallbackSink
+from headwater.edge.ports.twins.chance import SeededRandom
+from tests.hub.streams.stream_cluster import ClusterNode, StreamCluster
+
+GROUP = 2
+KINDS = ("limits", "bounded", "workqueue")
+RETRY_S = 1.0
+"""After which a publisher that heard nothing sends its message again, under the same id."""
+
+
+class Broken(AssertionError):
+    """Something that must hold does not."""
+
+
+class StreamStory:
+    """One run. `steps` is how often something happens."""
+
+    def __init__(self, seed: int, steps: int = 60) -> None:
+        self.chance = SeededRandom(seed)
+        self.steps = steps
+        self.kind = KINDS[self.chance.below(len(KINDS))]
+        self.cluster = StreamCluster(3, seed)
+        fields: dict[str, Any] = {"duplicate_window": 60_000_000_000}
+        if self.kind == "bounded":
+            fields["max_msgs"] = 20
+        if self.kind == "workqueue":
+            fields["retention"] = "workqueue"
+        self.cluster.make(**fields)
+        self.acked: dict[int, bytes] = {}
+        self.ids: dict[bytes, int] = {}
+        self.waiting: dict[bytes, float] = {}
+        self.sent = 0
+        self.confirmed: set[int] = set()
+        self.newest_term = 0
+        self.done: list[str] = []
+
+    def check(self, holds: bool, what: str) -> None:
+        """Note, and raise, what does not hold: callbacks of sinks may raise nothing."""
+        if not holds:
+            self.cluster.errors.append(Broken(what))
+            raise Broken(what)
+
+    # -- clients ----------------------------------------------------------------
+
+    def living(self) -> ClusterNode | None:
+        """The node that clients find: where the stream lives in the greatest term."""
+        found = [
+            node
+            for node in self.cluster.nodes.values()
+            if node.up and node.streams.stream(GROUP) is not None
+        ]
+        return max(found, key=lambda node: node.streams.groups[GROUP].raft.term, default=None)
+
+    def publish(self, node: ClusterNode, name: bytes) -> None:
+        """Publish the message of an id, and note its ack."""
+        inbox = f"_INBOX.p.{self.cluster.number()}"
+        self.waiting[name] = self.cluster.loop.time()
+
+        def told(payload: bytes) -> None:
+            answer = json.loads(payload)
+            if "error" not in answer:
+                self.took(answer["seq"], name)
+
+        node.listen(inbox, told)
+        block = b"NATS/1.0\r\nNats-Msg-Id: " + name + b"\r\n\r\n"
+        node.publish(f"s.{self.chance.below(4)}", name, inbox, block)
+
+    def took(self, sequence: int, name: bytes) -> None:
+        """A message was acknowledged."""
+        self.check(self.acked.get(sequence, name) == name, f"{sequence} stands for two messages")
+        self.check(self.ids.get(name, sequence) == sequence, f"{name!r} was stored twice")
+        self.acked[sequence] = name
+        self.ids[name] = sequence
+        self.waiting.pop(name, None)
+
+    def write(self) -> None:
+        """Publish some messages, new ones and those that nobody has acknowledged."""
+        node = self.living()
+        if node is None:
+            return
+        now = self.cluster.loop.time()
+        for name, since in list(self.waiting.items()):
+            if now - since > RETRY_S:
+                self.publish(node, name)
+        for _ in range(1 + self.chance.below(8)):
+            self.sent += 1
+            self.publish(node, b"m%d" % self.sent)
+
+    def read(self) -> None:
+        """Fetch some messages, and acknowledge them with a wish to hear of it."""
+        node = self.living()
+        if node is None:
+            return
+        inbox = f"_INBOX.c.{self.cluster.number()}"
+        node.account.insert(
+            CallbackSink(inbox.encode(), lambda s, r, h, payload, o: self.got(node, r, payload))
+        )
+        request = b'{"batch":%d,"no_wait":true}' % (1 + self.chance.below(10))
+        node.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", request, inbox)
+
+    def got(self, node: ClusterNode, reply: bytes, payload: bytes) -> None:
+        """A message was delivered."""
+        if not reply:
+            return
+        sequence = int(reply.split(b".")[5])
+        again = sequence in self.confirmed
+        self.check(not again, f"{sequence} is delivered behind its confirmed ack")
+        self.check(self.acked.get(sequence, payload) == payload, f"{sequence} is another message")
+        if self.chance.below(4) == 0:
+            return
+        inbox = f"_INBOX.a.{self.cluster.number()}"
+        node.listen(inbox, lambda _: self.confirmed.add(sequence))
+        node.publish(reply.decode(), b"+ACK", inbox)
+
+    def make_consumer(self) -> None:
+        """Make the consumer that all reads go by."""
+        node = self.cluster.leader(GROUP)
+        config = '{"durable_name":"C","ack_policy":"explicit","ack_wait":2000000000}'
+        node.ask("$JS.API.CONSUMER.CREATE.S.C", f'{{"stream_name":"S","config":{config}}}'.encode())
+
+    # -- faults -----------------------------------------------------------------
+
+    def fault(self) -> None:
+        """Something breaks, or is mended."""
+        up = [node for node in self.cluster.nodes.values() if node.up]
+        down = [node for node in self.cluster.nodes.values() if not node.up]
+        what = self.chance.below(8)
+        if what < 2 and len(up) > 1:
+            node = self.living() if self.chance.below(2) else None
+            node = node or up[self.chance.below(len(up))]
+            self.done.append(f"crash {node.number}")
+            node.crash(("some", "all", "none")[self.chance.below(3)])
+        elif what == 2:
+            leader = self.living()
+            if leader is not None:
+                others = [number for number in self.cluster.nodes if number != leader.number]
+                pairs = {(leader.number, n) for n in others}
+                if self.chance.below(2):
+                    pairs |= {(n, leader.number) for n in others}
+                self.done.append(f"cut {sorted(pairs)}")
+                self.cluster.cut |= pairs
+        elif what == 3:
+            self.done.append("mend")
+            self.cluster.cut.clear()
+        elif what == 4 and len(down) == 0:
+            leader = self.living()
+            other = 1 + self.chance.below(3)
+            leads = leader is not None and leader.streams.groups[GROUP].raft.is_leader
+            if leader is not None and leads and other != leader.number:
+                self.done.append(f"hand over to {other}")
+                leader.streams.transfer(GROUP, other)
+        elif what == 5 and len(down) == 0 and self.chance.below(3) == 0:
+            self.done.append("all without power")
+            for node in up:
+                node.crash("all")
+        elif what == 6 and len(down) == 0:
+            self.wipe()
+        else:
+            for node in down:
+                if self.chance.below(2):
+                    self.done.append(f"open {node.number}")
+                    node.open()
+
+    def wipe(self) -> None:
+        """Take a follower's disk away, when all members are as good as new and it has everything.
+        Another follower may be behind: then the leader alone has what both had."""
+        leader = self.living()
+        if leader is None:
+            return
+        groups = {n: node.streams.groups[GROUP] for n, node in self.cluster.nodes.items()}
+        rafts = {n: group.raft for n, group in groups.items() if group.raft is not None}
+        voters = rafts[leader.number].log.config.voters
+        if len(rafts) < 3 or any(
+            raft.recovering or voters.get(n) != raft.incarnation for n, raft in rafts.items()
+        ):
+            return
+        for number, raft in rafts.items():
+            if number != leader.number and raft.log.durable == rafts[leader.number].log.last:
+                self.done.append(f"wipe {number}")
+                self.cluster.nodes[number].crash("all")
+                self.cluster.nodes[number].wipe()
+                self.cluster.nodes[number].open()
+                return
+
+    def squeeze(self) -> None:
+        """Let go of most entries, so that members that were away need a snapshot."""
+        for node in self.cluster.nodes.values():
+            group = node.streams.groups.get(GROUP) if node.up else None
+            if group is not None and group.raft is not None and group.replica.store is not None:
+                node.store.trim(group.raft, 200, 400)
+
+    # -- the run ------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The whole story. Raises Broken or AssertionError."""
+        self.make_consumer()
+        for _ in range(self.steps):
+            what = self.chance.below(10)
+            if what < 4:
+                self.write()
+            elif what < 7:
+                self.read()
+            elif what == 7:
+                self.squeeze()
+            else:
+                self.fault()
+            self.cluster.sleep((1 + self.chance.below(400)) / 1000)
+        self.calm()
+
+    def calm(self) -> None:
+        """Faults have stopped: everything must come right."""
+        self.cluster.cut.clear()
+        for node in self.cluster.nodes.values():
+            if not node.up:
+                node.open()
+        self.cluster.sleep(3)
+        leader = self.cluster.leader(GROUP)
+        for name in list(self.waiting):
+            self.publish(leader, name)
+        self.cluster.wait(lambda: not self.waiting, 30)
+        self.cluster.settle(GROUP)
+        rows = {n: node.replica_rows(GROUP) for n, node in self.cluster.nodes.items()}
+        for number, found in rows.items():
+            self.check(found == rows[1], f"node {number} has another replica than node 1")
+            held = {row[0]: row[4] for row in found[1:] if isinstance(row[0], int)}
+            self.compare(found[0], held)
+        keys = [row[0] for row in rows[1][1:]]
+        self.check(b"consumer/C" in keys, "the consumer is gone")
+
+    def compare(self, state: tuple[Any, ...], held: dict[int, bytes]) -> None:
+        """One replica against what clients know."""
+        names = list(held.values())
+        self.check(len(set(names)) == len(names), "a message is stored twice")
+        if self.kind == "bounded":
+            self.check(len(held) == min(20, state[1]), f"{len(held)} messages, the limit is 20")
+        for sequence, name in self.acked.items():
+            if self.kind == "workqueue" and sequence not in held:
+                continue
+            if self.kind == "bounded" and sequence < state[0]:
+                continue
+            self.check(held.get(sequence) == name, f"{sequence} was acknowledged and is lost")
+        if self.kind == "workqueue":
+            left = self.confirmed & set(held)
+            self.check(not left, f"{sorted(left)} are there behind their confirmed acks")

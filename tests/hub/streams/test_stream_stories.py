@@ -1,0 +1,35 @@
+"""Replicated streams under faults from seeds, and planted bugs that the same stories find."""
+
+import random
+
+import pytest
+
+from tests.hub.streams.stream_bugs import BUGS, planted
+from tests.hub.streams.stream_story import StreamStory
+
+FRESH = 3
+SEEDS_FOR_A_BUG = 40
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_story_holds(seed: int) -> None:
+    StreamStory(seed).run()
+
+
+def test_fresh_stories_hold() -> None:
+    for _ in range(FRESH):
+        seed = random.randrange(1 << 40)
+        print(f"StreamStory({seed}).run()")
+        StreamStory(seed).run()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    for seed in range(1, SEEDS_FOR_A_BUG + 1):
+        with planted(name):
+            try:
+                StreamStory(seed).run()
+            except Exception as error:  # whatever it is noticed by
+                print(f"seed {seed}: {type(error).__name__}: {error}")
+                return
+    raise AssertionError(f"{name} was not found in {SEEDS_FOR_A_BUG} seeds")
