@@ -91,7 +91,7 @@ COMPILED = (
     "edge/jetstream/consumer/interest.py",
     "federation/leaf_conn.py",
     "federation/interest.py",
-    "federation/inflow.py",
+    "federation/origin_sink.py",
     "hub/route_conn.py",
     "hub/route_interest.py",
 )

@@ -45,7 +45,7 @@ class Tally:
         """All faults but losses that were told."""
         return self.silent + self.wrong + self.reused + self.back + self.refused + self.stuck
 
-    def note(self, kind: str, what: str) -> None:
+    def count(self, kind: str, what: str) -> None:
         """Keep a sentence about the first fault of a kind on an occasion."""
         key = f"[{self.occasion}] {kind}"
         if key in self.notes:
@@ -70,7 +70,7 @@ class Tally:
     def lose(self, what: str) -> None:
         """An acknowledged message is missing in silence."""
         self.silent += 1
-        self.note("missing in silence", what)
+        self.count("missing in silence", what)
 
     def lose_and_tell(self, what: str) -> None:
         """An acknowledged message is missing, and the server says so."""
@@ -79,27 +79,27 @@ class Tally:
     def wrong_bytes(self, what: str) -> None:
         """A message was served that nobody published like that."""
         self.wrong += 1
-        self.note("wrong bytes", what)
+        self.count("wrong bytes", what)
 
     def reuse(self, what: str) -> None:
         """A sequence stands for two messages."""
         self.reused += 1
-        self.note("reused sequence", what)
+        self.count("reused sequence", what)
 
     def come_back(self, what: str) -> None:
         """Something that was over came back."""
         self.back += 1
-        self.note("back", what)
+        self.count("back", what)
 
     def refuse(self, what: str) -> None:
         """A start failed."""
         self.refused += 1
-        self.note("refused start", what)
+        self.count("refused start", what)
 
     def stick(self, what: str) -> None:
         """Something did not work that should have."""
         self.stuck += 1
-        self.note("did not work", what)
+        self.count("did not work", what)
 
     def row(self) -> list[str]:
         """What `TITLES` name, as text."""

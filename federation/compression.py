@@ -84,7 +84,7 @@ class S2Filter:
         """Whether the peer has logged in."""
         self._inner = inner
         self._plain = plain
-        self._reader = s2.Reader()
+        self._reader = s2.FrameReader()
         self._reader.room = LOGIN_MAX
         self._begun = False
         self._encode = (

@@ -8,7 +8,7 @@ consumer's heartbeats. What is not known is None, and is never shown as 0.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.federation.inflow import Inflow
+    from headwater.federation.origin_sink import OriginSink
 
 LIVE = "live"
 CATCHING_UP = "catching_up"
@@ -32,7 +32,7 @@ SAMPLE_MIN = 10
 
 
 class Health:
-    """What is known of a mirror or source now. The feed tells it what happens."""
+    """What is known of a mirror or source now. The follower tells it what happens."""
 
     def __init__(self) -> None:
         self.trouble = OFFLINE
@@ -44,7 +44,7 @@ class Health:
         """Messages per second, over the last ticks."""
         self.message_bytes = 0.0
         """Mean size of the origin's messages; 0 while unknown."""
-        self.inflow: Inflow | None = None
+        self.sink: OriginSink | None = None
         self.last_lag = 0
         """Messages behind when that was known last."""
         self._said: tuple[int, int] = (0, 0)
@@ -52,65 +52,65 @@ class Health:
         self._begun_ts = 0
         self._counted = 0
 
-    # --- what the feed tells ------------------------------------------------------------------
+    # --- what the follower tells ------------------------------------------------------------------
 
-    def begin(self, inflow: "Inflow", pending: int) -> None:
+    def begin(self, sink: "OriginSink", pending: int) -> None:
         """A consumer is there, with `pending` messages to deliver."""
-        self.inflow = inflow
-        self._begun_ts = inflow.last_ts
+        self.sink = sink
+        self._begun_ts = sink.last_ts
         self._counted = 0
         self.said(pending)
 
     def end(self) -> None:
         """The consumer is given up."""
-        if self.inflow is not None:
-            self.last_lag = self._lag(self.inflow)
-        self.inflow = None
+        if self.sink is not None:
+            self.last_lag = self._lag(self.sink)
+        self.sink = None
         self.rate = 0.0
 
     def said(self, behind: int) -> None:
         """The origin says how many messages this stream does not have yet."""
-        inflow = self.inflow
-        if inflow is not None:
-            self._said = (behind, inflow.dseq)
-            self._note_behind(inflow, behind)
+        sink = self.sink
+        if sink is not None:
+            self._said = (behind, sink.dseq)
+            self._set_behind(sink, behind)
 
     def tick(self, seconds: float) -> None:
         """Called again and again while a consumer is there."""
-        inflow = self.inflow
-        if inflow is None:
+        sink = self.sink
+        if sink is None:
             return
-        self.rate = 0.7 * self.rate + 0.3 * (inflow.messages - self._counted) / seconds
-        self._counted = inflow.messages
-        self._note_behind(inflow, self._lag(inflow))
+        self.rate = 0.7 * self.rate + 0.3 * (sink.messages - self._counted) / seconds
+        self._counted = sink.messages
+        self._set_behind(sink, self._lag(sink))
 
-    def _note_behind(self, inflow: "Inflow", behind: int) -> None:
+    def _set_behind(self, sink: "OriginSink", behind: int) -> None:
         if not behind:
             self._behind_since = 0.0
         elif not self._behind_since:
-            self._behind_since = inflow.kernel.loop.time()
-            self._begun_ts = int(inflow.last_ts)
+            self._behind_since = sink.kernel.loop.time()
+            self._begun_ts = int(sink.last_ts)
 
     # --- facts ----------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
         """One of the states above."""
-        if self.inflow is None:
+        if self.sink is None:
             return STALLED if self.stalled and self.trouble == OFFLINE else self.trouble
         if self.stalled:
             return STALLED
-        lag = self._lag(self.inflow)
+        lag = self._lag(self.sink)
         return CATCHING_UP if lag > max(LIVE_MESSAGES, self.rate * LIVE_S) else LIVE
 
-    def _lag(self, inflow: "Inflow") -> int:
+    def _lag(self, sink: "OriginSink") -> int:
         behind, at = self._said
-        taken, pending = int(inflow.dseq), int(inflow.pending)
+        taken, pending = int(sink.dseq), int(sink.pending)
         return max(0, behind - max(0, taken - at), pending) if taken else behind
 
     def lag(self) -> int | None:
         """Messages that the origin has and this stream has not; None when nobody can tell."""
-        return None if self.inflow is None else self._lag(self.inflow)
+        return None if self.sink is None else self._lag(self.sink)
 
     def shown_lag(self) -> int:
         """`lag` where a number has to be shown: what is not known is never 0."""
@@ -119,23 +119,23 @@ class Health:
 
     def lag_bytes(self) -> int | None:
         """About how many bytes `lag` is; None when nobody can tell."""
-        lag, inflow = self.lag(), self.inflow
-        if not lag or inflow is None:
+        lag, sink = self.lag(), self.sink
+        if not lag or sink is None:
             return lag
-        if inflow.messages >= SAMPLE_MIN:
-            return round(lag * float(inflow.bytes_taken) / float(inflow.messages))
+        if sink.messages >= SAMPLE_MIN:
+            return round(lag * float(sink.bytes_taken) / float(sink.messages))
         return round(lag * self.message_bytes) if self.message_bytes else None
 
     def oldest_s(self, now_ns: int) -> float | None:
         """Age of the oldest message that is missing, at most; None when nobody can tell."""
-        lag, inflow = self.lag(), self.inflow
-        if not lag or inflow is None:
+        lag, sink = self.lag(), self.sink
+        if not lag or sink is None:
             return None if lag is None else 0.0
-        watched = float(inflow.kernel.loop.time()) - self._behind_since
-        if inflow.last_ts == self._begun_ts:
+        watched = float(sink.kernel.loop.time()) - self._behind_since
+        if sink.last_ts == self._begun_ts:
             # Nothing came since: the messages may be any age, but have been missed this long.
             return watched
-        return max(0.0, (now_ns - int(inflow.last_ts)) / 1e9)
+        return max(0.0, (now_ns - int(sink.last_ts)) / 1e9)
 
     def eta_s(self) -> float | None:
         """Seconds until it is live at the present rate; None when nobody can tell."""

@@ -71,7 +71,7 @@ def parse_source_header(value: str) -> tuple[str, int, str]:
     return " ".join((fields[0], fields[2], fields[3])), int(fields[1]), identity
 
 
-class Start(msgspec.Struct, kw_only=True):
+class StartPoint(msgspec.Struct, kw_only=True):
     """Where the origin is to begin."""
 
     sequence: int = 0
@@ -99,8 +99,16 @@ class OriginRequest:
     """The request for one consumer, in the form that is to be tried next."""
 
     def __init__(
-        self, source: StreamSource, *, mirror: bool, stream: str, account: str, domain: str,
-        start: Start, identity: str = "", twins: bool = False,
+        self,
+        source: StreamSource,
+        *,
+        mirror: bool,
+        stream: str,
+        account: str,
+        domain: str,
+        start: StartPoint,
+        identity: str = "",
+        twins: bool = False,
     ) -> None:
         """`twins` says that the stream has several sources with this origin."""
         self.source = source

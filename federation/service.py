@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headwater.federation.leaf_links import LeafLinks
     from headwater.federation.leaf_listener import LeafListener
     from headwater.federation.leaf_remote import LeafRemote
-    from headwater.federation.upstream import Upstreams
+    from headwater.federation.origin_driver import OriginDrivers
 
 log = logging.getLogger("headwater.leaf")
 
@@ -101,29 +101,29 @@ class LeafService:
         }
 
 
-class UpstreamService:
+class OriginService:
     """Mirrors and sources of a node with JetStream, from local streams or over leaf links."""
 
     name = "upstreams"
 
     def __init__(self, leafs: LeafService | None) -> None:
-        self.upstreams: Upstreams | None = None
+        self.drivers: OriginDrivers | None = None
         self._leafs = leafs
 
     def start(self, node: "NodeView") -> None:
         """Drive every mirror and source that JetStream has or will have."""
-        from headwater.federation.upstream import Upstreams
+        from headwater.federation.origin_driver import OriginDrivers
 
-        self.upstreams = Upstreams(node)
-        self.upstreams.links = self._leafs.links if self._leafs is not None else None
-        self.upstreams.start()
+        self.drivers = OriginDrivers(node)
+        self.drivers.links = self._leafs.links if self._leafs is not None else None
+        self.drivers.start()
         if self._leafs is not None and self._leafs.links is not None:
-            self._leafs.links.on_link_up.append(self.upstreams.link_up)
+            self._leafs.links.on_link_up.append(self.drivers.link_up)
 
     async def stop(self) -> None:
         """End all of them; what is stored says where to go on."""
-        if self.upstreams is not None:
-            self.upstreams.stop()
+        if self.drivers is not None:
+            self.drivers.stop()
 
     def ports(self) -> dict[str, list[str]]:
         """Nothing is listened on."""
@@ -131,7 +131,7 @@ class UpstreamService:
 
     def status(self) -> dict[str, Any]:
         """One record per mirror and source."""
-        return {"upstreams": self.upstreams.status() if self.upstreams is not None else []}
+        return {"upstreams": self.drivers.status() if self.drivers is not None else []}
 
 
 def leaf_services(options: Options) -> list[Service]:
@@ -141,5 +141,5 @@ def leaf_services(options: Options) -> list[Service]:
         services.append(LeafService())
     if options.jetstream.enabled:
         leafs = services[0] if services else None
-        services.append(UpstreamService(leafs if isinstance(leafs, LeafService) else None))
+        services.append(OriginService(leafs if isinstance(leafs, LeafService) else None))
     return services

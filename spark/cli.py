@@ -17,7 +17,7 @@ from headwater.spark.errors import OptionError, SourceError
 
 if TYPE_CHECKING:
     from headwater.spark.jobs.rollup import RollupResult
-    from headwater.spark.jobs.watch import Progress
+    from headwater.spark.jobs.watch import JobProgress
 
 #: Command-line options that are passed on to the source, with the source's name for them.
 _SOURCE = {
@@ -206,7 +206,7 @@ def _session(master: str, verbose: bool) -> Iterator[Any]:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[["Progress"], None]]:
+def _bar() -> Iterator[Callable[["JobProgress"], None]]:
     """A progress bar with the time left on a terminal, a line every 5 seconds elsewhere."""
     if not sys.stderr.isatty():
         yield _line_reporter(5.0)
@@ -226,7 +226,7 @@ def _bar() -> Iterator[Callable[["Progress"], None]]:
     with RichProgress(*columns, console=Console(stderr=True)) as bar:
         tasks: dict[str, Any] = {}
 
-        def report(progress: "Progress") -> None:
+        def report(progress: "JobProgress") -> None:
             if progress.phase not in tasks:
                 tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total)
             bar.update(tasks[progress.phase], completed=progress.done, total=progress.total)
@@ -234,10 +234,10 @@ def _bar() -> Iterator[Callable[["Progress"], None]]:
         yield report
 
 
-def _line_reporter(every: float) -> Callable[["Progress"], None]:
+def _line_reporter(every: float) -> Callable[["JobProgress"], None]:
     last = [time.monotonic()]
 
-    def report(progress: "Progress") -> None:
+    def report(progress: "JobProgress") -> None:
         if time.monotonic() - last[0] >= every:
             last[0] = time.monotonic()
             click.echo(f"{progress.phase}: {progress.done}/{progress.total} tasks", err=True)

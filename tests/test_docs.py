@@ -1,15 +1,18 @@
-"""What the pages say of the tree: a file that a page names is there."""
+"""What pages are held to: a file that a page names is there, and no sentence is long."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.sentences import sentences
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 NAMED = re.compile(
     r"`((?:security|edge|federation|hub|spark|deploy|tests|bench|docs)/[\w./-]*\w/?)`"
 )
+WORDS_MAX = 30
 LINKED = re.compile(r"\]\(((?!https?:)[\w./-]+)\)")
 
 
@@ -19,3 +22,28 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
     missing = [name for name in NAMED.findall(text) if not (ROOT / name).exists()]
     missing += [name for name in LINKED.findall(text) if not (page.parent / name).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_sentence_of_a_page_is_long(page: Path) -> None:
+    long = [each for each in sentences(page.read_text()) if len(each.split()) > WORDS_MAX]
+    assert not long
+
+
+def test_sentences_are_found_in_paragraphs_items_and_tables() -> None:
+    page = """# Not this one
+
+One of two lines
+ends here. Another [one](with/a/link)!
+
+    code is none. Really.
+
+- an item
+| a cell. Two | of them |
+```
+nor is this.
+```
+"""
+    assert list(sentences(page)) == [
+        "One of two lines ends here.", "Another [one]!", "an item", "a cell.", "Two", "of them"
+    ]

@@ -62,7 +62,7 @@ STILL_DIRECT = """
     edge.node.reload edge.storage.directory.packers edge.storage.index.subject_table
     edge.storage.log.commit_thread edge.storage.node.node_store edge.storage.upkeep.scrubber
     edge.subjects.transform edge.system.system edge.system.system_info edge.view.progress
-    federation.feed federation.leaf_links federation.leaf_listener federation.leaf_remote
+    federation.origin_follower federation.leaf_links federation.leaf_listener federation.leaf_remote
     federation.origin_request
 """
 """Modules that still ask the machine themselves. The list gets shorter, never longer."""

@@ -28,7 +28,7 @@ from headwater.edge.wire.login import Login
 UNLIMITED = 1 << 60
 """Bytes: a command line is not kept from restoring by limits for clients."""
 
-Progress = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 
 
 def quiet() -> None:
@@ -56,7 +56,7 @@ async def _store_options(options: Options) -> StoreOptions:
     return replace(js.store_options(), max_store=0, max_memory=0)
 
 
-def run_verify(options: Options, progress: Progress, deep: bool) -> Report:
+def run_verify(options: Options, progress: OnProgress, deep: bool) -> Report:
     """Raises StoreError, OSError."""
 
     async def work() -> Report:
@@ -67,7 +67,7 @@ def run_verify(options: Options, progress: Progress, deep: bool) -> Report:
 
 
 def run_repair(
-    options: Options, progress: Progress, url: str, login: Login, origin: str
+    options: Options, progress: OnProgress, url: str, login: Login, origin: str
 ) -> RepairReport:
     """Raises StoreError, WireError, OSError."""
     client = connect(url, login) if url else None
@@ -113,7 +113,7 @@ def run_quarantine_restore(options: Options, name: str) -> dict[str, Any]:
 
 
 def run_backup(
-    options: Options, output: Path, wanted: set[str], progress: Progress
+    options: Options, output: Path, wanted: set[str], progress: OnProgress
 ) -> list[dict[str, Any]]:
     """Raises BackupError, StoreError, OSError."""
 
@@ -124,7 +124,7 @@ def run_backup(
 
 
 def run_restore(
-    options: Options, source: Path, wanted: set[str], name: str, account: str, progress: Progress
+    options: Options, source: Path, wanted: set[str], name: str, account: str, progress: OnProgress
 ) -> list[dict[str, Any]]:
     """Restore the streams of `wanted` (empty: all), one of them as `name`, if that is given.
     Raises BackupError, StoreError, OSError, RestoreError."""
@@ -136,7 +136,7 @@ class RestoreError(Exception):
 
 
 async def _restore(
-    options: Options, source: Path, wanted: set[str], name: str, account: str, progress: Progress
+    options: Options, source: Path, wanted: set[str], name: str, account: str, progress: OnProgress
 ) -> list[dict[str, Any]]:
     reader = BackupReader(source)
     check_backup(source, wanted)
@@ -172,7 +172,7 @@ def renamed(config: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def check_backup(
-    source: Path, wanted: set[str], progress: Progress = lambda what, done, total: None
+    source: Path, wanted: set[str], progress: OnProgress = lambda what, done, total: None
 ) -> list[dict[str, Any]]:
     """Verify a backup as a whole before anything is done with it. Raises BackupError, OSError."""
     reader = BackupReader(source)

@@ -22,7 +22,7 @@ NO_MESSAGE = 10037
 """The API's `err_code` for a sequence that a stream does not have."""
 TIME = re.compile(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.(\d+))?Z?$")
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 def connect(url: str, login: Login) -> Client:
@@ -63,7 +63,7 @@ def _chunks(client: Client, target: str) -> Iterator[bytes]:
         yield message.payload
 
 
-def save(client: Client, writer: BackupWriter, name: str, progress: Progress) -> dict[str, Any]:
+def save(client: Client, writer: BackupWriter, name: str, progress: OnProgress) -> dict[str, Any]:
     """Add one stream to a backup; "lost": what the server knows to be lost after it read all of the
     stream for that. Raises WireError, BackupError, OSError."""
     answer, chunks = snapshot(client, name)
@@ -79,7 +79,7 @@ def save(client: Client, writer: BackupWriter, name: str, progress: Progress) ->
     }  # fmt: skip
 
 
-def read_through(client: Client, info: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def read_through(client: Client, info: dict[str, Any], progress: OnProgress) -> dict[str, Any]:
     """Have the server read every message of a stream, which verifies it; what the server knows of
     its damage afterwards. Raises WireError, BackupError."""
     name = info["config"]["name"]

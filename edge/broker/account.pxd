@@ -21,11 +21,11 @@ cdef class Account:
     cdef Match match_prefix(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)
     cdef int remember(self, MatchCache cache, const unsigned char* subject, Py_ssize_t n, Match found) except -1
     cdef Match match(self, const unsigned char* subject, Py_ssize_t n)
-    cdef Py_ssize_t route(self, Msg* m, Endpoint origin, Match match, tuple only) except -1
-    cdef Py_ssize_t publish(self, Msg* m, Endpoint origin) except -1
-    cpdef Py_ssize_t send(self, bytes subject, bytes payload, bytes reply=*, bytes headers=*, bytes shown=*, Endpoint origin=*, bint own=*) except -1
+    cdef Py_ssize_t route(self, Msg* m, Endpoint sender, Match match, tuple only) except -1
+    cdef Py_ssize_t publish(self, Msg* m, Endpoint sender) except -1
+    cpdef Py_ssize_t send(self, bytes subject, bytes payload, bytes reply=*, bytes headers=*, bytes shown=*, Endpoint sender=*, bint own=*) except -1
     cdef forget(self, bytes subject)
-    cdef Sink pick(self, tuple group, Msg* m, Endpoint origin, tuple only)
+    cdef Sink pick(self, tuple group, Msg* m, Endpoint sender, tuple only)
     cpdef bytes served_as(self, bytes subject)
     cpdef insert(self, Sink sink)
     cpdef remove(self, Sink sink)

@@ -210,14 +210,14 @@ class Account:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def publish(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.Py_ssize_t:
+    def publish(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.Py_ssize_t:
         """Route a message; returns how many receivers took it."""
-        return self.route(m, origin, self.match(m.subject, m.subject_len), None)
+        return self.route(m, sender, self.match(m.subject, m.subject_len), None)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def route(
-        self, m: cython.pointer(Msg), origin: Endpoint, match: Match, only: tuple
+        self, m: cython.pointer(Msg), sender: Endpoint, match: Match, only: tuple
     ) -> cython.Py_ssize_t:
         """Route by a match already made.
 
@@ -234,14 +234,14 @@ class Account:
         for item in match.plain:
             sink = cython.cast(Sink, item)
             if not sink.remote:
-                count += sink.deliver(m, origin)
-            elif sink.owner is not origin:
+                count += sink.deliver(m, sender)
+            elif sink.owner is not sender:
                 if far is None:
                     far = []
                 far.append(sink)
         if match.queues:
             for group in match.queues:
-                sink = self.pick(cython.cast(tuple, group), m, origin, only)
+                sink = self.pick(cython.cast(tuple, group), m, sender, only)
                 if sink is None:
                     continue
                 if not sink.remote:
@@ -262,9 +262,7 @@ class Account:
         return count
 
     @cython.cfunc
-    def pick(
-        self, group: tuple, m: cython.pointer(Msg), origin: Endpoint, only: tuple
-    ) -> Sink:
+    def pick(self, group: tuple, m: cython.pointer(Msg), sender: Endpoint, only: tuple) -> Sink:
         """Give the message to one member of a queue group, chosen by chance.
 
         A local member has taken it on return; a remote one is only chosen.
@@ -280,9 +278,9 @@ class Account:
         for i in range(n):
             sink = cython.cast(Sink, group[(start + i) % n])
             if sink.remote:
-                if chosen is None and sink.owner is not origin:
+                if chosen is None and sink.owner is not sender:
                     chosen = sink
-            elif sink.deliver(m, origin) > 0:
+            elif sink.deliver(m, sender) > 0:
                 return sink
         return chosen
 
@@ -295,7 +293,7 @@ class Account:
         reply: bytes = b"",
         headers: bytes = b"",
         shown: bytes = b"",
-        origin: Endpoint = None,
+        sender: Endpoint = None,
         own: cython.bint = False,
     ) -> cython.Py_ssize_t:
         """Publish from Python; `headers` is a whole block or empty.
@@ -314,7 +312,7 @@ class Account:
         m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
         m.header_len = PyBytes_GET_SIZE(headers)
         m.size = PyBytes_GET_SIZE(body)
-        count: cython.Py_ssize_t = self.publish(cython.address(m), origin)
+        count: cython.Py_ssize_t = self.publish(cython.address(m), sender)
         if not self.kernel.turning:
             self.kernel.kick()
         return count

@@ -235,7 +235,7 @@ class Login(Principal):
 
     def answered(self, reply: bytes) -> None:
         """A message with this reply was delivered: the right to answer is granted."""
-        self.rights.note_reply(reply)
+        self.rights.grant_reply(reply)
 
     def named(self, subject: bytes) -> bytes:
         """The subject that a refusal of a publish names."""

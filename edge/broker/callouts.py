@@ -29,7 +29,7 @@ ANSWER_BYTES_MAX = 256 * 1024
 Outcome = Identity | SecurityError
 
 
-class Host(Protocol):
+class CalloutHost(Protocol):
     """What is needed of the node."""
 
     kernel: Kernel
@@ -61,7 +61,7 @@ class _Question:
 class Callouts:
     """The questions of one node."""
 
-    def __init__(self, node: Host, server: KeyPair, checks: PasswordChecks) -> None:
+    def __init__(self, node: CalloutHost, server: KeyPair, checks: PasswordChecks) -> None:
         """`server` is the node's own key, by whose public half it is known; `checks` are the
         decisions that ask here."""
         self._node = node
@@ -91,7 +91,7 @@ class Callouts:
         question.account = account
         inbox = f"$SYS._INBOX.{callout.user}".encode()
         question.sink = CallbackSink(
-            inbox, lambda subject, reply, headers, body, origin: self._answered(question, body)
+            inbox, lambda subject, reply, headers, body, sender: self._answered(question, body)
         )
         patience = self._node.options.auth_timeout()
         payload, headers = callout.request(

@@ -55,7 +55,7 @@ class ClientSub(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Queue a MSG or HMSG frame."""
         conn: ClientConn = cython.cast(ClientConn, self.owner)
         subject: cython.p_const_uchar = m.subject
@@ -65,7 +65,7 @@ class ClientSub(Sink):
         size: cython.Py_ssize_t = m.size
         o: cython.p_uchar
         begin: cython.p_uchar
-        if self.closed or conn.closed or (origin is conn and not conn.echo):
+        if self.closed or conn.closed or (sender is conn and not conn.echo):
             return 0
         if m.shown_len:
             subject = m.shown
@@ -281,18 +281,12 @@ class ClientConn(Conn):
             self.prepare(m)
         if not authorize(self.principal, PUBLISH, m.subject, m.subject_len, m.via, None):
             return self.publish_denied(m)
-        if m.reply_len and not authorize(
-            self.principal, REPLY, m.reply, m.reply_len, m.via, None
-        ):
+        if m.reply_len and not authorize(self.principal, REPLY, m.reply, m.reply_len, m.via, None):
             return self.reply_denied(m)
         if self.verbose:
             self.queue(b"+OK\r\n")
         kernel.congested = None
-        if (
-            self.hand_over(m) == 0
-            and m.reply_len
-            and self.no_responders
-        ):
+        if self.hand_over(m) == 0 and m.reply_len and self.no_responders:
             self.answer_no_responders(m)
         if kernel.congested is not None:
             self.pause()

@@ -15,9 +15,9 @@ cdef class Conn(Endpoint):
     cdef Py_ssize_t out_end
     cdef Py_ssize_t out_capacity
     cdef object wire                    # bytearray of filtered bytes on their way; None without filter
-    cdef unsigned char* held            # bytes of an unfinished frame
-    cdef Py_ssize_t held_len
-    cdef Py_ssize_t held_capacity
+    cdef unsigned char* buffered            # bytes of an unfinished frame
+    cdef Py_ssize_t buffered_len
+    cdef Py_ssize_t buffered_capacity
     cdef bint reading
     cdef bint writing
     cdef bint paused
@@ -46,9 +46,9 @@ cdef class Conn(Endpoint):
     cdef int take(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int take_piece(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int handle(self, Py_ssize_t n) except -1
-    cdef int take_held(self) except -1
+    cdef int parse_buffered(self) except -1
     cdef int through(self, bytes rest) except -1
-    cdef int hold(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int buffer(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1
     cdef int filter_piece(self) except -1

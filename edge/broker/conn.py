@@ -60,7 +60,7 @@ class Conn(Endpoint):
     def __cinit__(self, *args, **kwargs):
         self.fd = -1
         self.out = cython.NULL
-        self.held = cython.NULL
+        self.buffered = cython.NULL
 
     def __init__(self, kernel: Kernel, cid: int, max_pending: int):
         self.kernel = kernel
@@ -73,7 +73,7 @@ class Conn(Endpoint):
 
     def __dealloc__(self):
         free(self.out)
-        free(self.held)
+        free(self.buffered)
 
     def bound(self, max_pending: int) -> None:
         """Let at most `max_pending` bytes wait to be sent before the peer is cut."""
@@ -138,7 +138,7 @@ class Conn(Endpoint):
         if self.closed:
             return
         self.resume()
-        if self.held_len:
+        if self.buffered_len:
             self.handle(0)
         self.kernel.kick()
 
@@ -159,7 +159,7 @@ class Conn(Endpoint):
         if not self.paused or self.closed:
             return 0
         self.paused = False
-        if self.held_len and not self.deciding:
+        if self.buffered_len and not self.deciding:
             self.handle(0)
         if not self.paused:
             self.resume()
@@ -227,7 +227,7 @@ class Conn(Endpoint):
         kernel.stamped = False
         try:
             if n == 0:
-                self.take_held()
+                self.parse_buffered()
             elif self.filter is None:
                 self.take(kernel.read_buffer, n)
             else:
@@ -254,7 +254,7 @@ class Conn(Endpoint):
                     self.tell_handshake(error.__cause__)
                 self.close(str(error))
                 return
-            self.kernel.mark(self)
+            self.kernel.queue_send(self)
         if data:
             self.take(
                 cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), PyBytes_GET_SIZE(data)
@@ -307,9 +307,9 @@ class Conn(Endpoint):
     def take_piece(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
         """Parse what came, keeping the bytes of an unfinished frame, or of a pause."""
         used: cython.Py_ssize_t
-        if self.held_len:
-            self.hold(data, n)
-            self.take_held()
+        if self.buffered_len:
+            self.buffer(data, n)
+            self.parse_buffered()
         else:
             self.refitted = False
             used = self.parse_on(data, n)
@@ -323,7 +323,7 @@ class Conn(Endpoint):
                     )
                 )
             elif used < n:
-                self.hold(data + used, n - used)
+                self.buffer(data + used, n - used)
         return 0
 
     @cython.cfunc
@@ -346,25 +346,25 @@ class Conn(Endpoint):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take_held(self) -> cython.int:
+    def parse_buffered(self) -> cython.int:
         """Parse the bytes that were kept."""
         rest: bytes
         used: cython.Py_ssize_t
         self.refitted = False
-        used = self.parse_on(self.held, self.held_len)
+        used = self.parse_on(self.buffered, self.buffered_len)
         if self.refitted and not self.closed:
             rest = PyBytes_FromStringAndSize(
-                cython.cast(cython.p_char, self.held + used), self.held_len - used
+                cython.cast(cython.p_char, self.buffered + used), self.buffered_len - used
             )
-            self.held_len = 0
+            self.buffered_len = 0
             self.through(rest)
         elif used and not self.closed:
-            self.held_len -= used
-            memmove(self.held, self.held + used, self.held_len)
-        if self.held_len == 0 and self.held_capacity > OUT_KEPT:
-            free(self.held)
-            self.held = cython.NULL
-            self.held_capacity = 0
+            self.buffered_len -= used
+            memmove(self.buffered, self.buffered + used, self.buffered_len)
+        if self.buffered_len == 0 and self.buffered_capacity > OUT_KEPT:
+            free(self.buffered)
+            self.buffered = cython.NULL
+            self.buffered_capacity = 0
         return 0
 
     @cython.cfunc
@@ -385,19 +385,19 @@ class Conn(Endpoint):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def hold(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+    def buffer(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
         """Append to the bytes of the unfinished frame."""
         capacity: cython.Py_ssize_t
         grown: cython.p_uchar
-        if self.held_len + n > self.held_capacity:
-            capacity = (self.held_len + n) * 2
-            grown = cython.cast(cython.p_uchar, realloc(self.held, capacity))
+        if self.buffered_len + n > self.buffered_capacity:
+            capacity = (self.buffered_len + n) * 2
+            grown = cython.cast(cython.p_uchar, realloc(self.buffered, capacity))
             if grown == cython.NULL:
                 raise MemoryError
-            self.held = grown
-            self.held_capacity = capacity
-        memcpy(self.held + self.held_len, data, n)
-        self.held_len += n
+            self.buffered = grown
+            self.buffered_capacity = capacity
+        memcpy(self.buffered + self.buffered_len, data, n)
+        self.buffered_len += n
         return 0
 
     @cython.cfunc
@@ -433,7 +433,7 @@ class Conn(Endpoint):
         self.out_end += used
         self.pending += used
         if not self.dirty:
-            self.kernel.mark(self)
+            self.kernel.queue_send(self)
         if self.pending > self.high_water and not self.overtaken:
             self.kernel.congested = self
         return 0
@@ -576,7 +576,7 @@ class Conn(Endpoint):
     @property
     def midway(self) -> bool:
         """Whether a frame has come in part."""
-        return self.held_len > 0
+        return self.buffered_len > 0
 
     @property
     def waiting(self) -> bool:
@@ -624,10 +624,10 @@ class Conn(Endpoint):
     def shed(self) -> None:
         """Give the buffers of a closed connection back; no parser is at work on them by now."""
         free(self.out)
-        free(self.held)
-        self.out = self.held = cython.NULL
+        free(self.buffered)
+        self.out = self.buffered = cython.NULL
         self.out_start = self.out_end = self.out_capacity = 0
-        self.held_len = self.held_capacity = 0
+        self.buffered_len = self.buffered_capacity = 0
         self.filter = self.wire = self.tracer = None
 
     def ended(self) -> None:

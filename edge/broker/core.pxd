@@ -45,7 +45,7 @@ cdef class Sink:
     cdef public bint closed
     cdef public int weight              # members that stand behind a remote queue sink
     cdef public unsigned long long delivered
-    cdef int deliver(self, Msg* m, Endpoint origin) except -1
+    cdef int deliver(self, Msg* m, Endpoint sender) except -1
 
 cdef class CallbackSink(Sink):
     cdef object callback
@@ -75,7 +75,7 @@ cdef class Kernel:
     cdef bint stamped                   # and `now_ns` is its time
     cdef long long fresh_ns(self) except? -1    # refreshes now_ns
     cdef long long arrival_ns(self) except? -1
-    cdef int mark(self, Endpoint endpoint) except -1
+    cdef int queue_send(self, Endpoint endpoint) except -1
     cdef int schedule(self, Task task) except -1
     cdef int schedule_later(self, Task task) except -1
     cdef unsigned long long random(self) noexcept nogil

@@ -83,7 +83,7 @@ class Sink:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Take a message; 1 when it was taken, 0 when this sink cannot (closed, denied, echo)."""
         return 0
 
@@ -92,7 +92,7 @@ class Sink:
 class CallbackSink(Sink):
     """A sink in interpreted Python, for services and API handlers.
 
-    `callback(subject, reply, headers, payload, origin)` gets bytes; what it raises is logged.
+    `callback(subject, reply, headers, payload, sender)` gets bytes; what it raises is logged.
     """
 
     def __init__(self, subject: bytes, callback: object, queue: bytes | None = None):
@@ -101,7 +101,7 @@ class CallbackSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         body: cython.p_char = cython.cast(cython.p_char, m.body)
         if self.closed:
             return 0
@@ -114,7 +114,7 @@ class CallbackSink(Sink):
                 else b"",
                 PyBytes_FromStringAndSize(body, m.header_len) if m.header_len else b"",
                 PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
-                origin,
+                sender,
             )
         except Exception:
             log.exception("service on %r failed", self.subject)
@@ -174,7 +174,7 @@ class Kernel:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def mark(self, endpoint: Endpoint) -> cython.int:
+    def queue_send(self, endpoint: Endpoint) -> cython.int:
         """Have `endpoint.push` called at the end of this turn."""
         if not endpoint.dirty:
             endpoint.dirty = True
@@ -288,5 +288,3 @@ class Kernel:
                 task.run()
             except Exception:
                 log.exception("task %r failed", type(item).__name__)
-
-

@@ -4,11 +4,11 @@ from headwater.edge.broker.core cimport Endpoint, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
 
 cdef bint asks_for_trace(Msg* m) noexcept nogil
-cdef Trace begin(Account account, Endpoint origin, Msg* m, object fallback)
+cdef Trace begin(Account account, Endpoint sender, Msg* m, object fallback)
 
 cdef class Trace:
     cdef Account account
-    cdef Endpoint origin
+    cdef Endpoint sender
     cdef public dict headers
     cdef public Py_ssize_t size
     cdef public bint only               # nobody gets the message

@@ -78,20 +78,20 @@ class Trace:
     """The events of one message on this node."""
 
     def __init__(
-        self, account: Account, origin: Endpoint, subject: bytes, headers: dict, size: int
+        self, account: Account, sender: Endpoint, subject: bytes, headers: dict, size: int
     ):
         self.account = account
-        self.origin = origin
+        self.sender = sender
         self.headers = headers
         self.size = size
         only = headers.get("Nats-Trace-Only", [""])[0].lower()
         self.only = only in ("1", "true", "on")
         self.dest = headers.get("Nats-Trace-Dest", [""])[0].encode()
-        self.hop = headers.get("Nats-Trace-Hop", [""])[0] if origin.kind != KIND_CLIENT else ""
+        self.hop = headers.get("Nats-Trace-Hop", [""])[0] if sender.kind != KIND_CLIENT else ""
         self.events = []
-        self.note("in", **described(origin), acc=account.name, subj=text_of(subject))
+        self.add_event("in", **described(sender), acc=account.name, subj=text_of(subject))
 
-    def note(self, event_type: str, **fields: object) -> None:
+    def add_event(self, event_type: str, **fields: object) -> None:
         """Add an event; fields without a value are left out."""
         event = {"type": event_type, "ts": rfc3339(self.account.kernel.clock())}
         event.update({k: v for k, v in fields.items() if v != "" and v is not None})
@@ -102,7 +102,7 @@ class Trace:
     def mapped(self, subject: bytes, m: cython.pointer(Msg)) -> cython.int:
         """Note that the message, which came in on `subject`, goes to another one."""
         self.events[0]["subj"] = text_of(subject)
-        self.note("sm", to=text_of(subject_of(m)))
+        self.add_event("sm", to=text_of(subject_of(m)))
         return 0
 
     def valid(self) -> bool:
@@ -126,9 +126,7 @@ class Trace:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def route(
-        self, m: cython.pointer(Msg), match: Match, only: tuple
-    ) -> cython.Py_ssize_t:
+    def route(self, m: cython.pointer(Msg), match: Match, only: tuple) -> cython.Py_ssize_t:
         """Route a message as `Account.route` does, and note who gets it."""
         count: cython.Py_ssize_t = 0
         sink: Sink
@@ -160,14 +158,12 @@ class Trace:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def offer(
-        self, m: cython.pointer(Msg), sink: Sink, block: bytes, payload: bytes
-    ) -> cython.int:
+    def offer(self, m: cython.pointer(Msg), sink: Sink, block: bytes, payload: bytes) -> cython.int:
         """Let one receiver have the message, unless it is only traced; 1 when it was taken."""
         if hasattr(sink, "sid"):
             return self.deliver(m, sink)
         if hasattr(sink, "stream"):
-            self.note("js", stream=sink.stream.name, subject=text_of(subject_of(m)))
+            self.add_event("js", stream=sink.stream.name, subject=text_of(subject_of(m)))
         if self.only:
             return 1
         return self.give(m, sink, with_header(block, DEST, OFF), payload)
@@ -181,16 +177,20 @@ class Trace:
         error = ""
         if owner.closed or sub.closed:
             error = SUB_CLOSED
-        elif owner is self.origin and not owner.echo:
+        elif owner is self.sender and not owner.echo:
             error = NO_ECHO
         elif sub.checked and not owner.principal.may_receive(subject_of(m), sub.queue):
             error = SUB_DENY
-        elif not self.only and sink.deliver(m, self.origin) <= 0:
+        elif not self.only and sink.deliver(m, self.sender) <= 0:
             error = SUB_CLOSED
         other = owner.account.name if owner.account is not self.account else ""
-        self.note(
-            "eg", **described(owner), acc=other, sub=text_of(sub.subject),
-            queue=text_of(sub.queue or b""), error=error,
+        self.add_event(
+            "eg",
+            **described(owner),
+            acc=other,
+            sub=text_of(sub.subject),
+            queue=text_of(sub.queue or b""),
+            error=error,
         )
         return 0 if error else 1
 
@@ -205,10 +205,10 @@ class Trace:
         links: list = []
         for item in far:
             sink = cython.cast(Sink, item)
-            if sink.owner is self.origin:
+            if sink.owner is self.sender:
                 continue
             if self.only and not traces(sink.owner):
-                self.note("eg", **described(sink.owner), error=NO_SUPPORT)
+                self.add_event("eg", **described(sink.owner), error=NO_SUPPORT)
             elif sink.owner.collect(sink):
                 links.append(sink.owner)
         for link in links:
@@ -216,7 +216,7 @@ class Trace:
             if self.give(m, None, with_header(block, HOP, hop.encode()), payload, link) > 0:
                 self.hops += 1
                 count += 1
-                self.note("eg", **described(link), hop=hop)
+                self.add_event("eg", **described(link), hop=hop)
         return count
 
     @cython.cfunc
@@ -239,7 +239,7 @@ class Trace:
         m.header_len = PyBytes_GET_SIZE(block)
         m.size = PyBytes_GET_SIZE(body)
         try:
-            return sink.deliver(m, self.origin) if link is None else link.emit(m)
+            return sink.deliver(m, self.sender) if link is None else link.emit(m)
         finally:
             m[0] = kept
 
@@ -258,9 +258,7 @@ def asks_for_trace(m: cython.pointer(Msg)) -> cython.bint:
 
 
 @cython.cfunc
-def begin(
-    account: Account, origin: Endpoint, m: cython.pointer(Msg), fallback: object
-) -> Trace:
+def begin(account: Account, sender: Endpoint, m: cython.pointer(Msg), fallback: object) -> Trace:
     """The trace of a message, None when it is not traced.
 
     `fallback` is the account's (subject, percent) for messages that carry a sampled `traceparent`.
@@ -271,7 +269,7 @@ def begin(
     dest = headers.get("Nats-Trace-Dest", [""])[0].encode()
     if dest == OFF or not (dest or (fallback is not None and is_sampled(headers))):
         return None
-    found = Trace(account, origin, subject_of(m), headers, m.size)
+    found = Trace(account, sender, subject_of(m), headers, m.size)
     if not dest:
         if account.kernel.random() % 100 >= fallback[1]:
             return None

@@ -14,7 +14,7 @@ from headwater.edge.conf.options import (
 )
 from headwater.edge.conf.reader import (
     MAX_INT32,
-    Reader,
+    ConfigReader,
     Section,
     boolean,
     choice,
@@ -33,7 +33,7 @@ NAME_MAX = 255
 """Characters of an account's name."""
 
 
-def accounts(reader: Reader, key: str, value: Value, options: Options) -> None:
+def accounts(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the `accounts` block: an array of names, or a map of names and accounts."""
     if isinstance(value.data, list):
         _account_names(reader, key, value, options)
@@ -55,12 +55,12 @@ def accounts(reader: Reader, key: str, value: Value, options: Options) -> None:
     check_shares(reader, value, options.accounts)
 
 
-def global_mappings(reader: Reader, key: str, value: Value, options: Options) -> None:
+def global_mappings(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of top-level subject mappings, which are the global account's."""
     options.mappings = read_mappings(reader, key, value)
 
 
-def read_mappings(reader: Reader, key: str, value: Value) -> list[MappingOptions]:
+def read_mappings(reader: ConfigReader, key: str, value: Value) -> list[MappingOptions]:
     """Subject mappings: source to a destination, a weighted one, or several of these."""
     found = []
     for source, item in (reader.map(key, value) or {}).items():
@@ -78,7 +78,7 @@ def read_mappings(reader: Reader, key: str, value: Value) -> list[MappingOptions
     return found
 
 
-def _destinations(reader: Reader, key: str, items: list[Value]) -> list[MappingDestination]:
+def _destinations(reader: ConfigReader, key: str, items: list[Value]) -> list[MappingDestination]:
     found = []
     for item in items:
         destination = MappingDestination(subject="", weight=-1)
@@ -92,7 +92,7 @@ def _destinations(reader: Reader, key: str, items: list[Value]) -> list[MappingD
 
 
 def _check_destinations(
-    reader: Reader, value: Value, source: str, destinations: list[MappingDestination]
+    reader: ConfigReader, value: Value, source: str, destinations: list[MappingDestination]
 ) -> None:
     totals: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
@@ -108,7 +108,7 @@ def _check_destinations(
         reader.error(value, "total weight needs to be <= 100")
 
 
-def _check_transform(reader: Reader, value: Value, source: str, destination: str) -> None:
+def _check_transform(reader: ConfigReader, value: Value, source: str, destination: str) -> None:
     # Compiled code that a node without mappings need not load to read its configuration.
     from headwater.edge.subjects.transform import TransformError, transform
 
@@ -118,7 +118,7 @@ def _check_transform(reader: Reader, value: Value, source: str, destination: str
         reader.error(value, f'Error adding mapping for "{source}" to "{destination}": {error}')
 
 
-def _weight(reader: Reader, key: str, value: Value, target: MappingDestination) -> None:
+def _weight(reader: ConfigReader, key: str, value: Value, target: MappingDestination) -> None:
     weight = read_percent(reader, key, value)
     if weight is not None and 0 <= weight <= FULL_WEIGHT:
         target.weight = weight
@@ -126,7 +126,7 @@ def _weight(reader: Reader, key: str, value: Value, target: MappingDestination) 
         reader.error(value, f"Invalid weight {weight} for mapping destination")
 
 
-def read_percent(reader: Reader, key: str, value: Value) -> int | None:
+def read_percent(reader: ConfigReader, key: str, value: Value) -> int | None:
     """A percentage as an integer or as a text such as "25%"."""
     if not isinstance(value.data, str):
         return reader.integer(key, value)
@@ -137,7 +137,7 @@ def read_percent(reader: Reader, key: str, value: Value) -> int | None:
     return int(digits)
 
 
-def _account_names(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _account_names(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = dict(options.accounts)
     names: set[str] = set()
     for item in reader.array(key, value) or []:
@@ -154,7 +154,7 @@ def _account_names(reader: Reader, key: str, value: Value, options: Options) -> 
     options.accounts = found
 
 
-def _check_name(reader: Reader, value: Value, name: str) -> None:
+def _check_name(reader: ConfigReader, value: Value, name: str) -> None:
     """Refuse a name that would forge or widen the subjects and lines in which it stands."""
     if len(name) > NAME_MAX or not is_valid_publish_subject(name) or not name.isprintable():
         reader.error(
@@ -164,7 +164,7 @@ def _check_name(reader: Reader, value: Value, name: str) -> None:
         )
 
 
-def _nkey(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _nkey(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     found = reader.string(key, value)
     if found is not None and not is_public_key(found, "A"):
         reader.error(value, f'Not a valid public nkey for an account: "{found}"')
@@ -172,19 +172,19 @@ def _nkey(reader: Reader, key: str, value: Value, target: AccountOptions) -> Non
         target.nkey = found
 
 
-def _users(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _users(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     target.users = read_users(reader, key, value, target.name)
 
 
-def _mappings(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _mappings(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     target.mappings = read_mappings(reader, key, value)
 
 
-def _limits(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _limits(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     reader.section(key, value, _LIMIT_FIELDS, target)
 
 
-def _jetstream(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _jetstream(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     enabled = read_switch(reader, key, value)
     if enabled is not None:
         target.jetstream = AccountJetStreamOptions() if enabled else None
@@ -193,7 +193,7 @@ def _jetstream(reader: Reader, key: str, value: Value, target: AccountOptions) -
         reader.members(value.data, _JETSTREAM_FIELDS, target.jetstream)
 
 
-def _trace(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _trace(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     if isinstance(value.data, str):
         _trace_destination(reader, key, value, target)
     else:
@@ -205,7 +205,9 @@ def _trace(reader: Reader, key: str, value: Value, target: AccountOptions) -> No
         target.trace_sampling = 0
 
 
-def _trace_destination(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _trace_destination(
+    reader: ConfigReader, key: str, value: Value, target: AccountOptions
+) -> None:
     found = reader.string(key, value)
     if found is not None and not is_valid_publish_subject(found):
         reader.error(value, f'Trace destination "{found}" is not valid')
@@ -213,7 +215,7 @@ def _trace_destination(reader: Reader, key: str, value: Value, target: AccountOp
         target.trace_destination = found
 
 
-def _trace_sampling(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def _trace_sampling(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     found = read_percent(reader, key, value)
     if found is not None and not 1 <= found <= FULL_WEIGHT:
         reader.error(value, f"trace sampling {found} is invalid, needs to be [1..100]")
@@ -221,45 +223,57 @@ def _trace_sampling(reader: Reader, key: str, value: Value, target: AccountOptio
         target.trace_sampling = found
 
 
-def _destination(reader: Reader, key: str, value: Value, target: Any) -> None:
+def _destination(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     target.subject = reader.string(key, value) or ""
 
 
-def _cluster(reader: Reader, key: str, value: Value, target: Any) -> None:
+def _cluster(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     target.cluster = reader.string(key, value) or ""
 
 
-_DESTINATION_FIELDS = Section("mappings", {
-    **keys("dest destination", _destination),
-    "weight": _weight,
-    "cluster": _cluster,
-})
-_LIMIT_FIELDS = Section("accounts.limits", {
-    **keys("max_connections max_conn", integer("max_connections", high=MAX_INT32)),
-    **keys("max_subscriptions max_subs", integer("max_subscriptions", high=MAX_INT32)),
-    **keys("max_payload max_pay", integer("max_payload", high=MAX_INT32)),
-    **keys("max_leafnodes max_leafs", integer("max_leafnodes", high=MAX_INT32)),
-})
-_JETSTREAM_FIELDS = Section("accounts.jetstream", {
-    **keys("max_memory max_mem mem memory", integer("max_memory")),
-    **keys("max_store max_file max_disk store disk", integer("max_store")),
-    **keys("max_streams streams", integer("max_streams")),
-    **keys("max_consumers consumers", integer("max_consumers")),
-    **keys("max_bytes_required max_stream_bytes max_bytes", boolean("max_bytes_required")),
-    **keys("mem_max_stream_bytes memory_max_stream_bytes", integer("memory_max_stream_bytes")),
-    **keys("disk_max_stream_bytes store_max_stream_bytes", integer("store_max_stream_bytes")),
-    "max_ack_pending": integer("max_ack_pending"),
-    "cluster_traffic": choice("cluster_traffic", "system owner"),
-})
+_DESTINATION_FIELDS = Section(
+    "mappings",
+    {
+        **keys("dest destination", _destination),
+        "weight": _weight,
+        "cluster": _cluster,
+    },
+)
+_LIMIT_FIELDS = Section(
+    "accounts.limits",
+    {
+        **keys("max_connections max_conn", integer("max_connections", high=MAX_INT32)),
+        **keys("max_subscriptions max_subs", integer("max_subscriptions", high=MAX_INT32)),
+        **keys("max_payload max_pay", integer("max_payload", high=MAX_INT32)),
+        **keys("max_leafnodes max_leafs", integer("max_leafnodes", high=MAX_INT32)),
+    },
+)
+_JETSTREAM_FIELDS = Section(
+    "accounts.jetstream",
+    {
+        **keys("max_memory max_mem mem memory", integer("max_memory")),
+        **keys("max_store max_file max_disk store disk", integer("max_store")),
+        **keys("max_streams streams", integer("max_streams")),
+        **keys("max_consumers consumers", integer("max_consumers")),
+        **keys("max_bytes_required max_stream_bytes max_bytes", boolean("max_bytes_required")),
+        **keys("mem_max_stream_bytes memory_max_stream_bytes", integer("memory_max_stream_bytes")),
+        **keys("disk_max_stream_bytes store_max_stream_bytes", integer("store_max_stream_bytes")),
+        "max_ack_pending": integer("max_ack_pending"),
+        "cluster_traffic": choice("cluster_traffic", "system owner"),
+    },
+)
 _TRACE_FIELDS = Section("accounts.trace", {"dest": _trace_destination, "sampling": _trace_sampling})
-_FIELDS = Section("accounts", {
-    "nkey": _nkey,
-    "imports": imports,
-    "exports": exports,
-    "jetstream": _jetstream,
-    "users": _users,
-    "default_permissions": permissions("default_permissions"),
-    **keys("mappings maps", _mappings),
-    "limits": _limits,
-    **keys("msg_trace trace_dest", _trace),
-})
+_FIELDS = Section(
+    "accounts",
+    {
+        "nkey": _nkey,
+        "imports": imports,
+        "exports": exports,
+        "jetstream": _jetstream,
+        "users": _users,
+        "default_permissions": permissions("default_permissions"),
+        **keys("mappings maps", _mappings),
+        "limits": _limits,
+        **keys("msg_trace trace_dest", _trace),
+    },
+)

@@ -11,7 +11,7 @@ from headwater.edge.conf.options import (
     SubjectRules,
     UserOptions,
 )
-from headwater.edge.conf.reader import Field, Reader, Section, boolean, keys, text
+from headwater.edge.conf.reader import ConfigReader, Field, Section, boolean, keys, text
 from headwater.security.identity import CONNECTION_TYPES
 from headwater.security.nkeys import is_public_key
 from headwater.security.subjects import is_valid_subject
@@ -23,7 +23,7 @@ LONG_TIMEOUT = 60.0
 def authorization(attribute: str = "auth") -> Field:
     """Field of a full `authorization` block."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         auth = read_authorization(reader, key, value)
         if auth is not None:
             setattr(target, attribute, auth)
@@ -31,7 +31,7 @@ def authorization(attribute: str = "auth") -> Field:
     return field
 
 
-def read_authorization(reader: Reader, key: str, value: Value) -> AuthOptions | None:
+def read_authorization(reader: ConfigReader, key: str, value: Value) -> AuthOptions | None:
     """An `authorization` block with default permissions applied to its users."""
     auth = AuthOptions()
     if not reader.section(key, value, _FIELDS, auth):
@@ -42,14 +42,14 @@ def read_authorization(reader: Reader, key: str, value: Value) -> AuthOptions | 
     return auth
 
 
-def simple_authorization(reader: Reader, key: str, value: Value, target: Any) -> None:
+def simple_authorization(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     """Field of the single-user block of WebSocket and MQTT listeners."""
     auth = AuthOptions()
     if reader.section(key, value, _SIMPLE_FIELDS, auth):
         target.authorization = auth
 
 
-def link_authorization(reader: Reader, key: str, value: Value, target: Any) -> None:
+def link_authorization(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     """Field of the block of routes and gateways: a single user and nothing else."""
     auth = read_authorization(reader, key, value)
     if auth is None:
@@ -67,7 +67,7 @@ def link_authorization(reader: Reader, key: str, value: Value, target: Any) -> N
     target.authorization = auth
 
 
-def leaf_authorization(reader: Reader, key: str, value: Value, target: Any) -> None:
+def leaf_authorization(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     """Field of the block of leaf listeners."""
     auth = AuthOptions()
     if not reader.section(key, value, _LEAF_FIELDS, auth):
@@ -94,7 +94,9 @@ def apply_default_permissions(
                 user.permissions = permissions
 
 
-def read_users(reader: Reader, key: str, value: Value, account: str = "") -> list[UserOptions]:
+def read_users(
+    reader: ConfigReader, key: str, value: Value, account: str = ""
+) -> list[UserOptions]:
     """An array of users of `account`."""
     users = []
     for item in reader.array(key, value) or []:
@@ -115,7 +117,7 @@ def read_users(reader: Reader, key: str, value: Value, account: str = "") -> lis
 def permissions(attribute: str) -> Field:
     """Field of a permissions map."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = PermissionOptions()
         if reader.section(key, value, _PERMISSION_FIELDS, found):
             setattr(target, attribute, found)
@@ -124,7 +126,7 @@ def permissions(attribute: str) -> Field:
 
 
 def read_subjects(
-    reader: Reader, key: str, value: Value, with_queue: bool = False
+    reader: ConfigReader, key: str, value: Value, with_queue: bool = False
 ) -> list[str] | None:
     """A subject, or an array of them, each optionally followed by a queue pattern."""
     found = reader.strings(key, value)
@@ -139,7 +141,7 @@ def read_subjects(
 def subjects(attribute: str) -> Field:
     """Field of a subject or an array of subjects."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = read_subjects(reader, key, value)
         if found is not None:
             setattr(target, attribute, found)
@@ -150,7 +152,7 @@ def subjects(attribute: str) -> Field:
 def _rules(attribute: str, with_queue: bool) -> Field:
     """Field of subject rules: a list of allowed subjects, or a map of allow and deny."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         rules = SubjectRules()
         if not isinstance(value.data, dict):
             rules.allow = read_subjects(reader, key, value, with_queue) or None
@@ -168,7 +170,7 @@ def _rules(attribute: str, with_queue: bool) -> Field:
     return field
 
 
-def _responses(reader: Reader, key: str, value: Value, target: PermissionOptions) -> None:
+def _responses(reader: ConfigReader, key: str, value: Value, target: PermissionOptions) -> None:
     if isinstance(value.data, bool):
         target.allow_responses = ResponseRules() if value.data else None
         return
@@ -180,17 +182,17 @@ def _responses(reader: Reader, key: str, value: Value, target: PermissionOptions
     target.allow_responses = rules
 
 
-def _response_count(reader: Reader, key: str, value: Value, target: ResponseRules) -> None:
+def _response_count(reader: ConfigReader, key: str, value: Value, target: ResponseRules) -> None:
     count = reader.integer(key, value)
     target.max_messages = count or target.max_messages
 
 
-def _response_time(reader: Reader, key: str, value: Value, target: ResponseRules) -> None:
+def _response_time(reader: ConfigReader, key: str, value: Value, target: ResponseRules) -> None:
     expires = reader.duration(key, value)
     target.expires = expires or target.expires
 
 
-def _connection_types(reader: Reader, key: str, value: Value, target: UserOptions) -> None:
+def _connection_types(reader: ConfigReader, key: str, value: Value, target: UserOptions) -> None:
     types = []
     for name in reader.strings(key, value) or []:
         if name.upper() in CONNECTION_TYPES:
@@ -200,11 +202,11 @@ def _connection_types(reader: Reader, key: str, value: Value, target: UserOption
     target.allowed_connection_types = types
 
 
-def _users(reader: Reader, key: str, value: Value, target: AuthOptions) -> None:
+def _users(reader: ConfigReader, key: str, value: Value, target: AuthOptions) -> None:
     target.users = read_users(reader, key, value)
 
 
-def _leaf_users(reader: Reader, key: str, value: Value, target: AuthOptions) -> None:
+def _leaf_users(reader: ConfigReader, key: str, value: Value, target: AuthOptions) -> None:
     users = []
     for item in reader.array(key, value) or []:
         user = UserOptions()
@@ -213,7 +215,7 @@ def _leaf_users(reader: Reader, key: str, value: Value, target: AuthOptions) -> 
     target.users = users
 
 
-def _leaf_nkey(reader: Reader, key: str, value: Value, target: AuthOptions) -> None:
+def _leaf_nkey(reader: ConfigReader, key: str, value: Value, target: AuthOptions) -> None:
     found = reader.string(key, value)
     if found is None:
         return
@@ -222,7 +224,7 @@ def _leaf_nkey(reader: Reader, key: str, value: Value, target: AuthOptions) -> N
     target.nkey = found
 
 
-def _timeout(reader: Reader, key: str, value: Value, target: AuthOptions) -> None:
+def _timeout(reader: ConfigReader, key: str, value: Value, target: AuthOptions) -> None:
     found = reader.seconds(key, value)
     if found is None:
         return
@@ -235,7 +237,7 @@ def _timeout(reader: Reader, key: str, value: Value, target: AuthOptions) -> Non
     target.timeout = found
 
 
-def _callout(reader: Reader, key: str, value: Value, target: AuthOptions) -> None:
+def _callout(reader: ConfigReader, key: str, value: Value, target: AuthOptions) -> None:
     callout = AuthCalloutOptions()
     if not reader.section(key, value, _CALLOUT_FIELDS, callout):
         return
@@ -251,7 +253,7 @@ def _callout(reader: Reader, key: str, value: Value, target: AuthOptions) -> Non
 
 
 def _string_array(attribute: str) -> Field:
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         if reader.array(key, value) is not None:
             setattr(target, attribute, reader.strings(key, value))
 
@@ -262,58 +264,79 @@ _USER = keys("user username", text("user"))
 _PASSWORD = keys("pass password", text("password"))
 _PROXY = {"proxy_required": boolean("proxy_required")}
 
-_FIELDS = Section("authorization", {
-    **_USER,
-    **_PASSWORD,
-    **_PROXY,
-    "token": text("token"),
-    "timeout": _timeout,
-    "users": _users,
-    **keys(
-        "default_permission default_permissions permissions", permissions("default_permissions")
-    ),
-    **keys("auth_callout auth_hook", _callout),
-})
-_SIMPLE_FIELDS = Section("listener.authorization", {
-    **_USER,
-    **_PASSWORD,
-    "token": text("token"),
-    "timeout": _timeout,
-})
-_LEAF_FIELDS = Section("leafnodes.authorization", {
-    **_USER,
-    **_PASSWORD,
-    **_PROXY,
-    "nkey": _leaf_nkey,
-    "timeout": _timeout,
-    "users": _leaf_users,
-    "account": text("account"),
-})
+_FIELDS = Section(
+    "authorization",
+    {
+        **_USER,
+        **_PASSWORD,
+        **_PROXY,
+        "token": text("token"),
+        "timeout": _timeout,
+        "users": _users,
+        **keys(
+            "default_permission default_permissions permissions", permissions("default_permissions")
+        ),
+        **keys("auth_callout auth_hook", _callout),
+    },
+)
+_SIMPLE_FIELDS = Section(
+    "listener.authorization",
+    {
+        **_USER,
+        **_PASSWORD,
+        "token": text("token"),
+        "timeout": _timeout,
+    },
+)
+_LEAF_FIELDS = Section(
+    "leafnodes.authorization",
+    {
+        **_USER,
+        **_PASSWORD,
+        **_PROXY,
+        "nkey": _leaf_nkey,
+        "timeout": _timeout,
+        "users": _leaf_users,
+        "account": text("account"),
+    },
+)
 _LEAF_USER_FIELDS = Section(
     "leafnodes.authorization.users",
     {**_USER, **_PASSWORD, **_PROXY, "account": text("account")},
 )
-_USER_FIELDS = Section("users", {
-    **_USER,
-    **_PASSWORD,
-    **_PROXY,
-    "nkey": text("nkey"),
-    **keys("permission permissions authorization", permissions("permissions")),
-    **keys("allowed_connection_types connection_types clients", _connection_types),
-})
-_CALLOUT_FIELDS = Section("auth_callout", {
-    "issuer": text("issuer"),
-    **keys("account acc", text("account")),
-    **keys("auth_users users", _string_array("auth_users")),
-    **keys("xkey key", text("xkey")),
-    "allowed_accounts": _string_array("allowed_accounts"),
-})
-_PERMISSION_FIELDS = Section("permissions", {
-    **keys("pub publish import", _rules("publish", with_queue=False)),
-    **keys("sub subscribe export", _rules("subscribe", with_queue=True)),
-    **keys("publish_allow_responses allow_responses", _responses),
-})
-_RESPONSE_FIELDS = Section("allow_responses", {
-    **keys("max max_msgs max_messages max_responses", _response_count),
-    **keys("expires expiration ttl", _response_time),
-})
+_USER_FIELDS = Section(
+    "users",
+    {
+        **_USER,
+        **_PASSWORD,
+        **_PROXY,
+        "nkey": text("nkey"),
+        **keys("permission permissions authorization", permissions("permissions")),
+        **keys("allowed_connection_types connection_types clients", _connection_types),
+    },
+)
+_CALLOUT_FIELDS = Section(
+    "auth_callout",
+    {
+        "issuer": text("issuer"),
+        **keys("account acc", text("account")),
+        **keys("auth_users users", _string_array("auth_users")),
+        **keys("xkey key", text("xkey")),
+        "allowed_accounts": _string_array("allowed_accounts"),
+    },
+)
+_PERMISSION_FIELDS = Section(
+    "permissions",
+    {
+        **keys("pub publish import", _rules("publish", with_queue=False)),
+        **keys("sub subscribe export", _rules("subscribe", with_queue=True)),
+        **keys("publish_allow_responses allow_responses", _responses),
+    },
+)
+_RESPONSE_FIELDS = Section(
+    "allow_responses",
+    {
+        **keys("max max_msgs max_messages max_responses", _response_count),
+        **keys("expires expiration ttl", _response_time),
+    },
+)

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from headwater.edge.conf.lexer import END, Lexer, Scalar, Variable, is_space
-from headwater.edge.conf.problems import ConfigError, Place
+from headwater.edge.conf.problems import ConfigError, Position
 
 MAX_NESTING = 64
 """Maps and arrays that may enclose one another."""
@@ -19,30 +19,30 @@ MAX_INCLUDES = 32
 MAX_FILE_BYTES = 64 * 1024 * 1024
 
 TEXT_NAME = "(text)"
-"""File name in places of a text that came from no file."""
+"""File name in positions of a text that came from no file."""
 
 _BCRYPT_STARTS = ("2a$", "2b$", "2x$", "2y$")
 _SEPARATORS = "=:"
 
 
 class Value:
-    """A value and its place: of its key in a map, its own in an array.
+    """A value and its position: of its key in a map, its own in an array.
 
     `used` tells that a variable referred to it, so that its key need not be an option.
     """
 
-    __slots__ = ("data", "place", "used")
+    __slots__ = ("data", "position", "used")
 
-    def __init__(self, data: "Scalar | list[Value] | dict[str, Value]", place: Place) -> None:
+    def __init__(self, data: "Scalar | list[Value] | dict[str, Value]", position: Position) -> None:
         self.data = data
-        self.place = place
+        self.position = position
         self.used = False
 
     def __repr__(self) -> str:
-        return f"Value({self.data!r} at {self.place})"
+        return f"Value({self.data!r} at {self.position})"
 
     def plain(self) -> Any:
-        """The value without places."""
+        """The value without positions."""
         if isinstance(self.data, dict):
             return {key: value.plain() for key, value in self.data.items()}
         if isinstance(self.data, list):
@@ -109,18 +109,18 @@ class _Parser:
             lexer.skip_spaces()
             char = lexer.peek()
             if char == END:
-                return Value(root, Place(lexer.file, 1, 1))
+                return Value(root, Position(lexer.file, 1, 1))
             if char == "{":
                 depth += 1
-                lexer.position += 1
+                lexer.cursor += 1
             elif char == "}" and depth:
                 depth -= 1
-                lexer.position += 1
+                lexer.cursor += 1
                 if depth:
                     lexer.skip_spaces()
                     self._end_of_top_value(depth)
-            elif char == "}" and not lexer.text[lexer.position + 1 :].strip():
-                lexer.position += 1
+            elif char == "}" and not lexer.text[lexer.cursor + 1 :].strip():
+                lexer.cursor += 1
             elif not lexer.skip_comment():
                 self._pair(root)
                 self._end_of_top_value(depth)
@@ -137,7 +137,7 @@ class _Parser:
         if char == "}" and depth:
             return
         if char in (",", ";", "}"):
-            lexer.position += 1
+            lexer.cursor += 1
             return
         found = repr(char) if char else "the end of the text"
         lexer.fail(f"expected the end of the line after a value but found {found}")
@@ -145,15 +145,15 @@ class _Parser:
     def _pair(self, target: Map) -> None:
         """One `key value` or `include file`, into `target`."""
         lexer = self.lexer
-        start = lexer.position
+        start = lexer.cursor
         key = self._key()
         if key is None:
             self._include(target)
             return
-        place = lexer.place(start)
+        position = lexer.position_at(start)
         lexer.skip_spaces()
         if lexer.peek() and lexer.peek() in _SEPARATORS:
-            lexer.position += 1
+            lexer.cursor += 1
             if len(self.scopes) > 1:
                 lexer.skip_spaces()
         elif lexer.peek() == END:
@@ -162,7 +162,7 @@ class _Parser:
         if len(self.scopes) > 1 and lexer.peek() in (",", "}", END):
             lexer.fail(f"key {key!r} has no value", start)
         value = self._value()
-        value.place = place
+        value.position = position
         target[key] = value
 
     def _key(self) -> str | None:
@@ -173,35 +173,35 @@ class _Parser:
             lexer.fail(f"unexpected {char!r} where a key should be")
         if char in ("'", '"'):
             return lexer.quoted(char)
-        start = lexer.position
-        lexer.position += 1
+        start = lexer.cursor
+        lexer.cursor += 1
         while True:
             char = lexer.peek()
             if char == END or char in _SEPARATORS or is_space(char):
                 break
-            lexer.position += 1
-        key = lexer.text[start : lexer.position]
+            lexer.cursor += 1
+        key = lexer.text[start : lexer.cursor]
         if is_space(char) and key.lower() == "include":
             return None
         return key
 
     def _value(self) -> Value:
         lexer = self.lexer
-        place = lexer.place()
+        position = lexer.position_at()
         char = lexer.peek()
         if char == "{":
-            return Value(self._map(), place)
+            return Value(self._map(), position)
         if char == "[":
-            return Value(self._array(), place)
+            return Value(self._array(), position)
         scalar = lexer.scalar()
         if isinstance(scalar, Variable):
-            return self._variable(str(scalar), place)
-        return Value(scalar, place)
+            return self._variable(str(scalar), position)
+        return Value(scalar, position)
 
     def _map(self) -> Map:
         lexer = self.lexer
-        opening = lexer.position
-        lexer.position += 1
+        opening = lexer.cursor
+        lexer.cursor += 1
         if len(self.scopes) > MAX_NESTING:
             lexer.fail("maps and arrays are nested too deeply", opening)
         target: Map = {}
@@ -214,7 +214,7 @@ class _Parser:
             if char == "]":
                 lexer.fail("unexpected ']' in a map")
             if char == "}":
-                lexer.position += 1
+                lexer.cursor += 1
                 break
             if lexer.skip_comment():
                 continue
@@ -225,8 +225,8 @@ class _Parser:
 
     def _array(self) -> list[Value]:
         lexer = self.lexer
-        opening = lexer.position
-        lexer.position += 1
+        opening = lexer.cursor
+        lexer.cursor += 1
         if len(self.scopes) > MAX_NESTING:
             lexer.fail("maps and arrays are nested too deeply", opening)
         # An array is no scope for variables, but it counts as a level.
@@ -240,7 +240,7 @@ class _Parser:
             if char == ",":
                 lexer.fail("unexpected ',' in an array")
             if char == "]":
-                lexer.position += 1
+                lexer.cursor += 1
                 break
             if lexer.skip_comment():
                 continue
@@ -261,28 +261,31 @@ class _Parser:
             # That something is not closed is better said of where it was opened.
             return
         if char == "," or (char == ";" and closing == "}"):
-            lexer.position += 1
+            lexer.cursor += 1
             return
         lexer.fail(f"expected ',', a line end or {closing!r} after a value but found {char!r}")
 
-    def _variable(self, name: str, place: Place) -> Value:
+    def _variable(self, name: str, position: Position) -> Value:
         if name.startswith(_BCRYPT_STARTS):
-            return Value("$" + name, place)
+            return Value("$" + name, position)
         for scope in reversed(self.scopes):
             known = scope.get(name)
             if known is not None:
                 known.used = True
-                return Value(known.data, place)
+                return Value(known.data, position)
         if name in self.looking_up:
-            raise ConfigError([f"{place}: variable reference cycle for '{name}'"])
+            raise ConfigError([f"{position}: variable reference cycle for '{name}'"])
         text = os.environ.get(name)
         if text is None:
             raise ConfigError(
-                [f"{place}: variable reference for '{name}' on line {place.line} can not be found"]
+                [
+                    f"{position}: variable reference for '{name}' on line {position.line} "
+                    "can not be found"
+                ]
             )
-        return Value(self._environment(name, text, place).data, place)
+        return Value(self._environment(name, text, position).data, position)
 
-    def _environment(self, name: str, text: str, place: Place) -> Value:
+    def _environment(self, name: str, text: str, position: Position) -> Value:
         """Value of an environment variable, read as the grammar would."""
         looking_up = self.looking_up | {name}
         inner = _Parser(f"value={text}", f"${name}", self.directory, self.chain, looking_up)
@@ -291,31 +294,34 @@ class _Parser:
         except ConfigError as error:
             reasons = "; ".join(error.problems)
             raise ConfigError(
-                [f"{place}: variable reference for '{name}' could not be parsed: {reasons}"]
+                [f"{position}: variable reference for '{name}' could not be parsed: {reasons}"]
             ) from error
         found = value.get("value") if isinstance(value, dict) else None
         if found is None:
-            raise ConfigError([f"{place}: variable '{name}' has no value"])
+            raise ConfigError([f"{position}: variable '{name}' has no value"])
         return found
 
     def _include(self, target: Map) -> None:
         """Merge the keys of an included file into `target`."""
         lexer = self.lexer
         lexer.skip_blanks()
-        place = lexer.place()
+        position = lexer.position_at()
         name = self._include_name()
         path = os.path.normpath(os.path.join(self.directory, name.lstrip("/")))
         if os.path.isabs(name) and not os.path.exists(path):
             path = name
         if os.path.realpath(path) in self.chain:
-            raise ConfigError([f"{place}: include file '{name}' includes itself"])
+            raise ConfigError([f"{position}: include file '{name}' includes itself"])
         if len(self.chain) >= MAX_INCLUDES:
-            raise ConfigError([f"{place}: include files are nested too deeply"])
+            raise ConfigError([f"{position}: include files are nested too deeply"])
         try:
             included = _parse_path(path, self.chain).data
         except ConfigError as error:
             raise ConfigError(
-                [f"{place}: error parsing include file '{name}': {each}" for each in error.problems]
+                [
+                    f"{position}: error parsing include file '{name}': {each}"
+                    for each in error.problems
+                ]
             ) from error
         if isinstance(included, dict):
             target.update(included)
@@ -327,10 +333,10 @@ class _Parser:
             return lexer.quoted(char)
         if char == END or lexer.at_line_end() or char in "[{(\\-" or char.isdigit():
             lexer.fail("expected the name of a file to include")
-        start = lexer.position
+        start = lexer.cursor
         while lexer.peek() and lexer.peek() not in "\n\r;} \t'":
-            lexer.position += 1
-        name = lexer.text[start : lexer.position]
+            lexer.cursor += 1
+        name = lexer.text[start : lexer.cursor]
         if lexer.peek() == "'":
-            lexer.position += 1
+            lexer.cursor += 1
         return name

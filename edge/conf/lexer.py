@@ -6,7 +6,7 @@ Knows nothing of maps, variables or files; `grammar` builds documents on top of 
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from headwater.edge.conf.problems import ConfigError, Place
+from headwater.edge.conf.problems import ConfigError, Position
 
 Scalar = str | int | float | bool | datetime
 
@@ -45,51 +45,51 @@ def is_space(char: str) -> bool:
 class Lexer:
     """A cursor over one text. Every error is a ConfigError with the place it was found at."""
 
-    __slots__ = ("_line_starts", "file", "position", "text")
+    __slots__ = ("_line_starts", "cursor", "file", "text")
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
         self.file = file
-        self.position = 0
+        self.cursor = 0
         self._line_starts = [0]
         start = text.find("\n")
         while start >= 0:
             self._line_starts.append(start + 1)
             start = text.find("\n", start + 1)
 
-    def place(self, position: int | None = None) -> Place:
-        """Place of a position, of the cursor when None."""
+    def position_at(self, index: int | None = None) -> Position:
+        """Where a character stands, that of the cursor when None."""
         from bisect import bisect_right
 
-        at = self.position if position is None else position
+        at = self.cursor if index is None else index
         line = bisect_right(self._line_starts, at)
-        return Place(self.file, line, at - self._line_starts[line - 1] + 1)
+        return Position(self.file, line, at - self._line_starts[line - 1] + 1)
 
-    def fail(self, message: str, position: int | None = None) -> NoReturn:
-        """Raises ConfigError for `position`, the cursor when None."""
-        raise ConfigError([f"{self.place(position)}: Parse error: {message}"])
+    def fail(self, message: str, index: int | None = None) -> NoReturn:
+        """Raises ConfigError for `index`, the cursor when None."""
+        raise ConfigError([f"{self.position_at(index)}: Parse error: {message}"])
 
     def peek(self, ahead: int = 0) -> str:
         """Character `ahead` of the cursor, `END` behind the last one."""
-        at = self.position + ahead
+        at = self.cursor + ahead
         return self.text[at] if at < len(self.text) else END
 
     def skip_blanks(self) -> None:
         """Move past blanks, but not past line ends."""
         while self.peek() and self.peek() in _BLANKS:
-            self.position += 1
+            self.cursor += 1
 
     def skip_spaces(self) -> None:
         """Move past white space of any kind."""
         while is_space(self.peek()):
-            self.position += 1
+            self.cursor += 1
 
     def skip_comment(self) -> bool:
         """Move past a comment, if one begins here, up to its line end."""
         if self.peek() != "#" and not (self.peek() == "/" and self.peek(1) == "/"):
             return False
         while self.peek() and self.peek() not in _NEWLINES:
-            self.position += 1
+            self.cursor += 1
         return True
 
     def at_line_end(self) -> bool:
@@ -98,11 +98,11 @@ class Lexer:
 
     def quoted(self, quote: str) -> str:
         """Text up to the closing `quote`, taken literally. The cursor is on the opening one."""
-        opening = self.position
+        opening = self.cursor
         closing = self.text.find(quote, opening + 1)
         if closing < 0:
             self.fail("quoted text is not closed", opening)
-        self.position = closing + 1
+        self.cursor = closing + 1
         return self.text[opening + 1 : closing]
 
     def scalar(self) -> Scalar | Variable:
@@ -122,45 +122,45 @@ class Lexer:
             self.fail("a number must start with a digit")
         if self.at_line_end():
             self.fail("expected a value but found the end of the line")
-        return self._bare(self.position)
+        return self._bare(self.cursor)
 
     def _double_quoted(self) -> str:
-        opening = self.position
-        self.position += 1
+        opening = self.cursor
+        self.cursor += 1
         parts: list[bytes] = []
-        start = self.position
+        start = self.cursor
         while True:
             char = self.peek()
             if char == END:
                 self.fail("quoted text is not closed", opening)
             if char == '"':
-                parts.append(_raw(self.text[start : self.position]))
-                self.position += 1
+                parts.append(_raw(self.text[start : self.cursor]))
+                self.cursor += 1
                 return _text(parts)
             if char == "\\":
-                parts.append(_raw(self.text[start : self.position]))
+                parts.append(_raw(self.text[start : self.cursor]))
                 parts.append(self._escape())
-                start = self.position
+                start = self.cursor
             else:
-                self.position += 1
+                self.cursor += 1
 
     def _escape(self) -> bytes:
         """Bytes of the escape sequence whose backslash the cursor is on."""
         kind = self.peek(1)
         if kind == "x":
-            digits = self.text[self.position + 2 : self.position + 4]
+            digits = self.text[self.cursor + 2 : self.cursor + 4]
             if len(digits) != 2 or any(d not in "0123456789abcdefABCDEF" for d in digits):
                 self.fail("expected two hexadecimal digits after \\x")
-            self.position += 4
+            self.cursor += 4
             return bytes([int(digits, 16)])
         if kind not in _ESCAPES or kind == END:
-            self.fail("invalid escape: only \\xXX, \\t, \\n, \\r, \\\" and \\\\ are known")
-        self.position += 2
+            self.fail('invalid escape: only \\xXX, \\t, \\n, \\r, \\" and \\\\ are known')
+        self.cursor += 2
         return _ESCAPES[kind].encode()
 
     def _block(self) -> str:
         """Text between `(` and a `)` that has a line to itself."""
-        opening = self.position
+        opening = self.cursor
         search = opening + 1
         while True:
             closing = self.text.find("\n)", search)
@@ -168,7 +168,7 @@ class Lexer:
                 self.fail("the block is not closed by a ) on a line of its own", opening)
             after = self.text[closing + 2 : closing + 3]
             if after in ("", "\n"):
-                self.position = closing + 2
+                self.cursor = closing + 2
                 return self.text[opening + 1 : closing + 1]
             search = closing + 1
 
@@ -179,16 +179,16 @@ class Lexer:
         while True:
             char = self.peek()
             if char == "\\":
-                parts.append(_raw(self.text[begin : self.position]))
+                parts.append(_raw(self.text[begin : self.cursor]))
                 parts.append(self._escape())
-                begin = self.position
+                begin = self.cursor
                 continue
             if char == END or char in "\n\r;,]} \t'":
                 break
-            self.position += 1
-        word = self.text[begin : self.position]
+            self.cursor += 1
+        word = self.text[begin : self.cursor]
         if self.peek() == "'":
-            self.position += 1
+            self.cursor += 1
         elif not parts:
             if word.lower() in _BOOLEANS:
                 return _BOOLEANS[word.lower()]
@@ -197,9 +197,9 @@ class Lexer:
         return _text([*parts, _raw(word)])
 
     def _number(self, negative: bool) -> Scalar | Variable:
-        start = self.position
+        start = self.cursor
         if negative:
-            self.position += 1
+            self.cursor += 1
             if not self._at_digit():
                 self.fail("expected a digit after the minus sign")
         self._skip_digits()
@@ -211,20 +211,20 @@ class Lexer:
         if char and char in _SUFFIX_LETTERS:
             return self._suffixed(start)
         if negative or self._number_may_end():
-            return self._integer(start, self.position)
+            return self._integer(start, self.cursor)
         return self._bare(start)
 
     def _suffixed(self, start: int) -> Scalar | Variable:
-        digits_end = self.position
-        self.position += 1
+        digits_end = self.cursor
+        self.cursor += 1
         while self.peek() and self.peek() in "bBiI":
-            self.position += 1
+            self.cursor += 1
         if not self._number_may_end():
             return self._bare(start)
         return self._integer(start, digits_end)
 
     def _integer(self, start: int, digits_end: int) -> int:
-        suffix = self.text[digits_end : self.position].lower()
+        suffix = self.text[digits_end : self.cursor].lower()
         if suffix not in _SUFFIXES:
             self.fail(f"unknown size suffix {suffix!r}", start)
         if digits_end - start > 20:
@@ -235,29 +235,29 @@ class Lexer:
         return value
 
     def _float_or_address(self, start: int) -> float | str:
-        self.position += 1
+        self.cursor += 1
         if not self._at_digit():
             self.fail("a number must have a digit after the point")
         self._skip_digits()
         if self.peek() != ".":
-            value = float(self.text[start : self.position])
+            value = float(self.text[start : self.cursor])
             if value in (float("inf"), float("-inf")):
                 self.fail("the number is out of range", start)
             return value
         while self._at_digit() or (self.peek() and self.peek() in ".:-"):
-            self.position += 1
-        return self.text[start : self.position]
+            self.cursor += 1
+        return self.text[start : self.cursor]
 
     def _date(self, start: int) -> datetime:
-        if self.position - start != 4:
+        if self.cursor - start != 4:
             self.fail("a date must be in full Zulu form, such as 2016-05-04T18:53:41Z", start)
         for form in "-" + _DATE_FORM:
             char = self.peek()
             if not (self._at_digit() if form == "0" else char == form):
                 self.fail("a date must be in full Zulu form, such as 2016-05-04T18:53:41Z", start)
-            self.position += 1
+            self.cursor += 1
         try:
-            moment = datetime.strptime(self.text[start : self.position], "%Y-%m-%dT%H:%M:%SZ")
+            moment = datetime.strptime(self.text[start : self.cursor], "%Y-%m-%dT%H:%M:%SZ")
         except ValueError:
             self.fail("there is no such date", start)
         return moment.replace(tzinfo=UTC)
@@ -268,7 +268,7 @@ class Lexer:
 
     def _skip_digits(self) -> None:
         while self._at_digit():
-            self.position += 1
+            self.cursor += 1
 
     def _number_may_end(self) -> bool:
         char = self.peek()

@@ -20,8 +20,8 @@ from headwater.edge.conf.options import (
     RemoteGatewayOptions,
 )
 from headwater.edge.conf.reader import (
+    ConfigReader,
     Field,
-    Reader,
     Section,
     boolean,
     choice,
@@ -46,7 +46,7 @@ MIN_LEAF_VERSION = (2, 8, 0)
 WRITE_POLICIES = "default close retry"
 
 
-def cluster(reader: Reader, key: str, value: Value, options: Options) -> None:
+def cluster(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the `cluster` block."""
     reader.section(key, value, _CLUSTER_FIELDS, options.cluster)
     rules = options.cluster.permissions
@@ -56,12 +56,12 @@ def cluster(reader: Reader, key: str, value: Value, options: Options) -> None:
         reader.warning(value, "cluster 'ping_interval' will reset to 30s, the max for routes")
 
 
-def gateway(reader: Reader, key: str, value: Value, options: Options) -> None:
+def gateway(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the `gateway` block."""
     reader.section(key, value, _GATEWAY_FIELDS, options.gateway)
 
 
-def leafnodes(reader: Reader, key: str, value: Value, options: Options) -> None:
+def leafnodes(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the `leafnodes` block."""
     reader.section(key, value, _LEAF_FIELDS, options.leaf)
 
@@ -69,7 +69,7 @@ def leafnodes(reader: Reader, key: str, value: Value, options: Options) -> None:
 def _compression(default: str) -> Field:
     """Field of link compression; plain "on" chooses mode `default`."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = CompressionOptions()
         if isinstance(value.data, bool):
             found.mode = default if value.data else "off"
@@ -85,32 +85,32 @@ def _compression(default: str) -> Field:
     return field
 
 
-def _thresholds(reader: Reader, key: str, value: Value, target: CompressionOptions) -> None:
+def _thresholds(reader: ConfigReader, key: str, value: Value, target: CompressionOptions) -> None:
     found = [reader.duration(key, item) for item in reader.array(key, value) or []]
     target.rtt_thresholds = [seconds for seconds in found if seconds is not None]
 
 
-def _gateways(reader: Reader, key: str, value: Value, target: GatewayOptions) -> None:
+def _gateways(reader: ConfigReader, key: str, value: Value, target: GatewayOptions) -> None:
     for item in reader.array(key, value) or []:
         remote = RemoteGatewayOptions()
         if reader.section(key, item, _REMOTE_GATEWAY_FIELDS, remote):
             target.gateways = [*target.gateways, remote]
 
 
-def _single_url(reader: Reader, key: str, value: Value, target: Any) -> None:
+def _single_url(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     found = reader.url(key, value)
     if found is not None:
         target.urls = [*target.urls, found]
 
 
-def _url_or_urls(reader: Reader, key: str, value: Value, target: Any) -> None:
+def _url_or_urls(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     if isinstance(value.data, str):
         _single_url(reader, key, value, target)
     else:
         target.urls = reader.urls(key, value) or []
 
 
-def _min_version(reader: Reader, key: str, value: Value, target: LeafOptions) -> None:
+def _min_version(reader: ConfigReader, key: str, value: Value, target: LeafOptions) -> None:
     found = reader.string(key, value)
     if found is None:
         return
@@ -122,7 +122,7 @@ def _min_version(reader: Reader, key: str, value: Value, target: LeafOptions) ->
     target.min_version = found
 
 
-def _remotes(reader: Reader, key: str, value: Value, target: LeafOptions) -> None:
+def _remotes(reader: ConfigReader, key: str, value: Value, target: LeafOptions) -> None:
     seen: list[tuple[list[str], str, str, str]] = []
     for item in reader.array(key, value) or []:
         remote = LeafRemoteOptions()
@@ -139,7 +139,7 @@ def _remotes(reader: Reader, key: str, value: Value, target: LeafOptions) -> Non
         target.remotes = [*target.remotes, remote]
 
 
-def _check_discovery(reader: Reader, value: Value, remote: LeafRemoteOptions) -> None:
+def _check_discovery(reader: ConfigReader, value: Value, remote: LeafRemoteOptions) -> None:
     """Anybody on the network can answer discovery: without proof it would get what is meant for
     the hub."""
     found = not remote.urls or any(url.startswith("discover://") for url in remote.urls)
@@ -153,7 +153,7 @@ def _check_discovery(reader: Reader, value: Value, remote: LeafRemoteOptions) ->
         )
 
 
-def _check_proxy(reader: Reader, value: Value, remote: LeafRemoteOptions) -> None:
+def _check_proxy(reader: ConfigReader, value: Value, remote: LeafRemoteOptions) -> None:
     if not remote.proxy_url:
         return
     scheme, separator, rest = remote.proxy_url.partition("://")
@@ -164,9 +164,7 @@ def _check_proxy(reader: Reader, value: Value, remote: LeafRemoteOptions) -> Non
     if remote.proxy_timeout < 0:
         reader.error(value, "proxy timeout must be >= 0")
     if bool(remote.proxy_user) != bool(remote.proxy_password):
-        reader.error(
-            value, "proxy username and password must both be specified or both be empty"
-        )
+        reader.error(value, "proxy username and password must both be specified or both be empty")
     schemes = [url.partition("://")[0] for url in remote.urls]
     if "wss" in schemes and remote.tls is None:
         reader.error(value, "a proxy and a wss URL need a TLS configuration")
@@ -174,7 +172,7 @@ def _check_proxy(reader: Reader, value: Value, remote: LeafRemoteOptions) -> Non
         reader.warning(value, "proxy settings only apply to WebSocket URLs (ws:// or wss://)")
 
 
-def _credentials(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+def _credentials(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions) -> None:
     found = reader.string(key, value)
     if found is None:
         return
@@ -184,7 +182,7 @@ def _credentials(reader: Reader, key: str, value: Value, target: LeafRemoteOptio
     target.credentials = path
 
 
-def _seed(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+def _seed(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions) -> None:
     found = reader.string(key, value)
     if found is None:
         return
@@ -198,11 +196,11 @@ def _seed(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> 
     target.nkey = found
 
 
-def _hub_pins(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+def _hub_pins(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions) -> None:
     target.hub_pins = pins(reader, key, value)
 
 
-def _migrate(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+def _migrate(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions) -> None:
     if isinstance(value.data, bool):
         target.jetstream_cluster_migrate = value.data
     elif isinstance(value.data, dict):
@@ -212,7 +210,7 @@ def _migrate(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) 
         reader.wrong_type(key, value, "a boolean or a map")
 
 
-def _proxy(reader: Reader, key: str, value: Value, target: LeafRemoteOptions) -> None:
+def _proxy(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions) -> None:
     reader.section(key, value, _PROXY_FIELDS, target)
 
 
@@ -223,90 +221,114 @@ _LISTENER: dict[str, Field] = {
     "write_deadline": lenient_duration("write_deadline"),
     "write_timeout": choice("write_timeout", WRITE_POLICIES),
 }
-_COMPRESSION_FIELDS = Section("compression", {
-    "mode": text("mode"),
-    **keys("rtt_thresholds thresholds rtts rtt", _thresholds),
-})
-_CLUSTER_FIELDS = Section("cluster", {
-    **_LISTENER,
-    "name": name_without_spaces("name"),
-    "authorization": link_authorization,
-    "routes": urls("routes"),
-    "tls": tls("tls", link=True),
-    **keys("cluster_advertise advertise", text("advertise")),
-    "no_advertise": boolean("no_advertise"),
-    "connect_retries": integer("connect_retries"),
-    "connect_backoff": boolean("connect_backoff"),
-    "permissions": permissions("permissions"),
-    "pool_size": integer("pool_size"),
-    "accounts": strings("accounts"),
-    "compression": _compression("s2_fast"),
-    "ping_interval": lenient_duration("ping_interval"),
-    "ping_max": integer("ping_max"),
-})
-_REMOTE_GATEWAY_FIELDS = Section("gateway.gateways", {
-    "name": text("name"),
-    "tls": tls("tls", link=True),
-    "url": _single_url,
-    "urls": urls("urls"),
-})
-_GATEWAY_FIELDS = Section("gateway", {
-    **_LISTENER,
-    "name": name_without_spaces("name"),
-    "authorization": link_authorization,
-    "tls": tls("tls", link=True),
-    "advertise": text("advertise"),
-    "connect_retries": integer("connect_retries"),
-    "connect_backoff": boolean("connect_backoff"),
-    "gateways": _gateways,
-    **keys("reject_unknown reject_unknown_cluster", boolean("reject_unknown")),
-})
-_LEAF_FIELDS = Section("leafnodes", {
-    **_LISTENER,
-    "authorization": leaf_authorization,
-    "remotes": _remotes,
-    **keys("reconnect reconnect_delay reconnect_interval", lenient_duration("reconnect")),
-    "dial_timeout": lenient_duration("dial_timeout"),
-    "tls": tls("tls"),
-    **keys("leafnode_advertise advertise", text("advertise")),
-    "no_advertise": boolean("no_advertise"),
-    **keys("min_version minimum_version", _min_version),
-    "compression": _compression("s2_auto"),
-    **keys("isolate_leafnode_interest isolate", boolean("isolate_interest")),
-})
-_MIGRATE_FIELDS = Section("remotes.migrate", {
-    "leader_migrate_delay": lenient_duration("jetstream_cluster_migrate_delay"),
-})
-_PROXY_FIELDS = Section("remotes.proxy", {
-    "url": text("proxy_url"),
-    "username": text("proxy_user"),
-    "password": text("proxy_password"),
-    "timeout": lenient_duration("proxy_timeout"),
-})
-_REMOTE_FIELDS = Section("remotes", {
-    **keys("no_randomize dont_randomize", boolean("no_randomize")),
-    **keys("url urls", _url_or_urls),
-    **keys("account local", text("account")),
-    **keys("creds credentials", _credentials),
-    **keys("nkey seed", _seed),
-    "tls": tls("tls", solicited=True),
-    "hub": boolean("hub"),
-    **keys("deny_imports deny_import", subjects("deny_imports")),
-    **keys("deny_exports deny_export", subjects("deny_exports")),
-    **keys(
-        "ws_compress ws_compression websocket_compress websocket_compression",
-        boolean("websocket_compression"),
-    ),
-    **keys("ws_no_masking websocket_no_masking", boolean("websocket_no_masking")),
-    **keys("jetstream_cluster_migrate js_cluster_migrate", _migrate),
-    **keys("isolate_leafnode_interest isolate", boolean("local_isolation")),
-    "request_isolation": boolean("request_isolation"),
-    "compression": _compression("s2_auto"),
-    "first_info_timeout": lenient_duration("first_info_timeout"),
-    "dial_timeout": lenient_duration("dial_timeout"),
-    "disabled": boolean("disabled"),
-    "proxy": _proxy,
-    "ignore_discovered_servers": boolean("ignore_discovered_servers"),
-    "hub_pins": _hub_pins,
-    "insecure_discovery": boolean("insecure_discovery"),
-})
+_COMPRESSION_FIELDS = Section(
+    "compression",
+    {
+        "mode": text("mode"),
+        **keys("rtt_thresholds thresholds rtts rtt", _thresholds),
+    },
+)
+_CLUSTER_FIELDS = Section(
+    "cluster",
+    {
+        **_LISTENER,
+        "name": name_without_spaces("name"),
+        "authorization": link_authorization,
+        "routes": urls("routes"),
+        "tls": tls("tls", link=True),
+        **keys("cluster_advertise advertise", text("advertise")),
+        "no_advertise": boolean("no_advertise"),
+        "connect_retries": integer("connect_retries"),
+        "connect_backoff": boolean("connect_backoff"),
+        "permissions": permissions("permissions"),
+        "pool_size": integer("pool_size"),
+        "accounts": strings("accounts"),
+        "compression": _compression("s2_fast"),
+        "ping_interval": lenient_duration("ping_interval"),
+        "ping_max": integer("ping_max"),
+    },
+)
+_REMOTE_GATEWAY_FIELDS = Section(
+    "gateway.gateways",
+    {
+        "name": text("name"),
+        "tls": tls("tls", link=True),
+        "url": _single_url,
+        "urls": urls("urls"),
+    },
+)
+_GATEWAY_FIELDS = Section(
+    "gateway",
+    {
+        **_LISTENER,
+        "name": name_without_spaces("name"),
+        "authorization": link_authorization,
+        "tls": tls("tls", link=True),
+        "advertise": text("advertise"),
+        "connect_retries": integer("connect_retries"),
+        "connect_backoff": boolean("connect_backoff"),
+        "gateways": _gateways,
+        **keys("reject_unknown reject_unknown_cluster", boolean("reject_unknown")),
+    },
+)
+_LEAF_FIELDS = Section(
+    "leafnodes",
+    {
+        **_LISTENER,
+        "authorization": leaf_authorization,
+        "remotes": _remotes,
+        **keys("reconnect reconnect_delay reconnect_interval", lenient_duration("reconnect")),
+        "dial_timeout": lenient_duration("dial_timeout"),
+        "tls": tls("tls"),
+        **keys("leafnode_advertise advertise", text("advertise")),
+        "no_advertise": boolean("no_advertise"),
+        **keys("min_version minimum_version", _min_version),
+        "compression": _compression("s2_auto"),
+        **keys("isolate_leafnode_interest isolate", boolean("isolate_interest")),
+    },
+)
+_MIGRATE_FIELDS = Section(
+    "remotes.migrate",
+    {
+        "leader_migrate_delay": lenient_duration("jetstream_cluster_migrate_delay"),
+    },
+)
+_PROXY_FIELDS = Section(
+    "remotes.proxy",
+    {
+        "url": text("proxy_url"),
+        "username": text("proxy_user"),
+        "password": text("proxy_password"),
+        "timeout": lenient_duration("proxy_timeout"),
+    },
+)
+_REMOTE_FIELDS = Section(
+    "remotes",
+    {
+        **keys("no_randomize dont_randomize", boolean("no_randomize")),
+        **keys("url urls", _url_or_urls),
+        **keys("account local", text("account")),
+        **keys("creds credentials", _credentials),
+        **keys("nkey seed", _seed),
+        "tls": tls("tls", solicited=True),
+        "hub": boolean("hub"),
+        **keys("deny_imports deny_import", subjects("deny_imports")),
+        **keys("deny_exports deny_export", subjects("deny_exports")),
+        **keys(
+            "ws_compress ws_compression websocket_compress websocket_compression",
+            boolean("websocket_compression"),
+        ),
+        **keys("ws_no_masking websocket_no_masking", boolean("websocket_no_masking")),
+        **keys("jetstream_cluster_migrate js_cluster_migrate", _migrate),
+        **keys("isolate_leafnode_interest isolate", boolean("local_isolation")),
+        "request_isolation": boolean("request_isolation"),
+        "compression": _compression("s2_auto"),
+        "first_info_timeout": lenient_duration("first_info_timeout"),
+        "dial_timeout": lenient_duration("dial_timeout"),
+        "disabled": boolean("disabled"),
+        "proxy": _proxy,
+        "ignore_discovered_servers": boolean("ignore_discovered_servers"),
+        "hub_pins": _hub_pins,
+        "insecure_discovery": boolean("insecure_discovery"),
+    },
+)

@@ -4,8 +4,8 @@ from headwater.edge.conf.auth_section import simple_authorization
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import MqttOptions, Options, WebSocketOptions
 from headwater.edge.conf.reader import (
+    ConfigReader,
     Field,
-    Reader,
     Section,
     boolean,
     integer,
@@ -22,17 +22,19 @@ from headwater.edge.conf.tls_section import tls
 MAX_MQTT_ACK_PENDING = 0xFFFF
 
 
-def websocket(reader: Reader, key: str, value: Value, options: Options) -> None:
+def websocket(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the `websocket` block."""
     reader.section(key, value, _WEBSOCKET_FIELDS, options.websocket)
 
 
-def mqtt(reader: Reader, key: str, value: Value, options: Options) -> None:
+def mqtt(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the `mqtt` block."""
     reader.section(key, value, _MQTT_FIELDS, options.mqtt)
 
 
-def _handshake_timeout(reader: Reader, key: str, value: Value, target: WebSocketOptions) -> None:
+def _handshake_timeout(
+    reader: ConfigReader, key: str, value: Value, target: WebSocketOptions
+) -> None:
     data = value.data
     if isinstance(data, int) and not isinstance(data, bool):
         target.handshake_timeout = float(data)
@@ -42,7 +44,7 @@ def _handshake_timeout(reader: Reader, key: str, value: Value, target: WebSocket
         target.handshake_timeout = found
 
 
-def _consumer_replicas(reader: Reader, key: str, value: Value, target: MqttOptions) -> None:
+def _consumer_replicas(reader: ConfigReader, key: str, value: Value, target: MqttOptions) -> None:
     reader.warning(value, "consumer replicas setting ignored")
 
 
@@ -54,40 +56,46 @@ _COMMON: dict[str, Field] = {
     **keys("authorization authentication", simple_authorization),
     "no_auth_user": text("no_auth_user"),
 }
-_WEBSOCKET_FIELDS = Section("websocket", {
-    **_COMMON,
-    "advertise": text("advertise"),
-    "no_tls": boolean("no_tls"),
-    "same_origin": boolean("same_origin"),
-    **keys(
-        "allowed_origins allowed_origin allow_origins allow_origin origins origin",
-        strings("allowed_origins"),
-    ),
-    "handshake_timeout": _handshake_timeout,
-    **keys("compress compression", boolean("compression")),
-    "jwt_cookie": text("jwt_cookie"),
-    "user_cookie": text("user_cookie"),
-    "pass_cookie": text("pass_cookie"),
-    "token_cookie": text("token_cookie"),
-    "headers": text_map("headers"),
-    "ping_interval": lenient_duration("ping_interval"),
-})
-_MQTT_FIELDS = Section("mqtt", {
-    **_COMMON,
-    **keys("ack_wait ackwait", lenient_duration("ack_wait")),
-    **keys("js_api_timeout api_timeout", lenient_duration("api_timeout")),
-    **keys(
-        "max_ack_pending max_pending max_inflight",
-        integer("max_ack_pending", 0, MAX_MQTT_ACK_PENDING),
-    ),
-    "js_domain": text("js_domain"),
-    "stream_replicas": integer("stream_replicas"),
-    "consumer_replicas": _consumer_replicas,
-    "consumer_memory_storage": boolean("consumer_memory_storage"),
-    **keys(
-        "consumer_inactive_threshold consumer_auto_cleanup",
-        lenient_duration("consumer_inactive_threshold"),
-    ),
-    "reject_qos2_publish": boolean("reject_qos2_publish"),
-    "downgrade_qos2_subscribe": boolean("downgrade_qos2_subscribe"),
-})
+_WEBSOCKET_FIELDS = Section(
+    "websocket",
+    {
+        **_COMMON,
+        "advertise": text("advertise"),
+        "no_tls": boolean("no_tls"),
+        "same_origin": boolean("same_origin"),
+        **keys(
+            "allowed_origins allowed_origin allow_origins allow_origin origins origin",
+            strings("allowed_origins"),
+        ),
+        "handshake_timeout": _handshake_timeout,
+        **keys("compress compression", boolean("compression")),
+        "jwt_cookie": text("jwt_cookie"),
+        "user_cookie": text("user_cookie"),
+        "pass_cookie": text("pass_cookie"),
+        "token_cookie": text("token_cookie"),
+        "headers": text_map("headers"),
+        "ping_interval": lenient_duration("ping_interval"),
+    },
+)
+_MQTT_FIELDS = Section(
+    "mqtt",
+    {
+        **_COMMON,
+        **keys("ack_wait ackwait", lenient_duration("ack_wait")),
+        **keys("js_api_timeout api_timeout", lenient_duration("api_timeout")),
+        **keys(
+            "max_ack_pending max_pending max_inflight",
+            integer("max_ack_pending", 0, MAX_MQTT_ACK_PENDING),
+        ),
+        "js_domain": text("js_domain"),
+        "stream_replicas": integer("stream_replicas"),
+        "consumer_replicas": _consumer_replicas,
+        "consumer_memory_storage": boolean("consumer_memory_storage"),
+        **keys(
+            "consumer_inactive_threshold consumer_auto_cleanup",
+            lenient_duration("consumer_inactive_threshold"),
+        ),
+        "reject_qos2_publish": boolean("reject_qos2_publish"),
+        "downgrade_qos2_subscribe": boolean("downgrade_qos2_subscribe"),
+    },
+)

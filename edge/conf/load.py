@@ -32,8 +32,8 @@ from headwater.edge.conf.problems import Problems
 from headwater.edge.conf.quantities import format_duration
 from headwater.edge.conf.reader import (
     MAX_INT32,
+    ConfigReader,
     Field,
-    Reader,
     Section,
     boolean,
     choice,
@@ -86,7 +86,7 @@ def load_text(configuration: str) -> Loaded:
 
 
 def digest(document: Value) -> str:
-    """"sha256:<hex>" of a document's values, independent of their order and layout."""
+    """ "sha256:<hex>" of a document's values, independent of their order and layout."""
     encoded = msgspec.json.encode(_canonical(document.plain()), order="sorted")
     for char in (b"<", b">", b"&"):
         encoded = encoded.replace(char, b"\\u%04x" % char[0])
@@ -95,7 +95,7 @@ def digest(document: Value) -> str:
 
 def _load(document: Value, name: str) -> Loaded:
     problems = Problems()
-    reader = Reader(problems)
+    reader = ConfigReader(problems)
     options = Options()
     members = reader.map(name, document) or {}
     if not members:
@@ -127,7 +127,7 @@ def _clean(value: str) -> str:
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _max_connections(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _max_connections(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.integer(key, value)
     if found is not None:
         options.max_connections = found or -1
@@ -136,7 +136,7 @@ def _max_connections(reader: Reader, key: str, value: Value, options: Options) -
 def _trace(attribute: str) -> Field:
     """Field of a kind of tracing, which turns plain tracing on and off with it."""
 
-    def field(reader: Reader, key: str, value: Value, options: Options) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
         found = reader.boolean(key, value)
         if found is not None:
             setattr(options, attribute, found)
@@ -145,7 +145,7 @@ def _trace(attribute: str) -> Field:
     return field
 
 
-def _lame_duck_duration(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _lame_duck_duration(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.duration(key, value)
     if found is not None and found < MIN_LAME_DUCK:
         reader.error(
@@ -156,7 +156,7 @@ def _lame_duck_duration(reader: Reader, key: str, value: Value, options: Options
         options.lame_duck_duration = found
 
 
-def _lame_duck_grace(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _lame_duck_grace(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.duration(key, value)
     if found is not None and found < 0:
         reader.error(value, "invalid lame_duck_grace_period, needs to be positive")
@@ -164,7 +164,7 @@ def _lame_duck_grace(reader: Reader, key: str, value: Value, options: Options) -
         options.lame_duck_grace = found
 
 
-def _max_sub_tokens(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _max_sub_tokens(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.integer(key, value)
     if found is not None and found > MAX_SUBSCRIPTION_TOKENS:
         reader.error(value, f"{key} value is too big")
@@ -174,7 +174,7 @@ def _max_sub_tokens(reader: Reader, key: str, value: Value, options: Options) ->
         options.max_subscription_tokens = found
 
 
-def _feature_flags(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _feature_flags(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = {}
     for name, item in (reader.map(key, value) or {}).items():
         flag = reader.boolean(name, item)
@@ -183,7 +183,7 @@ def _feature_flags(reader: Reader, key: str, value: Value, options: Options) -> 
     options.feature_flags = found
 
 
-def _ocsp(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _ocsp(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     if isinstance(value.data, bool):
         options.ocsp_mode = "auto" if value.data else "never"
         return
@@ -191,7 +191,7 @@ def _ocsp(reader: Reader, key: str, value: Value, options: Options) -> None:
     reader.section(key, value, _OCSP_FIELDS, options)
 
 
-def _ocsp_mode(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _ocsp_mode(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.string(key, value)
     if found is not None and found.lower() not in _OCSP_MODES:
         reader.error(value, f'error parsing ocsp config: unsupported ocsp mode "{found}"')
@@ -199,22 +199,22 @@ def _ocsp_mode(reader: Reader, key: str, value: Value, options: Options) -> None
         options.ocsp_mode = found.lower()
 
 
-def _ocsp_cache(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _ocsp_cache(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     if not isinstance(value.data, bool):
         reader.section(key, value, _OCSP_CACHE_FIELDS, options)
 
 
-def _proxies(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _proxies(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     options.proxies = ProxyOptions()
     reader.section(key, value, _PROXIES_FIELDS, options.proxies)
 
 
-def _trusted_proxies(reader: Reader, key: str, value: Value, target: ProxyOptions) -> None:
+def _trusted_proxies(reader: ConfigReader, key: str, value: Value, target: ProxyOptions) -> None:
     for item in reader.array(key, value) or []:
         reader.section(key, item, _PROXY_FIELDS, target)
 
 
-def _proxy_key(reader: Reader, key: str, value: Value, target: ProxyOptions) -> None:
+def _proxy_key(reader: ConfigReader, key: str, value: Value, target: ProxyOptions) -> None:
     found = reader.string(key, value)
     if found is not None and not is_public_key(found):
         reader.error(value, f'invalid proxy key "{found}"')
@@ -222,11 +222,11 @@ def _proxy_key(reader: Reader, key: str, value: Value, target: ProxyOptions) -> 
         target.trusted = [*target.trusted, found]
 
 
-def _headwater(reader: Reader, key: str, value: Value, options: Options) -> None:
+def _headwater(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     reader.section(key, value, _HEADWATER_FIELDS, options.headwater)
 
 
-def _discovery(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+def _discovery(reader: ConfigReader, key: str, value: Value, target: HeadwaterOptions) -> None:
     if isinstance(value.data, bool):
         target.discovery = value.data
         return
@@ -234,25 +234,25 @@ def _discovery(reader: Reader, key: str, value: Value, target: HeadwaterOptions)
     reader.section(key, value, _DISCOVERY_FIELDS, target)
 
 
-def _fleet(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+def _fleet(reader: ConfigReader, key: str, value: Value, target: HeadwaterOptions) -> None:
     reader.section(key, value, _FLEET_FIELDS, target)
     if not target.fleet_account or not target.fleet_signing_key:
         reader.error(value, f'"{key}" needs account and signing_key')
 
 
-def _scrub(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+def _scrub(reader: ConfigReader, key: str, value: Value, target: HeadwaterOptions) -> None:
     if value.data is False:
         target.scrub_rate = 0
     elif value.data is not True:
         reader.section(key, value, _SCRUB_FIELDS, target)
 
 
-def _sealing(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+def _sealing(reader: ConfigReader, key: str, value: Value, target: HeadwaterOptions) -> None:
     target.sealing = SealingOptions()
     reader.section(key, value, _SEALING_FIELDS, target.sealing)
 
 
-def _previous_keys(reader: Reader, key: str, value: Value, target: SealingOptions) -> None:
+def _previous_keys(reader: ConfigReader, key: str, value: Value, target: SealingOptions) -> None:
     for item in reader.array(key, value) or []:
         source = KeySourceOptions()
         reader.section(key, item, _KEY_SOURCE_FIELDS, source)
@@ -262,22 +262,28 @@ def _previous_keys(reader: Reader, key: str, value: Value, target: SealingOption
 _PROXIES_FIELDS = Section("proxies", {"trusted": _trusted_proxies})
 _PROXY_FIELDS = Section("proxies.trusted", keys("key public_key", _proxy_key))
 _OCSP_FIELDS = Section("ocsp", {"mode": _ocsp_mode, "url": ignored, "urls": ignored})
-_OCSP_CACHE_FIELDS = Section("ocsp_cache", keys(
-    "type local_store preserve_revoked save_interval", ignored
-))
-_DISCOVERY_FIELDS = Section("headwater.discovery", {
-    "enabled": boolean("discovery"),
-    "service": text("discovery_service"),
-    "name": text("discovery_name"),
-    "cluster": text("cluster_label"),
-})
-_FLEET_FIELDS = Section("headwater.fleet", {
-    "account": text("fleet_account"),
-    "signing_key": text("fleet_signing_key"),
-})
+_OCSP_CACHE_FIELDS = Section(
+    "ocsp_cache", keys("type local_store preserve_revoked save_interval", ignored)
+)
+_DISCOVERY_FIELDS = Section(
+    "headwater.discovery",
+    {
+        "enabled": boolean("discovery"),
+        "service": text("discovery_service"),
+        "name": text("discovery_name"),
+        "cluster": text("cluster_label"),
+    },
+)
+_FLEET_FIELDS = Section(
+    "headwater.fleet",
+    {
+        "account": text("fleet_account"),
+        "signing_key": text("fleet_signing_key"),
+    },
+)
 
 
-def _max_delay(reader: Reader, key: str, value: Value, target: HeadwaterOptions) -> None:
+def _max_delay(reader: ConfigReader, key: str, value: Value, target: HeadwaterOptions) -> None:
     found = reader.duration(key, value)
     if found is None:
         return
@@ -287,104 +293,119 @@ def _max_delay(reader: Reader, key: str, value: Value, target: HeadwaterOptions)
     target.commit_max_delay = found
 
 
-_SCRUB_FIELDS = Section("headwater.scrub", {
-    "rate": size_at_least_zero("scrub_rate"),
-    "pause": seconds("scrub_pause"),
-})
-_KEY_SOURCE_FIELDS = Section("headwater.sealing.previous", {
-    "key_file": text("key_file"),
-    "key_env": text("key_env"),
-    "key_command": text("key_command"),
-})
-_SEALING_FIELDS = Section("headwater.sealing", {
-    **_KEY_SOURCE_FIELDS,
-    "cipher": choice("cipher", "chacha aes"),
-    "previous": _previous_keys,
-})
-_HEADWATER_FIELDS = Section("headwater", {
-    "durability": choice("durability", "fsync interval"),
-    "commit_segment_bytes": storage_size("commit_segment_bytes"),
-    "commit_max_delay": _max_delay,
-    "disk_budget": size_at_least_zero("disk_budget"),
-    "discovery": _discovery,
-    "fleet": _fleet,
-    "scrub": _scrub,
-    "sealing": _sealing,
-})
-_FIELDS = Section("", {
-    "listen": listen(),
-    "client_advertise": text("client_advertise"),
-    "port": port("port"),
-    "server_name": name_without_spaces("server_name"),
-    **keys("host net", text("host")),
-    "debug": boolean("debug"),
-    "trace": boolean("trace"),
-    "trace_verbose": _trace("trace_verbose"),
-    "trace_headers": _trace("trace_headers"),
-    "logtime": boolean("logtime"),
-    "logtime_utc": boolean("logtime_utc"),
-    **keys("mappings maps", global_mappings),
-    **keys("disable_sublist_cache no_sublist_cache", boolean("no_sublist_cache")),
-    "accounts": accounts,
-    "default_sentinel": text("default_sentinel"),
-    "authorization": authorization(),
-    "http": listen("http_host", "http_port"),
-    "https": listen("http_host", "https_port"),
-    **keys("http_port monitor_port", port("http_port")),
-    "https_port": port("https_port"),
-    "http_base_path": text("http_base_path"),
-    "cluster": cluster,
-    "gateway": gateway,
-    **keys("leaf leafnodes", leafnodes),
-    **keys("store_dir storedir", store_dir),
-    "jetstream": jetstream,
-    **keys("logfile log_file", text("log_file")),
-    **keys("logfile_size_limit log_size_limit", integer("log_size_limit")),
-    **keys("logfile_max_num log_max_num", integer("log_max_files")),
-    "syslog": boolean("syslog"),
-    "remote_syslog": text("remote_syslog"),
-    **keys("pidfile pid_file", text("pid_file")),
-    "ports_file_dir": text("ports_file_dir"),
-    "prof_port": integer("profile_port"),
-    "prof_block_rate": integer("profile_block_rate"),
-    "max_control_line": integer("max_control_line", high=MAX_INT32),
-    "max_payload": integer("max_payload", high=MAX_INT32),
-    "max_pending": integer("max_pending"),
-    "proxy_protocol": boolean("proxy_protocol"),
-    **keys("max_connections max_conn", _max_connections),
-    "max_traced_msg_len": integer("max_traced_message"),
-    **keys("max_subscriptions max_subs", integer("max_subscriptions")),
-    **keys("max_sub_tokens max_subscription_tokens", _max_sub_tokens),
-    "ping_interval": lenient_duration("ping_interval"),
-    "ping_max": integer("ping_max"),
-    "tls": tls("tls"),
-    "ocsp": _ocsp,
-    "allow_non_tls": boolean("allow_non_tls"),
-    "write_deadline": lenient_duration("write_deadline"),
-    "write_timeout": choice("write_timeout", WRITE_POLICIES),
-    "lame_duck_duration": _lame_duck_duration,
-    "lame_duck_grace_period": _lame_duck_grace,
-    **keys("operator operators roots root root_operators root_operator", operators),
-    **keys("resolver account_resolver accounts_resolver", resolver),
-    "resolver_tls": tls("resolver_tls"),
-    "resolver_preload": preload,
-    "resolver_pinned_accounts": pinned_accounts,
-    "no_auth_user": text("no_auth_user"),
-    **keys("system_account system", text("system_account")),
-    **keys("no_system_account no_system no_sys_acc", boolean("no_system_account")),
-    "no_header_support": boolean("no_header_support"),
-    **keys("trusted trusted_keys", trusted_keys),
-    "connect_error_reports": integer("connect_error_reports"),
-    "reconnect_error_reports": integer("reconnect_error_reports"),
-    **keys("websocket ws", websocket),
-    "mqtt": mqtt,
-    "server_tags": strings("server_tags"),
-    "server_metadata": text_map("server_metadata"),
-    "feature_flags": _feature_flags,
-    "default_js_domain": text_map("default_js_domain"),
-    "ocsp_cache": _ocsp_cache,
-    "no_fast_producer_stall": boolean("no_fast_producer_stall"),
-    "max_closed_clients": integer("max_closed_clients"),
-    "proxies": _proxies,
-    "headwater": _headwater,
-})
+_SCRUB_FIELDS = Section(
+    "headwater.scrub",
+    {
+        "rate": size_at_least_zero("scrub_rate"),
+        "pause": seconds("scrub_pause"),
+    },
+)
+_KEY_SOURCE_FIELDS = Section(
+    "headwater.sealing.previous",
+    {
+        "key_file": text("key_file"),
+        "key_env": text("key_env"),
+        "key_command": text("key_command"),
+    },
+)
+_SEALING_FIELDS = Section(
+    "headwater.sealing",
+    {
+        **_KEY_SOURCE_FIELDS,
+        "cipher": choice("cipher", "chacha aes"),
+        "previous": _previous_keys,
+    },
+)
+_HEADWATER_FIELDS = Section(
+    "headwater",
+    {
+        "durability": choice("durability", "fsync interval"),
+        "commit_segment_bytes": storage_size("commit_segment_bytes"),
+        "commit_max_delay": _max_delay,
+        "disk_budget": size_at_least_zero("disk_budget"),
+        "discovery": _discovery,
+        "fleet": _fleet,
+        "scrub": _scrub,
+        "sealing": _sealing,
+    },
+)
+_FIELDS = Section(
+    "",
+    {
+        "listen": listen(),
+        "client_advertise": text("client_advertise"),
+        "port": port("port"),
+        "server_name": name_without_spaces("server_name"),
+        **keys("host net", text("host")),
+        "debug": boolean("debug"),
+        "trace": boolean("trace"),
+        "trace_verbose": _trace("trace_verbose"),
+        "trace_headers": _trace("trace_headers"),
+        "logtime": boolean("logtime"),
+        "logtime_utc": boolean("logtime_utc"),
+        **keys("mappings maps", global_mappings),
+        **keys("disable_sublist_cache no_sublist_cache", boolean("no_sublist_cache")),
+        "accounts": accounts,
+        "default_sentinel": text("default_sentinel"),
+        "authorization": authorization(),
+        "http": listen("http_host", "http_port"),
+        "https": listen("http_host", "https_port"),
+        **keys("http_port monitor_port", port("http_port")),
+        "https_port": port("https_port"),
+        "http_base_path": text("http_base_path"),
+        "cluster": cluster,
+        "gateway": gateway,
+        **keys("leaf leafnodes", leafnodes),
+        **keys("store_dir storedir", store_dir),
+        "jetstream": jetstream,
+        **keys("logfile log_file", text("log_file")),
+        **keys("logfile_size_limit log_size_limit", integer("log_size_limit")),
+        **keys("logfile_max_num log_max_num", integer("log_max_files")),
+        "syslog": boolean("syslog"),
+        "remote_syslog": text("remote_syslog"),
+        **keys("pidfile pid_file", text("pid_file")),
+        "ports_file_dir": text("ports_file_dir"),
+        "prof_port": integer("profile_port"),
+        "prof_block_rate": integer("profile_block_rate"),
+        "max_control_line": integer("max_control_line", high=MAX_INT32),
+        "max_payload": integer("max_payload", high=MAX_INT32),
+        "max_pending": integer("max_pending"),
+        "proxy_protocol": boolean("proxy_protocol"),
+        **keys("max_connections max_conn", _max_connections),
+        "max_traced_msg_len": integer("max_traced_message"),
+        **keys("max_subscriptions max_subs", integer("max_subscriptions")),
+        **keys("max_sub_tokens max_subscription_tokens", _max_sub_tokens),
+        "ping_interval": lenient_duration("ping_interval"),
+        "ping_max": integer("ping_max"),
+        "tls": tls("tls"),
+        "ocsp": _ocsp,
+        "allow_non_tls": boolean("allow_non_tls"),
+        "write_deadline": lenient_duration("write_deadline"),
+        "write_timeout": choice("write_timeout", WRITE_POLICIES),
+        "lame_duck_duration": _lame_duck_duration,
+        "lame_duck_grace_period": _lame_duck_grace,
+        **keys("operator operators roots root root_operators root_operator", operators),
+        **keys("resolver account_resolver accounts_resolver", resolver),
+        "resolver_tls": tls("resolver_tls"),
+        "resolver_preload": preload,
+        "resolver_pinned_accounts": pinned_accounts,
+        "no_auth_user": text("no_auth_user"),
+        **keys("system_account system", text("system_account")),
+        **keys("no_system_account no_system no_sys_acc", boolean("no_system_account")),
+        "no_header_support": boolean("no_header_support"),
+        **keys("trusted trusted_keys", trusted_keys),
+        "connect_error_reports": integer("connect_error_reports"),
+        "reconnect_error_reports": integer("reconnect_error_reports"),
+        **keys("websocket ws", websocket),
+        "mqtt": mqtt,
+        "server_tags": strings("server_tags"),
+        "server_metadata": text_map("server_metadata"),
+        "feature_flags": _feature_flags,
+        "default_js_domain": text_map("default_js_domain"),
+        "ocsp_cache": _ocsp_cache,
+        "no_fast_producer_stall": boolean("no_fast_producer_stall"),
+        "max_closed_clients": integer("max_closed_clients"),
+        "proxies": _proxies,
+        "headwater": _headwater,
+    },
+)

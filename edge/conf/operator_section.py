@@ -5,7 +5,7 @@ import re
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import Options, ResolverOptions
 from headwater.edge.conf.reader import (
-    Reader,
+    ConfigReader,
     Section,
     boolean,
     duration,
@@ -20,7 +20,7 @@ _URL = re.compile(r"URL\(\s*\"?([^\s\"]*)\"?\s*\)", re.IGNORECASE)
 _RESOLVER_HINT = 'a resolver is MEM, URL("url") or a map with a type of full, cache or mem'
 
 
-def operators(reader: Reader, key: str, value: Value, options: Options) -> None:
+def operators(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of operator tokens: files, or the tokens themselves."""
     for item in reader.strings(key, value) or []:
         token = _operator_token(reader, value, item)
@@ -28,7 +28,7 @@ def operators(reader: Reader, key: str, value: Value, options: Options) -> None:
             options.operator.operators = [*options.operator.operators, token]
 
 
-def _operator_token(reader: Reader, value: Value, item: str) -> str:
+def _operator_token(reader: ConfigReader, value: Value, item: str) -> str:
     """The verified token that `item` is, or is in the file that it names; empty after errors."""
     from headwater.security import jwt
     from headwater.security.errors import JWTError
@@ -51,17 +51,15 @@ def _operator_token(reader: Reader, value: Value, item: str) -> str:
     return token
 
 
-def trusted_keys(reader: Reader, key: str, value: Value, options: Options) -> None:
+def trusted_keys(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of public operator keys."""
     for name in reader.strings(key, value) or []:
         if not is_public_key(name, "O"):
-            reader.error(
-                value, f'trust key "{name}" required to be a valid public operator nkey'
-            )
+            reader.error(value, f'trust key "{name}" required to be a valid public operator nkey')
         options.operator.trusted_keys = [*options.operator.trusted_keys, name]
 
 
-def resolver(reader: Reader, key: str, value: Value, options: Options) -> None:
+def resolver(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the source of account tokens."""
     found = ResolverOptions()
     if isinstance(value.data, dict):
@@ -80,7 +78,7 @@ def resolver(reader: Reader, key: str, value: Value, options: Options) -> None:
     options.operator.resolver = found
 
 
-def preload(reader: Reader, key: str, value: Value, options: Options) -> None:
+def preload(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of a map of account keys and their tokens."""
     from headwater.security import jwt
     from headwater.security.errors import JWTError
@@ -99,12 +97,12 @@ def preload(reader: Reader, key: str, value: Value, options: Options) -> None:
     options.operator.preload = tokens
 
 
-def pinned_accounts(reader: Reader, key: str, value: Value, options: Options) -> None:
+def pinned_accounts(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     """Field of the accounts that alone may connect."""
     options.operator.pinned_accounts = reader.strings(key, value) or []
 
 
-def _check_resolver(reader: Reader, value: Value, found: ResolverOptions) -> None:
+def _check_resolver(reader: ConfigReader, value: Value, found: ResolverOptions) -> None:
     kind = {"mem": "memory"}.get(found.kind.lower(), found.kind.lower())
     found.kind = kind
     members = value.data if isinstance(value.data, dict) else {}
@@ -123,13 +121,16 @@ def _check_resolver(reader: Reader, value: Value, found: ResolverOptions) -> Non
         reader.error(value, "hard_delete has no effect without delete")
 
 
-_RESOLVER_FIELDS = Section("resolver", {
-    "type": text("kind"),
-    "dir": text("directory"),
-    "limit": integer("limit"),
-    "ttl": duration("ttl"),
-    "interval": duration("interval"),
-    "timeout": duration("timeout"),
-    "allow_delete": boolean("allow_delete"),
-    "hard_delete": boolean("hard_delete"),
-})
+_RESOLVER_FIELDS = Section(
+    "resolver",
+    {
+        "type": text("kind"),
+        "dir": text("directory"),
+        "limit": integer("limit"),
+        "ttl": duration("ttl"),
+        "interval": duration("interval"),
+        "timeout": duration("timeout"),
+        "allow_delete": boolean("allow_delete"),
+        "hard_delete": boolean("hard_delete"),
+    },
+)

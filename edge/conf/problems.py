@@ -9,7 +9,7 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-class Place:
+class Position:
     """Where something stands in a configuration: file, line and column (both from 1)."""
 
     __slots__ = ("column", "file", "line")
@@ -23,7 +23,7 @@ class Place:
         return f"{self.file}:{self.line}:{self.column}"
 
     def __repr__(self) -> str:
-        return f"Place({self})"
+        return f"Position({self})"
 
 
 class Problems:
@@ -35,13 +35,13 @@ class Problems:
         self.errors: list[str] = []
         self.warnings: list[str] = []
 
-    def error(self, place: Place | None, message: str) -> None:
+    def error(self, position: Position | None, message: str) -> None:
         """Something that keeps the node from starting."""
-        self.errors.append(f"{place}: {message}" if place else message)
+        self.errors.append(f"{position}: {message}" if position else message)
 
-    def warning(self, place: Place | None, message: str) -> None:
+    def warning(self, position: Position | None, message: str) -> None:
         """Something that is probably not meant but can be used."""
-        self.warnings.append(f"{place}: {message}" if place else message)
+        self.warnings.append(f"{position}: {message}" if position else message)
 
     def raise_if_any(self) -> None:
         """Raises ConfigError when there was an error."""

@@ -27,7 +27,7 @@ from headwater.edge.conf.quantities import (
     redact_url,
 )
 
-Field = Callable[["Reader", str, Value, Any], None]
+Field = Callable[["ConfigReader", str, Value, Any], None]
 """Takes reader, key as written, value and the record to fill."""
 
 
@@ -47,7 +47,7 @@ def keys(names: str, field: Field) -> dict[str, Field]:
     return dict.fromkeys(names.split(), field)
 
 
-class Reader:
+class ConfigReader:
     """Typed access to values. A method that gives None has reported why."""
 
     __slots__ = ("problems",)
@@ -57,11 +57,11 @@ class Reader:
 
     def error(self, value: Value, message: str) -> None:
         """Report an error at `value`."""
-        self.problems.error(value.place, message)
+        self.problems.error(value.position, message)
 
     def warning(self, value: Value, message: str) -> None:
         """Report a warning at `value`."""
-        self.problems.warning(value.place, message)
+        self.problems.warning(value.position, message)
 
     def section(self, key: str, value: Value, table: Section, target: Any) -> bool:
         """Read the map `value` into `target` by `table`. False when it is no map."""
@@ -267,8 +267,8 @@ def is_url(text: str) -> bool:
         return False
 
 
-def _setter(method: Callable[[Reader, str, Value], Any], attribute: str) -> Field:
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+def _setter(method: Callable[[ConfigReader, str, Value], Any], attribute: str) -> Field:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = method(reader, key, value)
         if found is not None:
             setattr(target, attribute, found)
@@ -278,18 +278,18 @@ def _setter(method: Callable[[Reader, str, Value], Any], attribute: str) -> Fiel
 
 def text(attribute: str) -> Field:
     """Field of a string."""
-    return _setter(Reader.string, attribute)
+    return _setter(ConfigReader.string, attribute)
 
 
 def boolean(attribute: str) -> Field:
     """Field of a boolean."""
-    return _setter(Reader.boolean, attribute)
+    return _setter(ConfigReader.boolean, attribute)
 
 
 def integer(attribute: str, low: int | None = None, high: int | None = None) -> Field:
     """Field of an integer from `low` to `high`."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = reader.integer(key, value)
         if found is None:
             return
@@ -306,38 +306,38 @@ def integer(attribute: str, low: int | None = None, high: int | None = None) -> 
 
 def strings(attribute: str) -> Field:
     """Field of a string or an array of strings, kept as a list."""
-    return _setter(Reader.strings, attribute)
+    return _setter(ConfigReader.strings, attribute)
 
 
 def duration(attribute: str) -> Field:
     """Field of a duration that must be written as one."""
-    return _setter(Reader.duration, attribute)
+    return _setter(ConfigReader.duration, attribute)
 
 
 def lenient_duration(attribute: str) -> Field:
     """Field of a duration that may be an integer number of seconds."""
-    return _setter(Reader.lenient_duration, attribute)
+    return _setter(ConfigReader.lenient_duration, attribute)
 
 
 def seconds(attribute: str) -> Field:
     """Field of a duration, or of a number of seconds with or without a fraction."""
-    return _setter(Reader.seconds, attribute)
+    return _setter(ConfigReader.seconds, attribute)
 
 
 def storage_size(attribute: str) -> Field:
     """Field of a size as an integer or as a text such as "1G"."""
-    return _setter(Reader.storage_size, attribute)
+    return _setter(ConfigReader.storage_size, attribute)
 
 
 def urls(attribute: str) -> Field:
     """Field of an array of URLs."""
-    return _setter(Reader.urls, attribute)
+    return _setter(ConfigReader.urls, attribute)
 
 
 def port(attribute: str) -> Field:
     """Field of a port number; -1 is any free port."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = reader.integer(key, value)
         if found is not None and reader.port_fits(key, value, found):
             setattr(target, attribute, found)
@@ -348,7 +348,7 @@ def port(attribute: str) -> Field:
 def listen(host: str = "host", port: str = "port") -> Field:
     """Field of a port or "host:port" that sets two attributes."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = reader.address(key, value)
         if found is not None:
             setattr(target, host, found.host)
@@ -360,7 +360,7 @@ def listen(host: str = "host", port: str = "port") -> Field:
 def name_without_spaces(attribute: str) -> Field:
     """Field of a name in which no space may be."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = reader.string(key, value)
         if found is not None and " " in found:
             reader.error(value, f'"{key}" cannot contain spaces')
@@ -373,7 +373,7 @@ def name_without_spaces(attribute: str) -> Field:
 def choice(attribute: str, choices: str) -> Field:
     """Field of one of the space-separated `choices`."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = reader.string(key, value)
         if found is not None and found not in choices.split():
             listed = ", ".join(repr(each) for each in choices.split())
@@ -387,7 +387,7 @@ def choice(attribute: str, choices: str) -> Field:
 def text_map(attribute: str) -> Field:
     """Field of a map of strings."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         members = reader.map(key, value)
         if members is not None:
             found = {name: reader.string(name, item) for name, item in members.items()}
@@ -396,5 +396,5 @@ def text_map(attribute: str) -> Field:
     return field
 
 
-def ignored(reader: Reader, key: str, value: Value, target: Any) -> None:
+def ignored(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
     """Field that is known and has no meaning here."""

@@ -10,7 +10,7 @@ from headwater.edge.conf.options import (
     LatencyOptions,
 )
 from headwater.edge.conf.reader import (
-    Reader,
+    ConfigReader,
     Section,
     boolean,
     duration,
@@ -40,7 +40,7 @@ _SERVICE_ONLY = (
 )
 
 
-def exports(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def exports(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     """Field of an account's exports."""
     found = []
     for item in reader.array(key, value) or []:
@@ -62,7 +62,7 @@ def exports(reader: Reader, key: str, value: Value, target: AccountOptions) -> N
     target.exports = found
 
 
-def _check_export(reader: Reader, value: Value, export: ExportOptions) -> None:
+def _check_export(reader: ConfigReader, value: Value, export: ExportOptions) -> None:
     if not is_valid_subject(export.subject):
         reader.error(
             value, f'Error adding {export.kind} export "{export.subject}": invalid subject'
@@ -77,7 +77,7 @@ def _check_export(reader: Reader, value: Value, export: ExportOptions) -> None:
         )
 
 
-def imports(reader: Reader, key: str, value: Value, target: AccountOptions) -> None:
+def imports(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     """Field of an account's imports."""
     found: list[ImportOptions] = []
     for item in reader.array(key, value) or []:
@@ -100,7 +100,7 @@ def imports(reader: Reader, key: str, value: Value, target: AccountOptions) -> N
     target.imports = found
 
 
-def _check_import(reader: Reader, value: Value, entry: ImportOptions, keys: set[str]) -> None:
+def _check_import(reader: ConfigReader, value: Value, entry: ImportOptions, keys: set[str]) -> None:
     if {"stream", "service"} <= keys:
         reader.error(value, "an import is either a stream or a service")
     if entry.prefix and entry.to and "stream" in keys:
@@ -109,7 +109,9 @@ def _check_import(reader: Reader, value: Value, entry: ImportOptions, keys: set[
         reader.error(value, "Detected allow_trace directive on a non-stream")
 
 
-def check_shares(reader: Reader, value: Value, accounts: Mapping[str, AccountOptions]) -> None:
+def check_shares(
+    reader: ConfigReader, value: Value, accounts: Mapping[str, AccountOptions]
+) -> None:
     """Report exports and imports that name unknown accounts, and imports of nothing offered."""
     if reader.problems.errors:
         return
@@ -127,13 +129,14 @@ def check_shares(reader: Reader, value: Value, accounts: Mapping[str, AccountOpt
                 )
             elif not any(_offers(export, entry, account.name) for export in source.exports):
                 reader.error(
-                    value, f'Error adding {entry.kind} import "{entry.subject}": '
-                    f"{entry.kind} import not authorized"
+                    value,
+                    f'Error adding {entry.kind} import "{entry.subject}": '
+                    f"{entry.kind} import not authorized",
                 )
             elif (account.name, entry.account, entry.subject) in seen and entry.kind == "stream":
                 reader.error(
-                    value, f'Error adding stream import "{entry.subject}": '
-                    "stream import already exists"
+                    value,
+                    f'Error adding stream import "{entry.subject}": stream import already exists',
                 )
             elif entry.kind == "stream":
                 seen.add((account.name, entry.account, entry.subject))
@@ -152,19 +155,21 @@ def _offers(export: ExportOptions, entry: ImportOptions, importer: str) -> bool:
     return not position or (position <= len(wanted) and wanted[position - 1] == importer)
 
 
-def _check_cycles(reader: Reader, value: Value, accounts: Mapping[str, AccountOptions]) -> None:
+def _check_cycles(
+    reader: ConfigReader, value: Value, accounts: Mapping[str, AccountOptions]
+) -> None:
     """Report a chain of imports that leads back to where it began."""
     for account in accounts.values():
         for entry in account.imports:
             if _leads_back(accounts, account.name, entry, {account.name}):
                 reader.error(
-                    value, f'Error adding {entry.kind} import "{entry.subject}": '
-                    "import forms a cycle"
+                    value,
+                    f'Error adding {entry.kind} import "{entry.subject}": import forms a cycle',
                 )
 
 
 def _check_subjects(
-    reader: Reader, value: Value, accounts: Mapping[str, AccountOptions]
+    reader: ConfigReader, value: Value, accounts: Mapping[str, AccountOptions]
 ) -> None:
     """Report imports whose subjects can not become each other."""
     if not any(account.imports for account in accounts.values()):
@@ -178,9 +183,7 @@ def _check_subjects(
             try:
                 check_subjects(entry)
             except TransformError as error:
-                reader.error(
-                    value, f'Error adding {entry.kind} import "{entry.subject}": {error}'
-                )
+                reader.error(value, f'Error adding {entry.kind} import "{entry.subject}": {error}')
 
 
 def _leads_back(
@@ -208,14 +211,14 @@ def _local_subject(entry: ImportOptions) -> str:
     return entry.to or entry.subject
 
 
-def _import_source(reader: Reader, key: str, value: Value, target: ImportOptions) -> None:
+def _import_source(reader: ConfigReader, key: str, value: Value, target: ImportOptions) -> None:
     if not reader.section(key, value, _SOURCE_FIELDS, target):
         return
     if not target.account or not target.subject:
         reader.error(value, "Expect an account name and a subject")
 
 
-def _response_type(reader: Reader, key: str, value: Value, target: ExportOptions) -> None:
+def _response_type(reader: ConfigReader, key: str, value: Value, target: ExportOptions) -> None:
     found = reader.string(key, value)
     if found is not None and found.lower() not in _RESPONSE_TYPES:
         reader.error(value, f'Unknown response type: "{found}"')
@@ -223,7 +226,7 @@ def _response_type(reader: Reader, key: str, value: Value, target: ExportOptions
         target.response_type = _RESPONSE_TYPES[found.lower()]
 
 
-def _latency(reader: Reader, key: str, value: Value, target: ExportOptions) -> None:
+def _latency(reader: ConfigReader, key: str, value: Value, target: ExportOptions) -> None:
     latency = LatencyOptions()
     if isinstance(value.data, str):
         latency.subject = value.data
@@ -232,7 +235,7 @@ def _latency(reader: Reader, key: str, value: Value, target: ExportOptions) -> N
     target.latency = latency
 
 
-def _sampling(reader: Reader, key: str, value: Value, target: LatencyOptions) -> None:
+def _sampling(reader: ConfigReader, key: str, value: Value, target: LatencyOptions) -> None:
     data = value.data
     if isinstance(data, str):
         if data.strip().lower() == "headers":
@@ -250,21 +253,27 @@ def _sampling(reader: Reader, key: str, value: Value, target: LatencyOptions) ->
 
 _SOURCE_FIELDS = Section("shares.source", {"account": text("account"), "subject": text("subject")})
 _LATENCY_FIELDS = Section("latency", {"sampling": _sampling, "subject": text("subject")})
-_EXPORT_FIELDS = Section("exports", {
-    **keys("stream service", text("subject")),
-    **keys("response response_type", _response_type),
-    **keys(
-        "threshold response_threshold response_max_time response_time", duration("threshold")
-    ),
-    "accounts": strings("accounts"),
-    "latency": _latency,
-    "account_token_position": integer("account_token_position"),
-    "allow_trace": boolean("allow_trace"),
-})
-_IMPORT_FIELDS = Section("imports", {
-    **keys("stream service", _import_source),
-    "prefix": text("prefix"),
-    "to": text("to"),
-    "share": boolean("share"),
-    "allow_trace": boolean("allow_trace"),
-})
+_EXPORT_FIELDS = Section(
+    "exports",
+    {
+        **keys("stream service", text("subject")),
+        **keys("response response_type", _response_type),
+        **keys(
+            "threshold response_threshold response_max_time response_time", duration("threshold")
+        ),
+        "accounts": strings("accounts"),
+        "latency": _latency,
+        "account_token_position": integer("account_token_position"),
+        "allow_trace": boolean("allow_trace"),
+    },
+)
+_IMPORT_FIELDS = Section(
+    "imports",
+    {
+        **keys("stream service", _import_source),
+        "prefix": text("prefix"),
+        "to": text("to"),
+        "share": boolean("share"),
+        "allow_trace": boolean("allow_trace"),
+    },
+)

@@ -7,8 +7,8 @@ from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import CertificatePair, TLSOptions
 from headwater.edge.conf.quantities import parse_duration
 from headwater.edge.conf.reader import (
+    ConfigReader,
     Field,
-    Reader,
     Section,
     boolean,
     ignored,
@@ -29,7 +29,7 @@ _PAIR_FIELDS = Section("tls.certs", {"cert_file": text("cert_file"), "key_file":
 def tls(attribute: str, *, link: bool = False, solicited: bool = False) -> Field:
     """Field of a `tls` block. `link` is for routes and gateways, `solicited` for leaf remotes."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         options = read_tls(reader, key, value, link=link, solicited=solicited)
         if options is not None:
             setattr(target, attribute, options)
@@ -38,7 +38,7 @@ def tls(attribute: str, *, link: bool = False, solicited: bool = False) -> Field
 
 
 def read_tls(
-    reader: Reader, key: str, value: Value, *, link: bool, solicited: bool = False
+    reader: ConfigReader, key: str, value: Value, *, link: bool, solicited: bool = False
 ) -> TLSOptions | None:
     """A checked `tls` block, or None after errors."""
     before = len(reader.problems.errors)
@@ -69,7 +69,7 @@ def certificate_pairs(options: TLSOptions) -> list[tuple[str, str]]:
     return [(pair.cert_file, pair.key_file) for pair in options.certificates]
 
 
-def _check_suites(reader: Reader, value: Value, options: TLSOptions) -> None:
+def _check_suites(reader: ConfigReader, value: Value, options: TLSOptions) -> None:
     if not options.cipher_suites or options.allow_insecure_cipher_suites:
         return
     from headwater.security.tls import INSECURE_CIPHER_SUITES
@@ -83,7 +83,7 @@ def _check_suites(reader: Reader, value: Value, options: TLSOptions) -> None:
         )
 
 
-def _check_files(reader: Reader, value: Value, options: TLSOptions, solicited: bool) -> None:
+def _check_files(reader: ConfigReader, value: Value, options: TLSOptions, solicited: bool) -> None:
     """Load certificates and keys once, so that a bad file is found with the rest."""
     from headwater.security.errors import TLSConfigError
     from headwater.security.tls import client_context, server_context
@@ -101,7 +101,7 @@ def _check_files(reader: Reader, value: Value, options: TLSOptions, solicited: b
 def _names(attribute: str, kind: str) -> Field:
     """Field of a non-empty array of cipher suites or curves that are known."""
 
-    def field(reader: Reader, key: str, value: Value, target: Any) -> None:
+    def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         items = reader.array(key, value)
         if items is None:
             return
@@ -122,11 +122,11 @@ def _names(attribute: str, kind: str) -> Field:
     return field
 
 
-def _pinned(reader: Reader, key: str, value: Value, target: TLSOptions) -> None:
+def _pinned(reader: ConfigReader, key: str, value: Value, target: TLSOptions) -> None:
     target.pinned_certs = pins(reader, key, value)
 
 
-def pins(reader: Reader, key: str, value: Value) -> list[str]:
+def pins(reader: ConfigReader, key: str, value: Value) -> list[str]:
     """SHA-256 sums of public key infos, as lower-case hex."""
     found = []
     for item in reader.array(key, value) or []:
@@ -138,7 +138,7 @@ def pins(reader: Reader, key: str, value: Value) -> list[str]:
     return found
 
 
-def _handshake_first(reader: Reader, key: str, value: Value, target: TLSOptions) -> None:
+def _handshake_first(reader: ConfigReader, key: str, value: Value, target: TLSOptions) -> None:
     data = value.data
     if isinstance(data, bool):
         target.handshake_first = data
@@ -160,7 +160,7 @@ def _handshake_first(reader: Reader, key: str, value: Value, target: TLSOptions)
             reader.error(value, f'"{key}": {word!r} is neither a boolean, "auto" nor a duration')
 
 
-def _certificates(reader: Reader, key: str, value: Value, target: TLSOptions) -> None:
+def _certificates(reader: ConfigReader, key: str, value: Value, target: TLSOptions) -> None:
     for item in reader.array(key, value) or []:
         pair = CertificatePair()
         if not reader.section(key, item, _PAIR_FIELDS, pair):
@@ -170,7 +170,7 @@ def _certificates(reader: Reader, key: str, value: Value, target: TLSOptions) ->
         target.certificates = [*target.certificates, pair]
 
 
-def _min_version(reader: Reader, key: str, value: Value, target: TLSOptions) -> None:
+def _min_version(reader: ConfigReader, key: str, value: Value, target: TLSOptions) -> None:
     version = reader.string(key, value)
     if version is None:
         return
@@ -180,26 +180,29 @@ def _min_version(reader: Reader, key: str, value: Value, target: TLSOptions) -> 
     target.min_version = version
 
 
-_FIELDS = Section("tls", {
-    "cert_file": text("cert_file"),
-    "key_file": text("key_file"),
-    "ca_file": text("ca_file"),
-    "insecure": boolean("insecure"),
-    "server_name": text("server_name"),
-    "verify": boolean("verify"),
-    "verify_and_map": boolean("verify_and_map"),
-    "verify_cert_and_check_known_urls": boolean("check_known_urls"),
-    "allow_insecure_cipher_suites": boolean("allow_insecure_cipher_suites"),
-    "cipher_suites": _names("cipher_suites", "cipher"),
-    "curve_preferences": _names("curve_preferences", "curve preference"),
-    "timeout": seconds("timeout"),
-    "connection_rate_limit": integer("connection_rate_limit"),
-    "pinned_certs": _pinned,
-    **keys("handshake_first first immediate", _handshake_first),
-    **keys("certs certificates", _certificates),
-    "min_version": _min_version,
-    **keys(
-        "cert_store cert_match_by cert_match ca_certs_match cert_match_skip_invalid ocsp_peer",
-        ignored,
-    ),
-})
+_FIELDS = Section(
+    "tls",
+    {
+        "cert_file": text("cert_file"),
+        "key_file": text("key_file"),
+        "ca_file": text("ca_file"),
+        "insecure": boolean("insecure"),
+        "server_name": text("server_name"),
+        "verify": boolean("verify"),
+        "verify_and_map": boolean("verify_and_map"),
+        "verify_cert_and_check_known_urls": boolean("check_known_urls"),
+        "allow_insecure_cipher_suites": boolean("allow_insecure_cipher_suites"),
+        "cipher_suites": _names("cipher_suites", "cipher"),
+        "curve_preferences": _names("curve_preferences", "curve preference"),
+        "timeout": seconds("timeout"),
+        "connection_rate_limit": integer("connection_rate_limit"),
+        "pinned_certs": _pinned,
+        **keys("handshake_first first immediate", _handshake_first),
+        **keys("certs certificates", _certificates),
+        "min_version": _min_version,
+        **keys(
+            "cert_store cert_match_by cert_match ca_certs_match cert_match_skip_invalid ocsp_peer",
+            ignored,
+        ),
+    },
+)

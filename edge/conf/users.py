@@ -2,10 +2,10 @@
 
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import Options
-from headwater.edge.conf.reader import Reader
+from headwater.edge.conf.reader import ConfigReader
 
 
-def check_users(reader: Reader, document: Value, options: Options) -> None:
+def check_users(reader: ConfigReader, document: Value, options: Options) -> None:
     """Report users that are defined twice, or beside a single user or token."""
     members = document.data if isinstance(document.data, dict) else {}
     lower = {key.lower(): value for key, value in members.items()}
@@ -27,11 +27,9 @@ def check_users(reader: Reader, document: Value, options: Options) -> None:
             )
 
 
-def _check_single(reader: Reader, block: Value, options: Options) -> None:
+def _check_single(reader: ConfigReader, block: Value, options: Options) -> None:
     """Report a single user or token where users are listed (an empty list counts too)."""
-    lists_users = isinstance(block.data, dict) and any(
-        key.lower() == "users" for key in block.data
-    )
+    lists_users = isinstance(block.data, dict) and any(key.lower() == "users" for key in block.data)
     if not lists_users and not options.all_users():
         return
     if options.auth.user:

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from headwater.edge.monitor.pages.healthz import UNAVAILABLE
-from headwater.edge.view.progress import Progress
+from headwater.edge.view.progress import StartProgress
 from headwater.edge.view.version import VERSION
 
 REQUEST_SECONDS = 0.5
@@ -33,7 +33,7 @@ class EarlyAnswers:
         self,
         doors: list[tuple[socket.socket, ssl.SSLContext | None]],
         base: str,
-        progress: Progress,
+        progress: StartProgress,
         server: str,
     ) -> None:
         """`base` is what the paths begin with, `server` the name that metrics bear."""

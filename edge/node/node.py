@@ -29,7 +29,7 @@ from headwater.edge.node.lame_duck import lame_duck
 from headwater.edge.system.system import SystemService
 from headwater.edge.system.system_info import ServerInfo
 from headwater.edge.view.info import NodeFacts
-from headwater.edge.view.progress import Progress
+from headwater.edge.view.progress import StartProgress
 from headwater.edge.view.service import EarlyService, JetStreamPart, Service
 from headwater.edge.view.version import NATS_LEVEL, VERSION
 from headwater.security import nkeys
@@ -64,12 +64,10 @@ class Node:
         """Reads the configuration again; None where there is none to read."""
         self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
         """Called while JetStream recovers, with segments done and segments in all."""
-        self.progress = Progress()
+        self.progress = StartProgress()
         self.listeners: list[Listener] = []
         self.facts = self._facts()
-        self.sessions = Sessions(
-            self.kernel, options, self.facts, self.authenticator, self.account
-        )
+        self.sessions = Sessions(self.kernel, options, self.facts, self.authenticator, self.account)
         self.callouts = _callouts(self, key)
         self.sessions.describe_node = ServerInfo(self).next
         self.started_ns = self.kernel.clock()
@@ -137,9 +135,7 @@ class Node:
             session.apply_limits()
         self._serve_jetstream(account, terms.jetstream)
 
-    def _serve_jetstream(
-        self, account: Account, granted: AccountJetStreamOptions | None
-    ) -> None:
+    def _serve_jetstream(self, account: Account, granted: AccountJetStreamOptions | None) -> None:
         """Give an account its JetStream API, or the answer that it has none."""
         if self.jetstream is None:
             return
@@ -184,7 +180,7 @@ class Node:
         jetstream.describe = RequestInfo(self).client
         jetstream.server_name = self.server_name
         jetstream.progress = self._recovering
-        self.progress = Progress()
+        self.progress = StartProgress()
         for service in self.services:
             if isinstance(service, EarlyService):
                 self._running.append(service)

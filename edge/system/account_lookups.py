@@ -55,7 +55,7 @@ class AccountLookups:
         self._inbox = f"$SYS._INBOX.{event_id()}.".encode()
         self._sink = CallbackSink(
             self._inbox + b"*",
-            lambda subject, reply, headers, payload, origin: self._answered(subject, payload),
+            lambda subject, reply, headers, payload, sender: self._answered(subject, payload),
         )
         self._system.insert(self._sink)
         node.sessions.checks.seek_account = self.seek

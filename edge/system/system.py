@@ -122,40 +122,36 @@ class SystemService:
             self._listen(self._system, f"{system_store.PREFIX}.{name}", self._on_store_request)
 
     def _on_server_request(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         answer = SERVER[_last(subject)]
         self._responder.respond(self._system, reply, headers, payload, answer)
 
     def _on_command(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         answer = COMMANDS[_last(subject)]
         self._responder.respond(self._system, reply, headers, payload, answer)
 
     def _on_store_request(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         name = subject.decode()[len(system_store.PREFIX) + 1 :]
-        self._responder.respond(
-            self._system, reply, headers, payload, system_store.REQUESTS[name]
-        )
+        self._responder.respond(self._system, reply, headers, payload, system_store.REQUESTS[name])
 
     def _on_id_request(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         self._responder.respond_id(self._system, reply)
 
     def _on_statsz_request(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         own = f"$SYS.SERVER.{self._node.server_id}.STATSZ".encode()
-        self._responder.respond_statsz(
-            self._system, reply or own, headers, payload, own=not reply
-        )
+        self._responder.respond_statsz(self._system, reply or own, headers, payload, own=not reply)
 
     def _on_account_request(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         account, name = subject.decode("utf-8", "replace").split(".")[3:5]
         if name == "CONNS":
@@ -175,12 +171,12 @@ class SystemService:
         )
 
     def _on_account_purge(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         """Delete all streams of an account; the node that the client is connected to answers."""
         from headwater.edge.jetstream.api.denial import CLIENT_OR_LEAF
 
-        if getattr(origin, "kind", None) not in CLIENT_OR_LEAF:
+        if getattr(sender, "kind", None) not in CLIENT_OR_LEAF:
             reply = b""
         task = self._node.loop.create_task(self._purge(_last(subject), reply))
         self._purges.add(task)
@@ -207,7 +203,7 @@ class SystemService:
 
         def ask(what: str) -> Callback:
             def callback(
-                subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
+                subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
             ) -> None:
                 self._responder.respond(
                     account,
@@ -219,12 +215,10 @@ class SystemService:
 
             return callback
 
-        def user(
-            subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Any
-        ) -> None:
-            if isinstance(origin, ClientConn):
+        def user(subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any) -> None:
+            if isinstance(sender, ClientConn):
                 self._responder.respond(
-                    account, reply, headers, b"", lambda node, body: user_info(origin)
+                    account, reply, headers, b"", lambda node, body: user_info(sender)
                 )
 
         self._listen(account, "$SYS.REQ.USER.INFO", user)

@@ -89,7 +89,7 @@ class ClaimsService:
     def _listen(self, subject: str, handle: Handler) -> None:
         sink = CallbackSink(
             subject.encode(),
-            lambda subject, reply, headers, payload, origin: handle(subject, reply, payload),
+            lambda subject, reply, headers, payload, sender: handle(subject, reply, payload),
         )
         self._system.insert(sink)
         self._sinks.append(sink)

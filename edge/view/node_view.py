@@ -11,7 +11,7 @@ from headwater.edge.broker.sessions import Sessions
 from headwater.edge.conf.options import Options
 from headwater.edge.monitor.observations import Observations
 from headwater.edge.view.info import NodeFacts
-from headwater.edge.view.progress import Progress
+from headwater.edge.view.progress import StartProgress
 from headwater.security.authenticator import Authenticator
 
 
@@ -43,7 +43,7 @@ class NodeView(Protocol):
     facts: NodeFacts
     sessions: Sessions
     observations: Observations
-    progress: Progress
+    progress: StartProgress
     shares: Any
     """Imports and exports between accounts."""
 

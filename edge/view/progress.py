@@ -3,7 +3,7 @@
 import time
 
 
-class Progress:
+class StartProgress:
     """How far a recovery is, in segments of streams; written by one thread, read by others."""
 
     def __init__(self) -> None:

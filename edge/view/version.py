@@ -10,4 +10,4 @@ NATS_LEVEL: Final = "2.14.0"
 
 API_LEVEL: Final = 5
 """Level of the JetStream API (ADR-44). 5 is that of NATS 2.15: a source names the identity of its
-origin, and notices by the answer that the origin was made again."""
+sender, and notices by the answer that the sender was made again."""

@@ -188,7 +188,7 @@ class Driver:
                     self.kernel.turn()
                     await asyncio.sleep(0.005)
             if clean:
-                self.store.mark_clean()
+                self.store.record_clean_stop()
         except (TimeoutError, OSError, StoreError) as error:
             log.warning("the next start has to ask the other nodes: %s", error or "no time left")
         self.store.close()

@@ -28,7 +28,7 @@ from headwater.hub.raft.snapshot import Snapshot
 SEGMENT_BYTES = 8 << 20
 """A segment is ended when it is greater; small, so that compacted entries free room soon."""
 CLEAN = "clean"
-CLEAN_MARK = struct.Struct("<QQQ8sI")
+CLEAN_STOP = struct.Struct("<QQQ8sI")
 SNAPSHOT_HEAD = struct.Struct("<4sQQQII")
 SNAPSHOT_MAGIC = b"HWSN"
 BOOT_GROUP = 0
@@ -101,14 +101,14 @@ class Journal:
             self._rewrite_tail(found)
             self._rewrite(HARD_NAME)
         self._begin_segment(found.last + 1, found.last, found.end)
-        self._note_snapshots(found, snapshots)
+        self._log_snapshots(found, snapshots)
         self._write_hard(BOOT_GROUP, HardState(term=self.boot))
         self.sync()
         disk.sync_names()
 
     # -- the start ------------------------------------------------------------
 
-    def _note_snapshots(self, found: Scan, snapshots: dict[int, Snapshot]) -> None:
+    def _log_snapshots(self, found: Scan, snapshots: dict[int, Snapshot]) -> None:
         """A power cut came when a snapshot had its name, and before the log said so: what is
         written now does not follow what the log has."""
         for group, each in snapshots.items():
@@ -135,15 +135,16 @@ class Journal:
         return hard.term if hard else 0
 
     def _consume_clean(self, found: Scan) -> bool:
-        """Whether the mark is there and fits; it is taken away before anything else happens."""
+        """Whether the record of a clean stop is there and fits; it is taken away before anything
+        else happens."""
         if CLEAN not in self.disk.names():
             return False
         data = self.disk.read(CLEAN)
         self.disk.remove(CLEAN)
         self.disk.sync_names()
-        if len(data) != CLEAN_MARK.size:
+        if len(data) != CLEAN_STOP.size:
             return False
-        boot, segment, end, hard, crc = CLEAN_MARK.unpack(data)
+        boot, segment, end, hard, crc = CLEAN_STOP.unpack(data)
         if crc != int(checksum(data[:-4])):
             return False
         here = (self._boot_before(), found.last, found.end, self.hard_states.digest())
@@ -271,10 +272,12 @@ class Journal:
         self.hard_states.erase(group)
         self.dirty.add(HARD_NAME)
 
-    def mark_clean(self) -> None:
+    def record_clean_stop(self) -> None:
         """The node stops, and everything it said is here. Nothing may be written afterwards."""
         self.sync()
-        mark = struct.pack("<QQQ8s", self.boot, self.number, self.offset, self.hard_states.digest())
-        self.disk.write(CLEAN, 0, mark + struct.pack("<I", int(checksum(mark))))
+        record = struct.pack(
+            "<QQQ8s", self.boot, self.number, self.offset, self.hard_states.digest()
+        )
+        self.disk.write(CLEAN, 0, record + struct.pack("<I", int(checksum(record))))
         self.disk.sync(CLEAN)
         self.disk.sync_names()

@@ -44,7 +44,7 @@ def round_answered(r: Core) -> None:
         reading.confirmed = reading.rounds.popleft()
     while reading.pending and reading.pending[0].round <= number:
         done = reading.pending.popleft()
-        finish(r, done.context, done.origin, done.index)
+        finish(r, done.context, done.request, done.index)
     if reading.pending and reading.pending[0].round > reading.number:
         heartbeat.send(r)
         if quorum_round(r) == reading.number:
@@ -87,17 +87,17 @@ def ask(r: Core, context: int, now_ns: int) -> None:
         r.read_done(context, None)
 
 
-def lead_read(r: Core, context: int, origin: Message | None, now_ns: int | None) -> None:
+def lead_read(r: Core, context: int, request: Message | None, now_ns: int | None) -> None:
     """The leader takes a read, its own or a follower's. Without the time of this moment no lease
     counts: the process may have been stopped since the last tick."""
     if r.log.term(r.log.committed) != r.term:
-        r.reading.early.append((context, origin))
+        r.reading.early.append((context, request))
         return
     if now_ns is not None and lease_holds(r, now_ns):
-        finish(r, context, origin, r.log.committed)
+        finish(r, context, request, r.log.committed)
         return
     number = r.reading.number + 1
-    r.reading.pending.append(Pending(number, r.log.committed, context, origin))
+    r.reading.pending.append(Pending(number, r.log.committed, context, request))
     round_answered(r)
 
 
@@ -105,23 +105,23 @@ def committed(r: Core) -> None:
     """The first commit of the term lets early reads go on."""
     if r.is_leader and r.reading.early and r.log.term(r.log.committed) == r.term:
         early, r.reading.early = r.reading.early, []
-        for context, origin in early:
-            lead_read(r, context, origin, None)
+        for context, request in early:
+            lead_read(r, context, request, None)
 
 
-def finish(r: Core, context: int, origin: Message | None, index: int) -> None:
+def finish(r: Core, context: int, request: Message | None, index: int) -> None:
     """Tell the asker."""
-    if origin is None:
+    if request is None:
         r.read_done(context, index)
     else:
-        r.reply(origin, Kind.READ_REPLY, context=context, index=index)
+        r.reply(request, Kind.READ_REPLY, context=context, index=index)
 
 
 def abandon(r: Core) -> None:
     """No leader any more: nothing that waits can be confirmed. Followers' reads time out."""
     reading = r.reading
-    for context, origin in [*reading.early, *((p.context, p.origin) for p in reading.pending)]:
-        if origin is None:
+    for context, request in [*reading.early, *((p.context, p.request) for p in reading.pending)]:
+        if request is None:
             r.read_done(context, None)
     reading.early = []
     reading.pending.clear()

@@ -91,10 +91,10 @@ def on_append_reply(r: Core, m: Message) -> None:
         if progress.refused(m.index, hint):
             send_append(r, m.sender, progress, empty=True)
         return
-    note_match(r, m.sender, progress, m.index)
+    advance_match(r, m.sender, progress, m.index)
 
 
-def note_match(r: Core, node: int, progress: MemberProgress, index: int) -> None:
+def advance_match(r: Core, node: int, progress: MemberProgress, index: int) -> None:
     """Everything up to `index` is durable at `node`."""
     progress.paused = False
     if index > r.log.last:

@@ -28,7 +28,7 @@ class Pending(NamedTuple):
     round: int
     index: int  # type: ignore[assignment]  # hides tuple.index
     context: int
-    origin: Message | None
+    request: Message | None
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Machine, Replica
 from headwater.hub.stored.start import BOOT_GROUP, CLEAN, FoundGroup, StartReport, read_groups
 
-CLEAN_MARK = struct.Struct("<Q8sI")
+CLEAN_STOP = struct.Struct("<Q8sI")
 HOLD_BYTES = 16 << 20
 """Of entries that wait for a snapshot on its way to a member."""
 RETRY_SECONDS = 0.5
@@ -125,15 +125,16 @@ class GroupStore:
     # -- the start ------------------------------------------------------------
 
     def _consume_clean(self) -> bool:
-        """Whether the mark is there and fits; it is taken away before anything else happens."""
+        """Whether the record of a clean stop is there and fits; it is taken away before anything
+        else happens."""
         if CLEAN not in self.files.names():
             return False
         data = self.files.read(CLEAN)
         self.files.remove(CLEAN)
         self.files.sync_names()
-        if len(data) != CLEAN_MARK.size:
+        if len(data) != CLEAN_STOP.size:
             return False
-        boot, digest, crc = CLEAN_MARK.unpack(data)
+        boot, digest, crc = CLEAN_STOP.unpack(data)
         hard = self.hard_states.found.get(BOOT_GROUP)
         here = (hard.term if hard else 0, self.hard_states.digest())
         return crc == int(checksum(data[:-4])) and (boot, digest) == here
@@ -428,13 +429,13 @@ class GroupStore:
         self._hard_writes += 1
         self._sync_hard()
 
-    def mark_clean(self) -> None:
+    def record_clean_stop(self) -> None:
         """The node's store is closed next, and what was said is in it. Raises OSError."""
         if self._hard_bad:
             raise OSError(errno.EIO, "hard state is not durable")
         self.hard_states.sync()
-        mark = struct.pack("<Q8s", self.boot, self.hard_states.digest())
-        self.files.write(CLEAN, 0, mark + struct.pack("<I", int(checksum(mark))))
+        record = struct.pack("<Q8s", self.boot, self.hard_states.digest())
+        self.files.write(CLEAN, 0, record + struct.pack("<I", int(checksum(record))))
         self.files.sync(CLEAN)
         self.files.sync_names()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.spark.account import RangeReport, ReadAccount
 from headwater.spark.errors import OptionError
-from headwater.spark.jobs.watch import Progress, watched
+from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import parse_options
 from headwater.spark.planning import check_streams
 
@@ -81,7 +81,7 @@ def run_rollup(
     path: str,
     window: str = "1m",
     overwrite: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[JobProgress], None] | None = None,
     spark: "SparkSession | None" = None,
 ) -> RollupResult:
     """Read, aggregate, write, prove.

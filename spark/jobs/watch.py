@@ -15,7 +15,7 @@ INTERVAL = 0.25
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """`done` of `total` tasks in `phase`. The total grows while stages start."""
 
     phase: str
@@ -26,7 +26,7 @@ class Progress:
 class Watch:
     """Polls the scheduler in its own thread; owns that thread."""
 
-    def __init__(self, spark: "SparkSession", report: Callable[[Progress], None]) -> None:
+    def __init__(self, spark: "SparkSession", report: Callable[[JobProgress], None]) -> None:
         self._context: SparkContext = spark.sparkContext
         self._report = report
         self._phase = ""
@@ -52,7 +52,7 @@ class Watch:
         with self._lock:
             total = sum(part[1] for part in self._stages.values())
             if total:
-                self._report(Progress(self._phase, total, total))
+                self._report(JobProgress(self._phase, total, total))
 
     def stop(self) -> None:
         """Stop polling, and wait for the thread."""
@@ -73,12 +73,12 @@ class Watch:
                 stages[stage] = (info.numCompletedTasks, info.numTasks)
         total = sum(part[1] for part in stages.values())
         if total:
-            self._report(Progress(self._phase, sum(part[0] for part in stages.values()), total))
+            self._report(JobProgress(self._phase, sum(part[0] for part in stages.values()), total))
 
 
 @contextmanager
 def watched(
-    spark: "SparkSession", phase: str, report: Callable[[Progress], None] | None
+    spark: "SparkSession", phase: str, report: Callable[[JobProgress], None] | None
 ) -> Iterator[Callable[[str], None]]:
     """Report progress while the block runs; gives a function that names the next phase."""
     if report is None:

@@ -11,15 +11,35 @@ LIBRARIES = {"uvloop", "msgspec", "typing_extensions", "org"}
 """The only ones of others that are loaded by then; Python itself looks for Jython's `org`."""
 
 LATER = {
-    "argparse", "bz2", "concurrent.futures.process", "email", "html", "http.client",
-    "http.server", "lzma", "multiprocessing", "shutil", "tempfile", "tomllib", "unittest",
-    "urllib.request", "xml", "zoneinfo",
+    "argparse",
+    "bz2",
+    "concurrent.futures.process",
+    "email",
+    "html",
+    "http.client",
+    "http.server",
+    "lzma",
+    "multiprocessing",
+    "shutil",
+    "tempfile",
+    "tomllib",
+    "unittest",
+    "urllib.request",
+    "xml",
+    "zoneinfo",
 }
 """Of Python's own, those that take a millisecond or more and that a start does without."""
 
 ROOMS = {
-    "": {"federation.leaf_links", "federation.upstream", "hub", "spark", "edge.jetstream.node",
-         "edge.storage.node", "edge.monitor.service"},
+    "": {
+        "federation.leaf_links",
+        "federation.origin_driver",
+        "hub",
+        "spark",
+        "edge.jetstream.node",
+        "edge.storage.node",
+        "edge.monitor.service",
+    },
     "-js": {"federation.leaf_listener", "hub", "spark", "edge.monitor.service"},
 }
 """Headwater's own that a node without (other) options leaves alone."""

@@ -82,9 +82,9 @@ async def test_a_slow_link_stays_up_and_answers(lab: Lab) -> None:
     await until(lambda: conn.in_msgs > 20, "messages flow")
     conn.ping()
     await until(lambda: not conn.pinged_ns, "the hub answers among bulk data")
-    feed = edge.jetstream.accounts["$G"].streams["MIRROR"].upstream.feeds[0]
-    await until(lambda: feed.info().lag > 100, "the lag is told")
+    follower = edge.jetstream.accounts["$G"].streams["MIRROR"].origin_driver.followers[0]
+    await until(lambda: follower.info().lag > 100, "the lag is told")
     await asyncio.sleep(1)
     assert wire.connections == 1
-    assert feed.recreations == 0
-    assert not feed.health.stalled
+    assert follower.recreations == 0
+    assert not follower.health.stalled

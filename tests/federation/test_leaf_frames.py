@@ -69,10 +69,10 @@ class Link:
         self.conn = LeafConn(self.session, self.kernel, 1, 1 << 20)
         self.got: list[tuple[bytes, bytes, bytes, bytes]] = []
         for subject, queue in ((b"plain", None), (b"grouped", b"workers"), (b"$JS.M.>", None)):
-            self.account.insert(CallbackSink(subject, self.note, queue))
+            self.account.insert(CallbackSink(subject, self.record, queue))
         self.conn.admit(self.account, Peer(self.account, comes=rules))
 
-    def note(self, subject: bytes, reply: bytes, headers: bytes, body: bytes, _: object) -> None:
+    def record(self, subject: bytes, reply: bytes, headers: bytes, body: bytes, _: object) -> None:
         self.got.append((subject, reply, headers, body))
 
 
@@ -96,13 +96,30 @@ async def test_frames_one_byte_at_a_time() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        b"LMSG\r\n", b"LMSG x\r\n", b"LMSG x -1\r\n\r\n", b"LMSG x 99999999999\r\n",
-        b"LMSG x 1\r\nabc\r\n", b"HMSG x 5 3\r\nabc\r\n", b"HMSG x -1 3\r\nabc\r\n",
-        b"LMSG x y z 1\r\na\r\n", b"LMSG x + r 1\r\na\r\n",
-        b"LS+\r\n", b"LS+ a b\r\n", b"LS+ a b c\r\n", b"LS+ a..b\r\n", b"LS+ a b 1 2\r\n",
-        b"LS- a b c\r\n", b"SUB a 1\r\n", b"NONSENSE\r\n", b"x" * 70_000,
-        b"LMSG x 2000000\r\n", b"LMSG x\ry 1\r\na\r\n", b"LMSG x\x00 1\r\na\r\n",
-        b"LMSG x r\x0b 1\r\na\r\n", b"LS+ a\x01\r\n", b"LS+ a q\x01 1\r\n",
+        b"LMSG\r\n",
+        b"LMSG x\r\n",
+        b"LMSG x -1\r\n\r\n",
+        b"LMSG x 99999999999\r\n",
+        b"LMSG x 1\r\nabc\r\n",
+        b"HMSG x 5 3\r\nabc\r\n",
+        b"HMSG x -1 3\r\nabc\r\n",
+        b"LMSG x y z 1\r\na\r\n",
+        b"LMSG x + r 1\r\na\r\n",
+        b"LS+\r\n",
+        b"LS+ a b\r\n",
+        b"LS+ a b c\r\n",
+        b"LS+ a..b\r\n",
+        b"LS+ a b 1 2\r\n",
+        b"LS- a b c\r\n",
+        b"SUB a 1\r\n",
+        b"NONSENSE\r\n",
+        b"x" * 70_000,
+        b"LMSG x 2000000\r\n",
+        b"LMSG x\ry 1\r\na\r\n",
+        b"LMSG x\x00 1\r\na\r\n",
+        b"LMSG x r\x0b 1\r\na\r\n",
+        b"LS+ a\x01\r\n",
+        b"LS+ a q\x01 1\r\n",
     ],
 )
 async def test_nonsense_ends_the_link(frame: bytes) -> None:
@@ -189,7 +206,8 @@ async def test_an_alias_is_no_way_around_a_deny() -> None:
     for subject in (b"STREAM.DELETE.V", b"$KV.secret.k", b"STREAM.INFO.V", b"$KV.open.k"):
         link.conn.feed(b"LMSG $JS.hub.API." + subject + b" 0\r\n\r\n")
     assert [subject for _, subject in link.session.said] == [
-        b"$JS.hub.API.STREAM.DELETE.V", b"$JS.hub.API.$KV.secret.k"
+        b"$JS.hub.API.STREAM.DELETE.V",
+        b"$JS.hub.API.$KV.secret.k",
     ]
 
 

@@ -7,7 +7,7 @@ from nats.js.api import StreamConfig
 
 from headwater.edge.monitor.metrics import metrics
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
-from headwater.federation import feed
+from headwater.federation import origin_follower
 from tests.federation.lab import Lab, client_port, free_port, leafs, until
 from tests.federation.test_slow_links import JETSTREAM, Line, line, of
 
@@ -45,7 +45,7 @@ async def test_lag_is_counted_against_the_origin(lab: Lab) -> None:
             made.store("COPY").last_seq
         )
 
-    health = made.feed("COPY").health
+    health = made.follower("COPY").health
     await until(lambda: health.state == "catching_up", "it is behind")
     await until(
         lambda: health.rate > 10 and abs((health.lag() or 0) - missing()) < 200,
@@ -62,15 +62,13 @@ async def test_lag_is_counted_against_the_origin(lab: Lab) -> None:
     assert sample(made, "pending_bytes") == "0"
 
 
-async def test_what_a_dead_link_hides_is_unknown(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_dead_link_hides_is_unknown(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SILENCE_S", "ANSWER_TIMEOUT_S", "INFO_TIMEOUT_S"):
-        monkeypatch.setattr(feed, name, 1.5)
+        monkeypatch.setattr(origin_follower, name, 1.5)
     made = await line(lab)
     await made.publish("BULK", 10, 1000)
     await made.mirror("COPY", "BULK")
-    health = made.feed("COPY").health
+    health = made.follower("COPY").health
     await until(lambda: made.store("COPY").messages == 10 and health.state == "live", "it is live")
     made.wire.silence(True)
     await until(lambda: health.state == "offline", "nothing is heard")
@@ -94,7 +92,7 @@ async def test_what_a_dead_link_hides_is_unknown(
 async def test_a_stream_that_is_not_there_is_said(lab: Lab) -> None:
     made = await line(lab)
     await made.mirror("COPY", "NOWHERE")
-    health = made.feed("COPY").health
+    health = made.follower("COPY").health
     await until(lambda: health.state == "no_such_stream", "the origin says so")
     assert now_in(made) == "no_such_stream"
     js = (await lab.client(client_port(made.hub))).jetstream()
@@ -122,8 +120,8 @@ async def test_an_api_that_rules_keep_away_is_denied(lab: Lab, rule: str) -> Non
     await until(lambda: leafs(edge), "the link is up")
     js = (await lab.client(client_port(edge))).jetstream()
     await js.add_stream(StreamConfig(name="COPY", mirror=of("BULK")))
-    driver: Any = edge.jetstream.accounts["$G"].streams["COPY"].upstream
-    health = driver.feeds[0].health
+    driver: Any = edge.jetstream.accounts["$G"].streams["COPY"].origin_driver
+    health = driver.followers[0].health
     await until(lambda: health.state == "denied", "the rule is named")
     assert "$JS.hub.API" in health.cause
     assert "rules" in health.cause

@@ -58,8 +58,10 @@ class Pair:
 
     async def copy(self, name: str, mirror: bool) -> None:
         """A mirror or a source of the origin."""
-        config = StreamConfig(name=name, mirror=SOURCE) if mirror else (
-            StreamConfig(name=name, sources=[SOURCE])
+        config = (
+            StreamConfig(name=name, mirror=SOURCE)
+            if mirror
+            else (StreamConfig(name=name, sources=[SOURCE]))
         )
         await self.here.add_stream(config)
 
@@ -82,7 +84,7 @@ class Pair:
         """Wait for a state; what monitoring says of the stream then."""
 
         def found() -> Any:
-            status: dict[str, Any] = self.stream(name).upstream.feeds[0].status()
+            status: dict[str, Any] = self.stream(name).origin_driver.followers[0].status()
             return status if status["state"] == wanted else None
 
         reached: dict[str, Any] = await until(found, f"{name} is {wanted}", 30)

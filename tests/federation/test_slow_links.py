@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.node.node import Node
-from headwater.federation import feed
+from headwater.federation import origin_follower
 from tests.federation.lab import Lab, Wire, client_port, free_port, leafs, until
 
 RATE = 256 * 1024
@@ -36,17 +36,18 @@ class Line:
         """Messages of a stream of the edge."""
         return self.edge.jetstream.accounts["$G"].streams[name].store
 
-    def feed(self, name: str) -> feed.Feed:
+    def follower(self, name: str) -> origin_follower.OriginFollower:
         """What fills a stream of the edge."""
-        found: feed.Feed = self.edge.jetstream.accounts["$G"].streams[name].upstream.feeds[0]
+        found: origin_follower.OriginFollower = (
+            self.edge.jetstream.accounts["$G"].streams[name].origin_driver.followers[0]
+        )
         return found
+
     async def publish(self, stream: str, count: int, size: int) -> None:
         """Fill a stream of the hub with messages that do not compress."""
         js = (await self.lab.client(client_port(self.hub))).jetstream(timeout=10)
         await js.add_stream(name=stream, subjects=[stream.lower()])
-        await asyncio.gather(
-            *(js.publish(stream.lower(), os.urandom(size)) for _ in range(count))
-        )
+        await asyncio.gather(*(js.publish(stream.lower(), os.urandom(size)) for _ in range(count)))
 
     async def mirror(self, name: str, origin: str) -> None:
         """A mirror on the edge."""
@@ -110,13 +111,13 @@ async def test_small_streams_and_requests_pass_bulk(lab: Lab) -> None:
 async def test_large_messages_pass_one_by_one(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes longer than any patience, and is sent once all the same."""
     for name in ("SILENCE_S", "STALLED_S", "ANSWER_TIMEOUT_S", "INFO_TIMEOUT_S"):
-        monkeypatch.setattr(feed, name, 1.5)
+        monkeypatch.setattr(origin_follower, name, 1.5)
     made = await line(lab)
     await made.publish("LARGE", 3, 500_000)
     made.wire.bytes_per_s = RATE
     await made.mirror("LARGE", "LARGE")
     await until(lambda: made.store("LARGE").messages == 3, "all are there", 30)
-    assert made.feed("LARGE").recreations == 0
+    assert made.follower("LARGE").recreations == 0
     (link,) = leafs(made.edge)
     assert link["in_bytes"] < 3.2 * 500_000
 
@@ -136,21 +137,21 @@ async def test_a_lost_flow_control_answer_is_asked_for_again(lab: Lab) -> None:
     await made.mirror("BULK", "BULK")
     await until(lambda: made.store("BULK").messages == 200, "the mirror is complete")
     assert len(lost) == 2
-    assert made.feed("BULK").recreations == 0
+    assert made.follower("BULK").recreations == 0
 
 
 async def test_flow_control_answers_that_never_arrive_are_told(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "STALLED_S", 1.5)
+    monkeypatch.setattr(origin_follower, "STALLED_S", 1.5)
     made = await line(lab)
     await made.publish("BULK", 100, 1000)
     made.wire.alter = lambda data: data.replace(b"$JS.FC.", b"$JS.XX.")
     await made.mirror("BULK", "BULK")
-    status = made.feed("BULK").status
+    status = made.follower("BULK").status
     await until(lambda: status()["state"] == "stalled", "it is said")
     assert "$JS.FC.>" in status()["cause"]
-    await until(lambda: made.feed("BULK").recreations > 1, "it is tried again")
+    await until(lambda: made.follower("BULK").recreations > 1, "it is tried again")
     assert status()["state"] == "stalled"
     made.wire.alter = bytes
     await until(lambda: status()["state"] == "live", "it goes on when they arrive")

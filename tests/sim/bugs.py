@@ -507,10 +507,10 @@ bug(
         reads,
         "lead_read",
         lambda original: (
-            lambda r, context, origin, now_ns: (
-                reads.finish(r, context, origin, r.log.committed)
+            lambda r, context, request, now_ns: (
+                reads.finish(r, context, request, r.log.committed)
                 if r.log.term(r.log.committed) != r.term
-                else original(r, context, origin, now_ns)
+                else original(r, context, request, now_ns)
             )
         ),
     ),

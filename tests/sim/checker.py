@@ -87,7 +87,7 @@ class Checker:
             f"node {raft.node} takes another {log.committed} for committed",
         )
 
-    def note_acked(self, m: Message, term: int | None, durable: Durable) -> None:
+    def record_acked(self, m: Message, term: int | None, durable: Durable) -> None:
         """The greatest index that an incarnation, or a start, has acknowledged, and the term
         there."""
         self.require(
@@ -193,7 +193,7 @@ class Checker:
         known = self.durable.setdefault((group, node), set())
         known.update(entry[:2] for entry in restored.entries)
 
-    def note_durable(self, group: int, node: int, ready: Ready) -> None:
+    def record_durable(self, group: int, node: int, ready: Ready) -> None:
         """A batch was synced."""
         known = self.durable.setdefault((group, node), set())
         known.update(entry[:2] for entry in ready.entries)

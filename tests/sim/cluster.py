@@ -123,7 +123,7 @@ class Cluster:
         if is_rare(packet):
             self.rare.append(packet)
         for each in self.echoes:
-            each.note(packet)
+            each.record(packet)
         self.net.send(packet.sender, packet.to, packet)
 
     def _deliver_later(self, delay_us: int, to: int, packet: object) -> None:

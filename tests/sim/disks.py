@@ -27,7 +27,7 @@ class Durable:
             self.terms[group][entry.index] = entry.term
             self.last[group], self.end[group] = entry.index, entry[:2]
 
-    def note(self, group: int, ready: Ready) -> None:
+    def record(self, group: int, ready: Ready) -> None:
         """A batch was synced."""
         if ready.snapshot is not None:
             self._begin(group, ready.snapshot.term, ready.snapshot.index)

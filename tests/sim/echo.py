@@ -38,7 +38,7 @@ class Echo:
         self.kept: list[Packet] = []
         self.times = 0
 
-    def note(self, packet: Packet) -> None:
+    def record(self, packet: Packet) -> None:
         """A packet goes by. The newest are kept."""
         if self.node in (packet.sender, packet.to):
             of_term = any((m.group, m.term) == (self.group, self.term) for m in packet.messages)

@@ -53,7 +53,7 @@ class Heard:
         if self.raft.term != self.term:
             self.begin(self.raft.term)
 
-    def note(self, m: Message) -> None:
+    def record(self, m: Message) -> None:
         """Something arrived that is said to this start."""
         self.follow()
         if m.kind is Kind.HELLO_REPLY:

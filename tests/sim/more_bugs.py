@@ -328,7 +328,7 @@ bug(
 def _answer_all(original):
     def abandon(r):
         for pending in r.reading.pending:
-            if pending.origin is None:
+            if pending.request is None:
                 r.read_done(pending.context, pending.index)
         r.reading.pending.clear()
         original(r)

@@ -157,7 +157,7 @@ class SimNode:
         whole = all(raft.whole for raft in self.multi_raft.groups.values())
         try:
             if whole:
-                self.journal.mark_clean()
+                self.journal.record_clean_stop()
         except OSError:
             pass  # the mark may be there or not; the stop was orderly in either case
         self.crash(power_cut=False)
@@ -282,7 +282,7 @@ class SimNode:
         done, self.written = self.written[:count], self.written[count:]
         for _, write_set in done:
             for raft, ready in write_set.groups:
-                self.note_durable(raft.group, ready)
+                self.record_durable(raft.group, ready)
         packets = self.multi_raft.synced(done[-1][0])
         for raft in self.multi_raft.groups.values():
             self.judge(raft)
@@ -293,9 +293,9 @@ class SimNode:
         self.cluster.after(5000, self.finish_sync, starts, count)
         return True
 
-    def note_durable(self, group: int, ready: Ready) -> None:
-        self.durable.note(group, ready)
-        self.cluster.checker.note_durable(group, self.number, ready)
+    def record_durable(self, group: int, ready: Ready) -> None:
+        self.durable.record(group, ready)
+        self.cluster.checker.record_durable(group, self.number, ready)
 
     def judge(self, raft: Raft) -> None:
         self.cluster.checker.state(raft)
@@ -309,7 +309,7 @@ class SimNode:
                 if m.kind is Kind.VOTE:
                     self.cluster.checker.stands(m, raft.log.config.voters)
                 elif m.kind is Kind.APPEND_REPLY and not m.reject:
-                    self.cluster.checker.note_acked(m, raft.log.term(m.index), self.durable)
+                    self.cluster.checker.record_acked(m, raft.log.term(m.index), self.durable)
                     other = self.cluster.nodes[m.to]
                     leader = other.multi_raft.groups.get(m.group) if other.up else None
                     self.cluster.checker.agreed(m, raft, leader)

@@ -466,9 +466,9 @@ bug(
 )
 
 
-def _low_index(original, r, context, origin, now_ns):
+def _low_index(original, r, context, request, now_ns):
     before = len(r.reading.pending)
-    original(r, context, origin, now_ns)
+    original(r, context, request, now_ns)
     if len(r.reading.pending) > before:
         last = r.reading.pending.pop()
         r.reading.pending.append(last._replace(index=max(0, last.index - 1)))

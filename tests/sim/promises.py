@@ -54,7 +54,7 @@ class Promises:
         self.heard = m
         self.leader = raft.leader
         if not late and not over:
-            self.told.note(m)
+            self.told.record(m)
         index = self.index_before(m)
         doubt = raft.recovering
         try:

@@ -218,15 +218,15 @@ def _begin_lease_now(r):
         r.reading.confirmed = confirmed._replace(ticks=r.ticks, now_ns=r.now_ns)
 
 
-def _one_round_early(original, r, context, origin, now_ns):
-    original(r, context, origin, now_ns)
+def _one_round_early(original, r, context, request, now_ns):
+    original(r, context, request, now_ns)
     if r.reading.pending:
         last = r.reading.pending.pop()
         r.reading.pending.append(last._replace(round=last.round - 1))
 
 
-def _without_commit(r, context, origin, now_ns):
-    pending = Pending(r.reading.number + 1, r.log.committed, context, origin)
+def _without_commit(r, context, request, now_ns):
+    pending = Pending(r.reading.number + 1, r.log.committed, context, request)
     r.reading.pending.append(pending)
     reads.round_answered(r)
 

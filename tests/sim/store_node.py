@@ -325,7 +325,7 @@ class StoreNode(SimNode):
             self.store.pump()
             self.loop.run_until(lambda: self.store.idle, ROUNDS_MAX)
             if whole:
-                self.store.mark_clean()
+                self.store.record_clean_stop()
             self.loop.run_until_complete(self.node.close())
         except (TimeoutError, OSError, StoreError):
             whole = False
@@ -418,7 +418,7 @@ class StoreNode(SimNode):
             number = self.numbers.pop(0)
             while self.written and self.written[0][0] <= number:
                 for raft, ready in self.written.pop(0)[1].groups:
-                    self.note_durable(raft.group, ready)
+                    self.record_durable(raft.group, ready)
             self.send(self.multi_raft.synced(number))
 
     # -- the state machine ----------------------------------------------------

@@ -51,9 +51,7 @@ INFOS_MAX = cython.declare(cython.Py_ssize_t, 1024)
 DEPTH_MAX = cython.declare(cython.int, 16)
 SINGLE = cython.declare(cython.int, 0)
 RESPONSE_KINDS = {"single": 0, "stream": 1, "chunked": 2}
-DIGITS = cython.declare(
-    bytes, b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
+DIGITS = cython.declare(bytes, b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 INFO_NAME = b"Nats-Request-Info:"
 # Subjects on which the node itself listens and that no import feeds.
 INNER = (b"$JS.", b"$SYS.", b"_R_.")
@@ -131,7 +129,7 @@ class Response:
 class Crossing:
     """What all imports of a node share: where a message that is being routed came across.
 
-    `describe(origin, account, share, via)` gives the JSON of a request's origin; `via` is that
+    `describe(sender, account, share, via)` gives the JSON of a request's sender; `via` is that
     of an earlier crossing or empty.
     """
 
@@ -180,7 +178,7 @@ class Crossing:
         self,
         account: Account,
         m: cython.pointer(Msg),
-        origin: Endpoint,
+        sender: Endpoint,
         chain: tuple,
     ) -> cython.Py_ssize_t:
         """Publish in another account, and know the message again while that lasts."""
@@ -192,7 +190,7 @@ class Crossing:
         self.message = m
         self.chain = chain
         try:
-            return account.publish(m, origin)
+            return account.publish(m, sender)
         finally:
             self.message = last_message
             self.chain = last_chain
@@ -261,7 +259,7 @@ class Responses(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Lead an answer back; 0 when nobody waits for it."""
         copy: Msg = m[0]
         count: cython.Py_ssize_t
@@ -275,7 +273,7 @@ class Responses(Sink):
             chain = self.crossing.chain
         self.delivered += 1
         if response.measured is not None:
-            self.unwatch(response).answered(origin)
+            self.unwatch(response).answered(sender)
         copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(response.reply))
         copy.subject_len = PyBytes_GET_SIZE(response.reply)
         # Whoever answers has no say in the requester's account, nor has a request by its reply.
@@ -286,7 +284,7 @@ class Responses(Sink):
             reply = back.expect(self.account, reply, response.export, None)
             copy.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
             copy.reply_len = PyBytes_GET_SIZE(reply)
-        count = self.crossing.cross(response.account, cython.address(copy), origin, chain)
+        count = self.crossing.cross(response.account, cython.address(copy), sender, chain)
         if count == 0 or m.size == 0 or response.export.kind == SINGLE:
             self.forget(subject)
         else:
@@ -368,7 +366,7 @@ class ServiceImport(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """1 when somebody serves in the exporting account.
 
         What came from another node of the cluster has crossed there.
@@ -380,7 +378,7 @@ class ServiceImport(Sink):
         responses: Responses = None
         measured: object = None
         reply: bytes
-        if self.closed or (origin is not None and origin.kind > KIND_INTERNAL):
+        if self.closed or (sender is not None and sender.kind > KIND_INTERNAL):
             return 0
         if m == self.crossing.message:
             chain = self.crossing.chain
@@ -391,7 +389,7 @@ class ServiceImport(Sink):
             copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             copy.subject_len = PyBytes_GET_SIZE(subject)
         if self.export.latency is not None:
-            measured = self.measure(m, origin)
+            measured = self.measure(m, sender)
         if m.reply_len and not (is_ack(m) and m.via != FROM_PEER):
             responses = self.crossing.responses_of(self.exporter)
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
@@ -400,12 +398,12 @@ class ServiceImport(Sink):
             copy.reply_len = PyBytes_GET_SIZE(reply)
         elif measured is not None:
             measured.failed(BAD_REQUEST)
-        body: bytes = self.described(m, origin, bool(chain))
+        body: bytes = self.described(m, sender, bool(chain))
         copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
         copy.size = PyBytes_GET_SIZE(body)
         copy.header_len = copy.size - (m.size - m.header_len)
         count = self.crossing.cross(
-            self.exporter, cython.address(copy), origin, chain + (self.export,)
+            self.exporter, cython.address(copy), sender, chain + (self.export,)
         )
         if count == 0 and responses is not None:
             measured = responses.unwatch(responses.entries.pop(reply, None))
@@ -414,12 +412,12 @@ class ServiceImport(Sink):
         return 1 if count > 0 else 0
 
     @cython.cfunc
-    def measure(self, m: cython.pointer(Msg), origin: Endpoint) -> object:
+    def measure(self, m: cython.pointer(Msg), sender: Endpoint) -> object:
         """The measurement of a request; None when it is not chosen."""
         block: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
         return self.export.latency.begin(
             self.crossing.describe,
-            origin,
+            sender,
             self.account,
             self.share,
             block,
@@ -437,7 +435,7 @@ class ServiceImport(Sink):
         return subject
 
     @cython.cfunc
-    def described(self, m: cython.pointer(Msg), origin: Endpoint, chained: cython.bint) -> bytes:
+    def described(self, m: cython.pointer(Msg), sender: Endpoint, chained: cython.bint) -> bytes:
         """Header block and payload, with the header that says who asks."""
         block: bytes = b""
         via: bytes = b""
@@ -448,7 +446,7 @@ class ServiceImport(Sink):
             block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
             if INFO_NAME in block:
                 block, via = without_info(block)
-        line = INFO_NAME + b" " + self.info(origin, via if chained else b"") + b"\r\n\r\n"
+        line = INFO_NAME + b" " + self.info(sender, via if chained else b"") + b"\r\n\r\n"
         at = kept_length(PyBytes_GET_SIZE(block))
         if at == 0:
             block = PREFIX
@@ -464,17 +462,17 @@ class ServiceImport(Sink):
         return body
 
     @cython.cfunc
-    def info(self, origin: Endpoint, via: bytes) -> bytes:
+    def info(self, sender: Endpoint, via: bytes) -> bytes:
         """Who asks, as JSON; remembered per connection."""
         found: object
-        if via or origin is None:
-            return self.crossing.describe(origin, self.account, self.share, via)
-        key = (origin.kind, origin.cid)
+        if via or sender is None:
+            return self.crossing.describe(sender, self.account, self.share, via)
+        key = (sender.kind, sender.cid)
         found = self.infos.get(key)
         if found is None:
             if len(self.infos) >= INFOS_MAX:
                 self.infos.clear()
-            found = self.crossing.describe(origin, self.account, self.share, via)
+            found = self.crossing.describe(sender, self.account, self.share, via)
             self.infos[key] = found
         return found
 
@@ -560,7 +558,7 @@ class Shadow(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Deliver under the importing account's subject; 0 when the subscription cannot take it.
 
         What came here by a service import stays here.
@@ -570,7 +568,7 @@ class Shadow(Sink):
         owner: Endpoint = self.target.owner
         if self.closed or self.busy or m == self.crossing.message:
             return 0
-        if self.target.remote and owner is origin:
+        if self.target.remote and owner is sender:
             return 0
         subject = self.entry.local_subject(m)
         if subject is not None:
@@ -579,7 +577,7 @@ class Shadow(Sink):
         self.busy = True
         try:
             if not self.target.remote:
-                return self.target.deliver(cython.address(copy), origin)
+                return self.target.deliver(cython.address(copy), sender)
             if owner.collect(self.target):
                 return owner.emit(cython.address(copy))
         finally:

@@ -16,20 +16,40 @@ if TYPE_CHECKING:
 _CLIENT = 0
 _LEAF = 1
 _ORDER = (
-    "start", "host", "id", "acc", "svc", "user", "name", "lang", "ver", "rtt", "server",
-    "cluster", "alts", "stop", "jwt", "issuer_key", "name_tag", "tags", "kind", "client_type",
-    "client_id", "nonce", "reply",
+    "start",
+    "host",
+    "id",
+    "acc",
+    "svc",
+    "user",
+    "name",
+    "lang",
+    "ver",
+    "rtt",
+    "server",
+    "cluster",
+    "alts",
+    "stop",
+    "jwt",
+    "issuer_key",
+    "name_tag",
+    "tags",
+    "kind",
+    "client_type",
+    "client_id",
+    "nonce",
+    "reply",
 )
 
 
 class RequestInfo:
-    """Describes the origin of requests; the `describe` of a node's `Crossing`."""
+    """Describes the sender of requests; the `describe` of a node's `Crossing`."""
 
     def __init__(self, node: NodeView) -> None:
         self.node = node
 
     def __call__(
-        self, origin: Endpoint | None, account: "Account", share: bool, via: bytes
+        self, sender: Endpoint | None, account: "Account", share: bool, via: bytes
     ) -> bytes:
         """Account and round trip time, and everything else with `share`.
 
@@ -37,35 +57,31 @@ class RequestInfo:
         which account it came on.
         """
         fields = _decoded(via)
-        if fields and (origin is None or origin.kind != _LEAF):
+        if fields and (sender is None or sender.kind != _LEAF):
             fields["svc"] = account.name
         else:
-            fields = self._fields(origin, account, share)
+            fields = self._fields(sender, account, share)
         ordered = {name: fields[name] for name in _ORDER if fields.get(name)}
         return msgspec.json.encode(ordered)
 
-    def client(
-        self, origin: Endpoint | None, account: "Account", via: bytes
-    ) -> dict[str, Any]:
+    def client(self, sender: Endpoint | None, account: "Account", via: bytes) -> dict[str, Any]:
         """Who made a request in `account`, as advisories tell it; `via` is what a crossing said."""
-        fields = _decoded(via) or self._fields(origin, account, True)
+        fields = _decoded(via) or self._fields(sender, account, True)
         return {name: fields[name] for name in _ORDER if fields.get(name) and name != "jwt"}
 
-    def _fields(
-        self, origin: Endpoint | None, account: "Account", share: bool
-    ) -> dict[str, Any]:
+    def _fields(self, sender: Endpoint | None, account: "Account", share: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {"acc": account.name}
-        if origin is not None and origin.kind == _CLIENT:
-            client = cast("ClientConn", origin)
+        if sender is not None and sender.kind == _CLIENT:
+            client = cast("ClientConn", sender)
             if share:
                 fields = client_info(self.node, client)
                 fields["name_tag"] = client.identity.name
                 fields["jwt"] = user_token(client)
             rtt = self.node.sessions.detail(client).get("rtt_ns", 0)
             fields["rtt"] = rtt
-        elif share and origin is not None:
+        elif share and sender is not None:
             fields["kind"] = "Leafnode"
-            fields["id"] = origin.cid
+            fields["id"] = sender.cid
         if share:
             fields["server"] = self.node.server_name
             fields["cluster"] = self.node.facts.cluster

@@ -185,7 +185,8 @@ def _problem(
             return "not authorized"
     else:
         offered = next(
-            e for e in claims[entry.account].nats.exports
+            e
+            for e in claims[entry.account].nats.exports
             if (e.subject, e.type) == (export.subject, export.kind)
         )
         if offered.token_req and not _activated(claims[entry.account], offered, name, item, entry):
@@ -219,10 +220,10 @@ def _activated(
     return all(revoked.get(key, -1) < token.iat for key in (name, "*"))
 
 
-def leads_back(plan: Plan, origin: str, entry: ImportOptions) -> bool:
-    """Whether an import of account `origin` would bring its own messages back to it."""
+def leads_back(plan: Plan, importer: str, entry: ImportOptions) -> bool:
+    """Whether an import of account `importer` would bring its own messages back to it."""
     waiting = [(entry.account, entry.subject)]
-    seen = {origin}
+    seen = {importer}
     while waiting:
         name, subject = waiting.pop()
         if name in seen or name not in plan:
@@ -231,7 +232,7 @@ def leads_back(plan: Plan, origin: str, entry: ImportOptions) -> bool:
         for further in plan[name].imports:
             local = pattern_of(local_subject(further)).split(".")
             if further.kind == entry.kind and overlaps(local, pattern_of(subject).split(".")):
-                if further.account == origin:
+                if further.account == importer:
                     return True
                 waiting.append((further.account, further.subject))
     return False

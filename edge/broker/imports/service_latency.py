@@ -42,13 +42,13 @@ class ServiceLatency:
     def begin(
         self,
         describe: Describe,
-        origin: Endpoint | None,
+        sender: Endpoint | None,
         account: Account,
         share: bool,
         block: bytes,
         chance: int,
     ) -> "Measurement | None":
-        """The measurement of a request from `origin` in `account`; None when it is not chosen.
+        """The measurement of a request from `sender` in `account`; None when it is not chosen.
         `chance` is from 0 to 99, each as probable."""
         headers: dict[str, list[str]] = {}
         if chance >= self._sampling:
@@ -56,7 +56,7 @@ class ServiceLatency:
             if found is None:
                 return None
             headers = found
-        return Measurement(self, describe, origin, account, share, headers)
+        return Measurement(self, describe, sender, account, share, headers)
 
     def tell(self, event: dict[str, Any]) -> None:
         """Send one event to the exporter."""
@@ -74,7 +74,7 @@ class Measurement:
         self,
         latency: ServiceLatency,
         describe: Describe,
-        origin: Endpoint | None,
+        sender: Endpoint | None,
         account: Account,
         share: bool,
         headers: dict[str, list[str]],
@@ -83,13 +83,13 @@ class Measurement:
         self._describe = describe
         self._account = account
         self._headers = headers
-        self._requestor = object_in(describe(origin, account, share, b"")) or {}
+        self._requestor = object_in(describe(sender, account, share, b"")) or {}
         self._begun_ns = account.kernel.clock()
 
-    def answered(self, origin: Endpoint | None) -> None:
-        """The first answer came from `origin`."""
+    def answered(self, sender: Endpoint | None) -> None:
+        """The first answer came from `sender`."""
         now_ns = self._account.kernel.clock()
-        responder = object_in(self._describe(origin, self._latency.account, True, b"")) or {}
+        responder = object_in(self._describe(sender, self._latency.account, True, b"")) or {}
         theirs, ours = responder.get("rtt", 0), self._requestor.get("rtt", 0)
         whole = now_ns - self._begun_ns
         system = max(0, self._account.kernel.clock() - now_ns) if theirs else 0

@@ -27,7 +27,7 @@ class Rights:
             return True
         return self.responses is not None and self._use_grant(subject)
 
-    def note_reply(self, reply: bytes) -> None:
+    def grant_reply(self, reply: bytes) -> None:
         """A message with this reply subject was delivered."""
         if self.responses is None:
             return

@@ -126,7 +126,7 @@ class AccountJetStream:
         self.check_reservation(config, None)
         if self.overlapping(config.subjects, ""):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
-        if (config.mirror or config.sources) and self.node.upstream_factory is None:
+        if (config.mirror or config.sources) and self.node.origin_driver_factory is None:
             raise errors.invalid_config("mirrors and sources are not available on this server")
         stream = stream_life.create(self, config, self.incarnation())
         self.node.advisories.stream_action(stream, "create")
@@ -144,7 +144,7 @@ class AccountJetStream:
         self.check_reservation(config, stream.config)
         if self.overlapping(config.subjects, stream.name):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
-        if config.sources and self.node.upstream_factory is None:
+        if config.sources and self.node.origin_driver_factory is None:
             raise errors.invalid_config("sources are not available on this server")
         stream_life.update(self, stream, config)
         self.node.advisories.stream_action(stream, "modify")

@@ -196,9 +196,9 @@ def set_parts(js: StreamOwner, stream: Stream) -> None:
         stream.batches.permit_fast(config.allow_batched)
     if config.allow_msg_schedules and stream.schedules is None:
         stream.schedules = Schedules(stream)
-    factory = js.node.upstream_factory
+    factory = js.node.origin_driver_factory
     if (config.mirror is not None or config.sources) and factory is not None:
-        stream.upstream = factory(stream)
+        stream.origin_driver = factory(stream)
 
 
 def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
@@ -227,15 +227,15 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
     old = stream.config
     js.node.update_meta(stream, description(stream, config))
     stream.usage.reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
-    if stream.upstream is not None and (
+    if stream.origin_driver is not None and (
         config.mirror != old.mirror or config.sources != old.sources
     ):
-        stream.upstream.stop()
-        stream.upstream = None
+        stream.origin_driver.stop()
+        stream.origin_driver = None
     js.subjects.leave(stream)
     stream.configure(config)
     js.subjects.enter(stream)
-    if stream.upstream is None:
+    if stream.origin_driver is None:
         set_parts(js, stream)
     else:
         js.node.set_compression(stream)
@@ -272,8 +272,8 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
     for consumer in list(stream.consumers.values()):
         consumer.stop(reason)
     stream.consumers.clear()
-    if stream.upstream is not None:
-        stream.upstream.stop()
+    if stream.origin_driver is not None:
+        stream.origin_driver.stop()
     if stream.batches is not None:
         stream.batches.stop()
     if stream.schedules is not None:
@@ -332,6 +332,8 @@ def _replace(js: StreamOwner, stream: Stream, store: Any) -> list[tuple[str, Any
         recover(js, meta, old)
         raise
     return consumers
+
+
 def abandon(js: StreamOwner, name: str) -> None:
     """Take back what `start` did for a stream that cannot live; its data stays."""
     stream = js.streams.pop(name, None)

@@ -45,7 +45,7 @@ class Router:
             self.account_js.account.insert(sink)
 
     def serve(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """Take one request; the callback of the account's ApiSink."""
         try:
@@ -62,7 +62,7 @@ class Router:
             headers=block,
             payload=payload,
             strict=self.account_js.strict,
-            origin=origin,
+            sender=sender,
         )
         rest = tokens[name.count(".") + 1 :]
         try:
@@ -152,9 +152,9 @@ class Router:
         """Who asks, for advisories."""
         js = self.account_js
         via = b""
-        if getattr(context.origin, "account", js.account) is not js.account:
+        if getattr(context.sender, "account", js.account) is not js.account:
             via = headers.get(context.headers, b"Nats-Request-Info") or b""
-        return js.node.describe(context.origin, js.account, via)
+        return js.node.describe(context.sender, js.account, via)
 
     def stop(self) -> None:
         """Stop serving, and give up the answers that still wait."""

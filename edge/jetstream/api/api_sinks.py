@@ -32,13 +32,13 @@ class ApiSink(CallbackSink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """1 when the request is the router's; an owner of its own serves the others."""
         tail: cython.p_const_uchar = m.subject + API_LEN
         n: cython.Py_ssize_t = m.subject_len - API_LEN
         if starts(tail, n, b"CONSUMER.MSG.NEXT.", 18) or starts(tail, n, b"DIRECT.GET.", 11):
             return 0
-        return CallbackSink.deliver(self, m, origin)
+        return CallbackSink.deliver(self, m, sender)
 
 
 @cython.cclass
@@ -54,7 +54,7 @@ class DomainSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """1 when somebody took the message under its other name."""
         copy: Msg = m[0]
         text: cython.uchar[4104]
@@ -72,4 +72,4 @@ class DomainSink(Sink):
             memcpy(cython.address(text[API_LEN]), tail, n)
             copy.subject = cython.address(text[0])
             copy.subject_len = n + API_LEN
-        return 1 if self.account.publish(cython.address(copy), origin) > 0 else 0
+        return 1 if self.account.publish(cython.address(copy), sender) > 0 else 0

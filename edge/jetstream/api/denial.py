@@ -44,11 +44,11 @@ class Denial:
             self.account.remove(sink)
 
     def serve(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """Refuse one request; the callback of the sink."""
         name = subject.decode("utf-8", "replace").split(".", 2)[2]
-        if not reply or (self.system and not self.concerns(name, origin)):
+        if not reply or (self.system and not self.concerns(name, sender)):
             return
         kind = self.kind(name)
         answer = {
@@ -58,9 +58,9 @@ class Denial:
         }
         self.account.send(reply, msgspec.json.encode(answer))
 
-    def concerns(self, name: str, origin: object) -> bool:
+    def concerns(self, name: str, sender: object) -> bool:
         """Whether the system account of this node answers a request."""
-        kind = getattr(origin, "kind", None)
+        kind = getattr(sender, "kind", None)
         return kind in CLIENT_OR_LEAF and not name.startswith(CLUSTER_REQUESTS)
 
     def kind(self, name: str) -> str:

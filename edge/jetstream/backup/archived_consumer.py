@@ -30,7 +30,7 @@ class Waiting(msgspec.Struct, rename="pascal"):
     timestamp: Moment = 0
 
 
-class Progress(msgspec.Struct, omit_defaults=True):
+class ArchivedProgress(msgspec.Struct, omit_defaults=True):
     """How far a consumer is."""
 
     delivered: Position = msgspec.field(default_factory=lambda: Position())
@@ -59,7 +59,7 @@ class ArchivedConsumer(msgspec.Struct):
     """What an archive tells of one consumer."""
 
     config: ConsumerConfig
-    state: Progress = msgspec.field(default_factory=Progress)
+    state: ArchivedProgress = msgspec.field(default_factory=ArchivedProgress)
 
 
 def consumer_entry(consumer: Any, last: int) -> bytes:
@@ -72,7 +72,7 @@ def consumer_entry(consumer: Any, last: int) -> bytes:
     waiting = [found for found in consumer.waiting_entries() if found[0] <= last]
     again = {seq: deliveries - 1 for seq, _, _, deliveries in waiting if deliveries > 1}
     again.update({seq: count - 1 for seq, count in consumer.exhausted.items() if seq <= last})
-    state = Progress(
+    state = ArchivedProgress(
         delivered=delivered,
         ack_floor=floor,
         pending={seq: Waiting(own, since) for seq, own, since, _ in waiting} or None,

@@ -92,7 +92,7 @@ class Receiver:
         return self.there()
 
 
-class Snapshot:
+class BackupSender:
     """Sends one stream to `deliver_subject`; `client` is who asked, for advisories."""
 
     def __init__(
@@ -207,7 +207,7 @@ class Snapshot:
         return ""
 
     def on_ack(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """A chunk was taken; its size is in the subject."""
         tokens = subject.split(b".")
@@ -243,8 +243,8 @@ class Restore:
         self.config = config
         self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{unique_id()}"
         self.sink = CallbackSink(self.subject.encode(), self.on_chunk)
-        self.frames = s2.Reader()
-        self.entries = archive.Reader()
+        self.frames = s2.FrameReader()
+        self.entries = archive.ArchiveReader()
         self.stream: Stream | None = None
         self.state = StreamState()
         self.consumers: dict[str, ArchivedConsumer] = {}
@@ -296,7 +296,7 @@ class Restore:
                 waiting.close()
 
     def on_chunk(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """One chunk, or the end when it is empty."""
         if not reply:

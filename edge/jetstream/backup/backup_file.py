@@ -97,8 +97,8 @@ class EntryCounter:
     def __init__(self) -> None:
         self.messages = 0
         self.complete = False
-        self._frames = s2.Reader()
-        self._entries = archive.Reader()
+        self._frames = s2.FrameReader()
+        self._entries = archive.ArchiveReader()
 
     def feed(self, chunk: bytes) -> list[archive.ArchiveEntry]:
         """The entries that became complete. Raises BackupError."""

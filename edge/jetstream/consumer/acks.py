@@ -92,7 +92,7 @@ class AckSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Act on an ack; 0 when the consumer is gone."""
         numbers: cython.longlong[5]
         body: cython.p_const_uchar = m.body + m.header_len
@@ -152,7 +152,7 @@ class PullSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Take a pull request; 0 when the consumer is gone."""
         if self.consumer.deleted:
             return 0
@@ -181,7 +181,7 @@ class FlowSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Take an answer; 0 when the consumer is gone."""
         if self.consumer.deleted:
             return 0

@@ -544,11 +544,11 @@ class Delivery(Demand):
         if self.ack_policy == ACK_NONE:
             self.at.floor_cseq = self.at.next_cseq - 1
             self.at.floor_seq = self.at.delivered_seq
-            self.mark()
+            self.schedule_save()
         else:
             entry = self.pending.find(sequence)
             if entry != cython.NULL:
-                self.note(entry)
+                self.track(entry)
                 wait = self.wait_of(entry.deliveries)
                 if wait and (self.timer_at == 0 or now + wait < self.timer_at):
                     self.arm(now + wait)

@@ -64,7 +64,7 @@ class Demand(Consumer):
             self.account.send(subject, b"")
         else:
             self.replies.append(subject)
-            self.mark()
+            self.schedule_save()
         return 0
 
     @cython.cfunc
@@ -146,9 +146,7 @@ class Demand(Consumer):
     @cython.exceptval(-1, check=False)
     def flow_confirmed(self, m: cython.pointer(Msg)) -> cython.int:
         """Take the answer to a flow control request."""
-        if self.flow is None or not self.flow.confirmed(
-            m.subject, m.subject_len, monotonic_ns()
-        ):
+        if self.flow is None or not self.flow.confirmed(m.subject, m.subject_len, monotonic_ns()):
             return 0
         if self.flow.wants():
             self.ask_flow()
@@ -210,12 +208,9 @@ class Demand(Consumer):
     @cython.exceptval(-1, check=False)
     def idle_heartbeat(self, reply: bytes) -> cython.int:
         """Say that the consumer is alive and how far it is."""
-        headers: bytes = (
-            b"100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d"
-            % (
-                self.at.next_cseq - 1,
-                self.at.next_seq - 1 if self.skip_at >= self.skip_len else self.at.delivered_seq,
-            )
+        headers: bytes = b"100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d" % (
+            self.at.next_cseq - 1,
+            self.at.next_seq - 1 if self.skip_at >= self.skip_len else self.at.delivered_seq,
         )
         if self.flow is not None and self.flow.token is not None:
             headers += b"\r\nNats-Consumer-Stalled: " + self.flow.token
@@ -308,9 +303,7 @@ class Demand(Consumer):
         unread = self.count_unread()
         if request.min_pending > 0 and request.min_pending <= unread:
             return False
-        return not (
-            request.min_ack_pending > 0 and request.min_ack_pending <= self.pending.count
-        )
+        return not (request.min_ack_pending > 0 and request.min_ack_pending <= self.pending.count)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -318,7 +311,7 @@ class Demand(Consumer):
         """All that is stored was delivered: requests that do not wait are over."""
         if self.skip_at >= self.skip_len and self.at.skip_resume:
             self.forget_skip()
-            self.mark()
+            self.schedule_save()
         if self.queue is not None and self.queue.no_waits:
             self.tend_requests(now, True)
         return 0

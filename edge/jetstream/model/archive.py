@@ -54,7 +54,7 @@ def put_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-class Reader:
+class ArchiveReader:
     """Takes an archive in pieces of any size. Raises FormatError."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ class Host(Protocol):
     batch_limits: Any
     api_subjects: tuple[bytes, ...]
     """What accounts listen on for requests of the API."""
-    upstream_factory: Any
+    origin_driver_factory: Any
     """Makes what drives mirrors and sources; None where nothing does."""
 
     def store(self) -> Any:
@@ -65,4 +65,3 @@ class Host(Protocol):
 
     def cluster_info(self) -> ClusterInfo | None:
         """What answers say of the stream's place."""
-

@@ -42,7 +42,7 @@ class Context(msgspec.Struct, kw_only=True):
     strict: bool
     pedantic: bool = False
     """Handlers set it from the request's body."""
-    origin: Any = None
+    sender: Any = None
 
 
 Handler = Callable[[Any, list[str], bytes, Context], Any]

@@ -47,7 +47,7 @@ def frames(data: bytes, encode: Encoder | None = None) -> bytes:
     return bytes(out)
 
 
-class Reader:
+class FrameReader:
     """Takes a stream in pieces of any size. Raises FormatError."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """JetStream of a node: its storage, the accounts that use it, recovery and shared limits.
 
 The node calls `open` before anything listens (recovery is done when it returns), `enable` for each
-account that has JetStream, and `close` at the end. Upper floors plug in by `upstream_factory`.
+account that has JetStream, and `close` at the end. Upper floors plug in by `origin_driver_factory`.
 """
 
 import logging
@@ -56,7 +56,7 @@ APPLIED_SYNC_SECONDS = 0.2
 NOTHING_GRANTED = AccountJetStreamOptions(max_memory=0, max_store=0)
 """Limits of what an account without JetStream has stored before."""
 
-UpstreamFactory = Callable[[Stream], Any]
+OriginDriverFactory = Callable[[Stream], Any]
 
 
 class NodeJetStream:
@@ -81,9 +81,9 @@ class NodeJetStream:
         self.direct_bytes_max = max(options.max_pending // 2, 1)
         self.accounts: dict[str, AccountJetStream] = {}
         self.advisories = Advisories(self.domain)
-        self.describe: Callable[[Any, Account, bytes], dict[str, Any]] = lambda *origin: {}
-        """Who made a request, by origin, account and what a crossing said: `RequestInfo.client`."""
-        self.upstream_factory: UpstreamFactory | None = None
+        self.describe: Callable[[Any, Account, bytes], dict[str, Any]] = lambda *sender: {}
+        """Who made a request, by sender, account and what a crossing said: `RequestInfo.client`."""
+        self.origin_driver_factory: OriginDriverFactory | None = None
         self.directory = self._directory()
         self.usage = {"memory": Usage("memory"), "file": Usage("file")}
         self.storage: NodeStore | None = None

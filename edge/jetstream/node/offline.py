@@ -14,7 +14,7 @@ import msgspec
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import Options
-from headwater.edge.jetstream.backup.backup import Restore, Snapshot
+from headwater.edge.jetstream.backup.backup import BackupSender, Restore
 from headwater.edge.jetstream.backup.backup_file import BackedUp, BackupError, BackupWriter
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import s2
@@ -27,7 +27,7 @@ from headwater.edge.storage.directory.store_lock import StoreLock
 # Bytes of a restore between two waits for the disk.
 RESTORE_BYTES = 4 << 20
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 class OfflineJetStream(NodeJetStream):
@@ -37,7 +37,7 @@ class OfflineJetStream(NodeJetStream):
         self._accounts: dict[str, Account] = {}
         super().__init__(Kernel(asyncio.get_running_loop()), options, self._account)
         self.directory = directory
-        self.upstream_factory = lambda stream: None
+        self.origin_driver_factory = lambda stream: None
 
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
@@ -59,7 +59,7 @@ class OfflineJetStream(NodeJetStream):
 
 
 async def backup(
-    options: Options, store_dir: Path, output: Path, wanted: set[str], progress: Progress
+    options: Options, store_dir: Path, output: Path, wanted: set[str], progress: OnProgress
 ) -> list[dict[str, Any]]:
     """Write the streams named in `wanted` (empty: all that are stored in files) of a stopped store
     to `output`; returns account, stream, messages and lost of each. Raises BackupError,
@@ -96,15 +96,15 @@ def _row(stream: Stream) -> dict[str, Any]:
 async def _write(
     writer: BackupWriter, stream: Stream, progress: Callable[[int], None], done: int
 ) -> int:
-    snapshot = Snapshot(stream, SnapshotRequest())
+    sender = BackupSender(stream, SnapshotRequest())
     writer.begin(
         stream.account.name,
         msgspec.to_builtins(stream_config.shown(stream.config)),
-        msgspec.to_builtins(snapshot.state),
+        msgspec.to_builtins(sender.state),
     )
     lead = s2.IDENTIFIER
     before = done
-    for piece in snapshot.pieces():
+    for piece in sender.pieces():
         writer.data(lead + s2.frames(piece))
         lead = b""
         progress(done)

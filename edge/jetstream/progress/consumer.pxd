@@ -56,7 +56,7 @@ cdef class Consumer(StreamObserver):
     cpdef bytes save_whole(self)        # configuration and progress, as one value for the log
     cpdef bytes snapshot(self)          # progress, as one delta
     cpdef purged(self)                  # the stream dropped many messages: purge, rollback
-    cdef int mark(self) except -1
+    cdef int schedule_save(self) except -1
     cdef int skipped(self, unsigned long long sequence) noexcept nogil
     cdef int forget_skip(self) except -1
     cpdef set_skip(self, list sequences, unsigned long long resume)
@@ -72,7 +72,7 @@ cdef class Consumer(StreamObserver):
     cdef int refuse(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, object delay) except -1
     cdef int progress(self, unsigned long long sequence) except -1
     cdef int terminate(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bytes reason) except -1
-    cdef int note(self, PendingEntry* entry) except -1
+    cdef int track(self, PendingEntry* entry) except -1
     cdef long long wait_of(self, unsigned int deliveries) noexcept nogil
     cdef long long expire(self, long long now) except? -1
     cdef int requeue_all(self, long long now) except -1

@@ -178,7 +178,7 @@ class Consumer(StreamObserver):
             self.settle(entry)
         elif self.exhausted and sequence in self.exhausted:
             del self.exhausted[sequence]
-            self.mark()
+            self.schedule_save()
             if self.delta is not None:
                 self.delta.forgive(sequence)
         return 0
@@ -209,14 +209,14 @@ class Consumer(StreamObserver):
         if self.pending.count == 0 and self.skip_at >= self.skip_len:
             self.at.delivered_seq = self.at.floor_seq = self.at.next_seq - 1
             self.at.floor_cseq = self.at.next_cseq - 1
-        self.mark()
+        self.schedule_save()
         self.kernel.schedule(self)
 
     # --- bookkeeping -----------------------------------------------------------------------------
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def mark(self) -> cython.int:
+    def schedule_save(self) -> cython.int:
         """Have the progress saved when this turn ends."""
         if not self.dirty and self.unsaved is not None and not self.deleted:
             self.dirty = True
@@ -241,7 +241,7 @@ class Consumer(StreamObserver):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note(self, entry: cython.pointer(PendingEntry)) -> cython.int:
+    def track(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """Write a pending ack down as it is now."""
         if self.delta is not None:
             self.delta.track(
@@ -250,7 +250,7 @@ class Consumer(StreamObserver):
                 entry.since + self.age_offset(),
                 entry.deliveries,
             )
-            self.mark()
+            self.schedule_save()
         return 0
 
     @cython.cfunc
@@ -275,7 +275,7 @@ class Consumer(StreamObserver):
             self.delta.drop(entry.sequence)
         self.pending.drop(entry)
         self.move_floor(was_first)
-        self.mark()
+        self.schedule_save()
         return 0
 
     @cython.cfunc
@@ -290,7 +290,7 @@ class Consumer(StreamObserver):
         self.move_floor(was_first)
         if self.delta is not None:
             self.delta.exhaust(sequence, deliveries)
-            self.mark()
+            self.schedule_save()
         self.kernel.schedule(self)
         if self.account.has_interest(self.limit_event):
             events.max_deliveries(self, sequence, deliveries)
@@ -427,7 +427,7 @@ class Consumer(StreamObserver):
             del self.exhausted[sequence]
             if self.delta is not None:
                 self.delta.forgive(sequence)
-            self.mark()
+            self.schedule_save()
         else:
             return 0
         return self.stream.consumer_acked(sequence)
@@ -447,7 +447,7 @@ class Consumer(StreamObserver):
         self.at.floor_seq = sequence
         if self.delta is not None:
             self.delta.floor(sequence)
-        self.mark()
+        self.schedule_save()
         for key in [k for k in self.exhausted if k <= sequence] if self.exhausted else ():
             del self.exhausted[key]
             self.stream.consumer_acked(key)
@@ -487,7 +487,7 @@ class Consumer(StreamObserver):
         wait = span(delay)
         self.pending.unqueue(entry)
         entry.since = now + wait - self.wait_of(entry.deliveries)
-        self.note(entry)
+        self.track(entry)
         self.arm(now + wait)
         return 0
 
@@ -498,7 +498,7 @@ class Consumer(StreamObserver):
         entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         if entry != cython.NULL:
             entry.since = monotonic_ns()
-            self.note(entry)
+            self.track(entry)
         return 0
 
     @cython.cfunc
@@ -597,6 +597,6 @@ class Consumer(StreamObserver):
         self.unread_known = False
         if self.delta is not None:
             self.delta.reset()
-        self.mark()
+        self.schedule_save()
         self.kernel.schedule(self)
         return 0

@@ -157,7 +157,7 @@ class Delta:
 
 
 @cython.cclass
-class Reader:
+class DeltaReader:
     """Numbers of one delta, in order."""
 
     at: cython.p_const_uchar
@@ -203,7 +203,7 @@ def drop_below(table: PendingTable, exhausted: dict, sequence: cython.ulonglong)
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def apply_operation(
-    reader: Reader,
+    reader: DeltaReader,
     last: cython.pointer(Position),
     table: PendingTable,
     exhausted: dict,
@@ -257,7 +257,7 @@ def apply_delta(
     Raises ValueError when the data makes no sense; what was applied before stays.
     """
     last: Position
-    reader: Reader = Reader()
+    reader: DeltaReader = DeltaReader()
     reader.at = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data))
     reader.end = reader.at + PyBytes_GET_SIZE(data)
     if reader.number() != cython.cast(cython.ulonglong, VERSION):

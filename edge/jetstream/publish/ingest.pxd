@@ -28,4 +28,4 @@ cdef class IngestSink(Sink):
     cdef unsigned long long last_of(self, Msg* m, Slice other) except? 0
     cdef bint refuse_full(self, Msg* m, str text) except -1
     cdef bint refused_roll_up(self, Msg* m, PublishHeaders* h) except -1
-    cdef int note_id(self, bytes msg_id, unsigned long long sequence) except -1
+    cdef int remember_id(self, bytes msg_id, unsigned long long sequence) except -1

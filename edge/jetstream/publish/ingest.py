@@ -77,7 +77,7 @@ class IngestSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Take a published message; it is counted as delivered even when it is refused."""
         copy: Msg
         subject: bytes
@@ -280,7 +280,7 @@ class IngestSink(Sink):
             ttl_s = found
         if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
             sequence = stream.pass_over(m, self.now_ns)
-            self.note_id(msg_id, sequence)
+            self.remember_id(msg_id, sequence)
             self.roll_up(m, h, 0)
             return stream.answer_stored(m, sequence, STORED)
         if 0 < ttl_s < stream.marker_ttl_s and stream.max_per_subject != 1:
@@ -296,7 +296,7 @@ class IngestSink(Sink):
             copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(block))
             copy.size = PyBytes_GET_SIZE(block)
         sequence = stream.keep(cython.address(copy), self.now_ns, 0)
-        self.note_id(msg_id, sequence)
+        self.remember_id(msg_id, sequence)
         if ttl_s > 0 and stream.timers is not None:
             stream.timers.add(sequence, self.now_ns - stream.age_offset + ttl_s * 1000000000)
         self.roll_up(m, h, 1)
@@ -306,7 +306,7 @@ class IngestSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_id(self, msg_id: bytes, sequence: cython.ulonglong) -> cython.int:
+    def remember_id(self, msg_id: bytes, sequence: cython.ulonglong) -> cython.int:
         """Remember the id of the last message, and of this one when it has one."""
         stream: Stream = self.stream
         stream.last_msg_id = msg_id

@@ -26,7 +26,7 @@ class DirectGet:
         self.bytes_max = bytes_max
 
     def on_request(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """`DIRECT.GET.<stream>` with a JSON body."""
         if not reply:
@@ -42,7 +42,7 @@ class DirectGet:
             self.answer(reply, request)
 
     def on_subject(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """`DIRECT.GET.<stream>.<subject>` with a body or headers."""
         if not reply:

@@ -6,5 +6,5 @@ cdef class LastSink(Sink):
     cdef Stream stream
     cdef Py_ssize_t prefix_len          # of `$JS.API.DIRECT.GET.<stream>.`
     cdef object fallback
-    cdef int hand_on(self, Msg* m, Endpoint origin) except -1
-    cdef int answer(self, Msg* m, Endpoint origin) except -1
+    cdef int hand_on(self, Msg* m, Endpoint sender) except -1
+    cdef int answer(self, Msg* m, Endpoint sender) except -1

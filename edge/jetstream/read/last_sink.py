@@ -21,7 +21,7 @@ class LastSink(Sink):
     """Serves `$JS.API.DIRECT.GET.<stream>.<subject>`: the last message of a subject.
 
     Requests with a body or headers, or for the last message of many subjects, go to
-    `fallback(subject, reply, headers, payload, origin)`.
+    `fallback(subject, reply, headers, payload, sender)`.
     """
 
     def __init__(self, stream: Stream, prefix: bytes, fallback: object, queue: bytes):
@@ -32,7 +32,7 @@ class LastSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Answer a request; 0 when there is nobody to answer."""
         if self.closed:
             return 0
@@ -40,14 +40,14 @@ class LastSink(Sink):
         if not m.reply_len:
             return 1
         if m.size:
-            self.hand_on(m, origin)
+            self.hand_on(m, sender)
         else:
-            self.answer(m, origin)
+            self.answer(m, sender)
         return 1
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def hand_on(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def hand_on(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Let `fallback` answer."""
         body: cython.p_char = cython.cast(cython.p_char, m.body)
         self.fallback(
@@ -55,13 +55,13 @@ class LastSink(Sink):
             PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
             PyBytes_FromStringAndSize(body, m.header_len),
             PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
-            origin,
+            sender,
         )
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def answer(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def answer(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Send the last message of the subject that the request names, 404, or 500 when it is
         damaged."""
         record: Record
@@ -87,7 +87,7 @@ class LastSink(Sink):
             text = direct_body(self.stream.name_bytes, cython.address(record))
             out.header_len = PyBytes_GET_SIZE(text) - (record.size - record.header_len)
         elif sequence or not is_literal(subject, n):
-            return self.hand_on(m, origin)
+            return self.hand_on(m, sender)
         else:
             text = b"NATS/1.0 404 Message Not Found\r\n\r\n"
             out.header_len = PyBytes_GET_SIZE(text)

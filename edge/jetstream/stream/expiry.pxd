@@ -13,12 +13,12 @@ cdef class Expiry:
     cdef unsigned long long scanned     # TTLs of messages up to here are in `buckets`
     cdef list owed                      # subjects whose markers wait for room
     cdef bint stopped
-    cdef bint stale                     # the epochs are not kept yet
-    cdef list epochs                    # (first sequence, offset), see stream_states.load_epochs
+    cdef bint stale                     # the spans are not kept yet
+    cdef list spans                    # (first sequence, offset), see stream_states.load_spans
     cdef int load(self, unsigned long long sequence, Record* out) except -1
     cdef long long start_of(self, unsigned long long sequence, long long timestamp) except? -1
     cdef long long now_ns(self) except? -1
-    cdef int begin_epoch(self, unsigned long long first, long long offset) except -1
+    cdef int begin_span(self, unsigned long long first, long long offset) except -1
     cdef int expire_old(self, long long now, int left) except -1
     cdef int expire_due(self, long long now, int left) except -1
     cdef int end(self, unsigned long long sequence) except -1

@@ -6,7 +6,7 @@ slice at a time. Nothing here runs per message on the publish path except puttin
 bucket.
 
 Ages are measured on the node's age clock (age_clock.py), timestamps are those of the wall clock.
-How far the two were apart when a message was stored is kept per span of messages, an epoch, with
+How far the two were apart when a message was stored is kept per span of messages, with
 the stream's states. When the wall clock was set back, timestamps go on from the last one (`lift`).
 """
 
@@ -59,11 +59,11 @@ class Expiry:
         watch: object = stream.node.age_watch
         stream.age_offset = watch.offset if watch is not None else 0
         kept = stream_states.log_of(stream)
-        self.epochs = stream_states.load_epochs(kept, stream.store.incarnation) if kept else []
-        if not self.epochs and not stream.store.messages:
-            self.begin_epoch(1, stream.age_offset)
-        elif not self.epochs:
-            self.epochs = [(0, 0)]
+        self.spans = stream_states.load_spans(kept, stream.store.incarnation) if kept else []
+        if not self.spans and not stream.store.messages:
+            self.begin_span(1, stream.age_offset)
+        elif not self.spans:
+            self.spans = [(0, 0)]
         self.rearm()
         if stream.ttl_allowed and stream.store.messages:
             stream.kernel.loop.call_soon(self.scan)
@@ -81,7 +81,7 @@ class Expiry:
         if not self.timer_at or tick * TICK < self.timer_at:
             self.arm()
 
-    def note_header(self, sequence: int, block: bytes) -> None:
+    def add_ttl(self, sequence: int, block: bytes) -> None:
         """Take the TTL from the header block of a message just stored."""
         ttl_s = header_ttl(block)
         entry: cython.pointer(IndexEntry) = self.stream.store.at(sequence)
@@ -92,12 +92,12 @@ class Expiry:
     @cython.exceptval(-1, check=True)
     def start_of(self, sequence: cython.ulonglong, timestamp: cython.longlong) -> cython.longlong:
         """When the life of a message began, in ns of the age clock."""
-        at: cython.Py_ssize_t = len(self.epochs) - 1
+        at: cython.Py_ssize_t = len(self.spans) - 1
         if self.stream.is_mirror:
             return timestamp
-        while at > 0 and cython.cast(cython.ulonglong, self.epochs[at][0]) > sequence:
+        while at > 0 and cython.cast(cython.ulonglong, self.spans[at][0]) > sequence:
             at -= 1
-        return timestamp - cython.cast(cython.longlong, self.epochs[at][1])
+        return timestamp - cython.cast(cython.longlong, self.spans[at][1])
 
     def life_of(self, sequence: int, timestamp: int) -> int:
         """`start_of` for interpreted callers."""
@@ -122,7 +122,7 @@ class Expiry:
         last: object = self.stream.store.last_seq + 1
         if self.stream.is_mirror:
             return self.stream.store.sequence_at_time(since_ns)
-        for first, offset in reversed(self.epochs):
+        for first, offset in reversed(self.spans):
             found = max(first, self.stream.store.sequence_at_time(since_ns + offset))
             if found > first:
                 return min(found, last)
@@ -131,26 +131,26 @@ class Expiry:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def begin_epoch(self, first: cython.ulonglong, offset: cython.longlong) -> cython.int:
+    def begin_span(self, first: cython.ulonglong, offset: cython.longlong) -> cython.int:
         """Messages from `first` on were stored when timestamps were `offset` ahead of ages."""
         oldest: cython.ulonglong = self.stream.store.first_seq
-        epochs: list = [epoch for epoch in self.epochs or [] if epoch[0] < first]
-        if epochs and epochs[len(epochs) - 1][1] == offset:
-            self.epochs = epochs
+        spans: list = [span for span in self.spans or [] if span[0] < first]
+        if spans and spans[len(spans) - 1][1] == offset:
+            self.spans = spans
             return 0
-        while len(epochs) > 1 and epochs[1][0] <= oldest:
-            epochs.pop(0)
-        epochs.append((first, offset))
-        self.epochs = epochs
-        self.stale = len(epochs) > 1 or offset != 0
+        while len(spans) > 1 and spans[1][0] <= oldest:
+            spans.pop(0)
+        spans.append((first, offset))
+        self.spans = spans
+        self.stale = len(spans) > 1 or offset != 0
         self.save()
         return 0
 
     def save(self) -> None:
-        """Keep the epochs; when there is no room for that now, later."""
+        """Keep the spans; when there is no room for that now, later."""
         if self.stale:
             try:
-                stream_states.save_epochs(self.stream, self.epochs)
+                stream_states.save_spans(self.stream, self.spans)
                 self.stale = False
             except StoreError as failure:
                 log.warning("%s: its ages are not kept: %s", self.stream.name, failure)
@@ -160,7 +160,7 @@ class Expiry:
         stream: Stream = self.stream
         late: cython.longlong = stream.store.last_ts - stream.kernel.wall_ns()
         stream.lift = late if late > SECOND and not stream.is_mirror else 0
-        self.begin_epoch(stream.store.last_seq + 1, stream.age_offset + stream.lift)
+        self.begin_span(stream.store.last_seq + 1, stream.age_offset + stream.lift)
 
     def behind(self, by_ns: int) -> None:
         """A timestamp is earlier than the one before by that much."""
@@ -175,10 +175,10 @@ class Expiry:
         stream.age_offset += step_ns
         if stream.store.messages and not stream.is_mirror:
             # What came after the clock was set, and before that was noticed, is in the future.
-            offset = self.epochs[len(self.epochs) - 1][1]
+            offset = self.spans[len(self.spans) - 1][1]
             first = stream.store.sequence_at_time(age + offset + SECOND)
             if first <= stream.store.last_seq:
-                self.begin_epoch(first, offset + step_ns)
+                self.begin_span(first, offset + step_ns)
         self.rearm()
         self.arm()
         if stream.schedules is not None:

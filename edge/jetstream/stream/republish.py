@@ -28,7 +28,7 @@ class Republisher:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note(
+    def add(
         self,
         m: cython.pointer(Msg),
         sequence: cython.ulonglong,

@@ -136,13 +136,13 @@ class Schedules:
             except Damaged:
                 continue
             if message.headers and message.subject not in self.by_subject:
-                self.note(at, message.subject, headers.parse(message.headers), message.timestamp)
+                self.add(at, message.subject, headers.parse(message.headers), message.timestamp)
         self.stream.kernel.loop.call_soon(self.scan)
 
     def stored(self, sequence: int, subject: bytes, block: bytes, timestamp: int) -> None:
         """Act on a message just stored: a new schedule, the end of one, or its next time."""
         found = headers.parse(block) if block else {}
-        self.note(sequence, subject, found, timestamp)
+        self.add(sequence, subject, found, timestamp)
         following = found.get(NEXT)
         scheduler = found.get(SCHEDULER)
         if not following or not scheduler:
@@ -156,9 +156,7 @@ class Schedules:
             except ValueError:
                 log.warning("message %d names no time for its schedule", sequence)
 
-    def note(
-        self, sequence: int, subject: bytes, found: dict[bytes, bytes], timestamp: int
-    ) -> None:
+    def add(self, sequence: int, subject: bytes, found: dict[bytes, bytes], timestamp: int) -> None:
         """Take a stored message as its subject's schedule, if it is one."""
         pattern = found.get(PATTERN)
         if not pattern:

@@ -21,7 +21,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public long long created_ns
     cdef public dict consumers          # name -> Consumer; call `consumers_changed` after a change
     cdef public bint deleted
-    cdef public object upstream         # federation's mirror/source driver, None without
+    cdef public object origin_driver         # federation's mirror/source driver, None without
     cdef public unsigned long long group    # number of its Raft group; 0 with one replica
     cdef public str cluster             # identity of the cluster that the group is of
     cdef public Replicator replicator   # None with one replica, and where another node leads

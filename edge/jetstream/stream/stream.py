@@ -146,7 +146,7 @@ class Stream(Task):
             last = self.store.last_for(m.subject, m.subject_len)
         sequence = self.store.append(m, timestamp, sequence)
         if self.republisher is not None:
-            self.republisher.note(m, sequence, timestamp, last)
+            self.republisher.add(m, sequence, timestamp, last)
         if self.schedules is not None:
             self.schedules.stored(
                 sequence,
@@ -199,7 +199,7 @@ class Stream(Task):
             timestamp = self.kernel.now_ns
         sequence = self.keep(cython.address(copy), timestamp, sequence)
         if self.ttl_allowed and copy.header_len and self.timers is not None:
-            self.timers.note_header(
+            self.timers.add_ttl(
                 sequence,
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, copy.body), copy.header_len),
             )
@@ -229,9 +229,7 @@ class Stream(Task):
 
     @cython.cfunc
     @cython.exceptval(0, check=False)
-    def pass_over(
-        self, m: cython.pointer(Msg), timestamp: cython.longlong
-    ) -> cython.ulonglong:
+    def pass_over(self, m: cython.pointer(Msg), timestamp: cython.longlong) -> cython.ulonglong:
         """Use up a sequence for a message that nobody is interested in; returns it.
 
         An empty message is stored and dropped in the same commit, so that the sequence is durable

@@ -36,7 +36,7 @@ def stream_info(stream: Any, details: bool = False, domain: str = "") -> StreamI
 
 def source_info(stream: Any, source: StreamSource) -> SourceInfo:
     """How far a mirror or source is: its driver knows, else only what was configured."""
-    found = stream.upstream.info(source) if stream.upstream is not None else None
+    found = stream.origin_driver.info(source) if stream.origin_driver is not None else None
     if found is None:
         found = SourceInfo(
             name=source.name,

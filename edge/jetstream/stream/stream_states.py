@@ -6,11 +6,11 @@ import msgspec
 
 # Keys of consumers' states: this and the name.
 CONSUMER_PREFIX = b"consumer/"
-EPOCHS_KEY = b"stream/epochs"
-# Older epochs become one, of which the messages count as younger than they are.
-EPOCHS_MAX = 64
+SPANS_KEY = b"stream/epochs"
+# Older spans become one, of which the messages count as younger than they are.
+SPANS_MAX = 64
 
-Epoch = tuple[int, int]
+AgeSpan = tuple[int, int]
 
 
 def log_of(stream: Any) -> Any:
@@ -23,25 +23,25 @@ def log_of(stream: Any) -> Any:
     return stream.node.storage.log
 
 
-def load_epochs(kept: Any, incarnation: str) -> list[Epoch]:
+def load_spans(kept: Any, incarnation: str) -> list[AgeSpan]:
     """(first sequence, offset): from that sequence on, a message's timestamp less the offset is
     when its life began on the node's age clock. Empty when the clock was never set."""
     if kept is None:
         return []
-    value = kept.states(incarnation.encode()).get(EPOCHS_KEY, (None, []))[0]
+    value = kept.states(incarnation.encode()).get(SPANS_KEY, (None, []))[0]
     try:
-        return msgspec.json.decode(value, type=list[Epoch]) if value else []
+        return msgspec.json.decode(value, type=list[AgeSpan]) if value else []
     except msgspec.DecodeError:
         return []
 
 
-def save_epochs(stream: Any, epochs: list[Epoch]) -> None:
-    """Keep what `load_epochs` returns. Raises StoreError."""
-    while len(epochs) > EPOCHS_MAX:
-        epochs[:2] = [(epochs[0][0], min(epochs[0][1], epochs[1][1]))]
+def save_spans(stream: Any, spans: list[AgeSpan]) -> None:
+    """Keep what `load_spans` returns. Raises StoreError."""
+    while len(spans) > SPANS_MAX:
+        spans[:2] = [(spans[0][0], min(spans[0][1], spans[1][1]))]
     kept = log_of(stream)
     if kept is not None:
-        kept.put_state(stream.store.incarnation.encode(), EPOCHS_KEY, msgspec.json.encode(epochs))
+        kept.put_state(stream.store.incarnation.encode(), SPANS_KEY, msgspec.json.encode(spans))
         stream.kernel.kick()
 
 
@@ -51,8 +51,8 @@ def newest_age(kept: Any, found: list[Any]) -> int:
     ages = [0]
     for stream in found:
         if stream.store.last_ts and b'"mirror":{' not in stream.meta:
-            epochs = load_epochs(kept, stream.store.incarnation)
-            ages.append(stream.store.last_ts - (epochs[-1][1] if epochs else 0))
+            spans = load_spans(kept, stream.store.incarnation)
+            ages.append(stream.store.last_ts - (spans[-1][1] if spans else 0))
     return max(ages)
 
 

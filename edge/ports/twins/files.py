@@ -67,7 +67,7 @@ class TwinFiles:
     def root(self) -> TwinPath:
         return TwinPath(self, ())
 
-    def note(self, what: str, path: str) -> None:
+    def record(self, what: str, path: str) -> None:
         """An operation is about to happen."""
         if what not in ("read", "list"):
             self.operations += 1
@@ -119,7 +119,7 @@ class TwinFiles:
         parent = self.directory(parts[:-1])
         if parts[-1] in parent.names:
             raise failed(errno.EEXIST, text(parts))
-        self.note("mkdir", text(parts))
+        self.record("mkdir", text(parts))
         self._enter((parent, parts[-1], TwinDirectory()))
 
     def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
@@ -130,19 +130,19 @@ class TwinFiles:
         target = self.directory(new[:-1])
         if isinstance(target.names.get(new[-1]), TwinDirectory):
             raise failed(errno.EEXIST, text(new))
-        self.note("rename", text(old))
+        self.record("rename", text(old))
         self._enter((self.directory(old[:-1]), old[-1], None), (target, new[-1], node))
 
     def unlink(self, parts: tuple[str, ...]) -> None:
         self.file(parts)
-        self.note("unlink", text(parts))
+        self.record("unlink", text(parts))
         self._enter((self.directory(parts[:-1]), parts[-1], None))
 
     def remove_directory(self, parts: tuple[str, ...]) -> None:
         """Raises OSError unless it is empty."""
         if self.directory(parts).names:
             raise failed(errno.ENOTEMPTY, text(parts))
-        self.note("rmdir", text(parts))
+        self.record("rmdir", text(parts))
         self._enter((self.directory(parts[:-1]), parts[-1], None))
 
     def sync_names(self, directory: TwinDirectory) -> None:
@@ -173,7 +173,7 @@ class TwinFiles:
             if not flags & os.O_CREAT:
                 raise failed(errno.ENOENT, text(parts))
             parent = self.directory(parts[:-1])
-            self.note("create", text(parts))
+            self.record("create", text(parts))
             node = TwinFile()
             self._enter((parent, parts[-1], node))
         opened = OpenNode(self, node, text(parts))
@@ -322,11 +322,11 @@ class OpenNode:
         return self.node
 
     def read(self, length: int, offset: int) -> bytes:
-        self.disk.note("read", self.path)
+        self.disk.record("read", self.path)
         return self.file.read(length, offset, self.path)
 
     def write(self, data: bytes, offset: int) -> int:
-        self.disk.note("write", self.path)
+        self.disk.record("write", self.path)
         end = self.disk.room(self.file, offset + len(data))
         if end <= offset and data:
             raise failed(errno.ENOSPC, self.path)
@@ -336,22 +336,22 @@ class OpenNode:
     def sync(self) -> None:
         self.disk.syncs += 1
         if isinstance(self.node, TwinDirectory):
-            self.disk.note("sync names", self.path)
+            self.disk.record("sync names", self.path)
             self.disk.sync_names(self.node)
             return
         try:
-            self.disk.note("sync", self.path)
+            self.disk.record("sync", self.path)
         except OSError:
             self.node.unsynced = []
             raise
         self.node.sync(self.disk.CLAIMED_MAX if self.disk.lying else 0)
 
     def truncate(self, size: int) -> None:
-        self.disk.note("truncate", self.path)
+        self.disk.record("truncate", self.path)
         self.file.change(Change(size))
 
     def allocate(self, size: int) -> None:
-        self.disk.note("allocate", self.path)
+        self.disk.record("allocate", self.path)
         if self.disk.room(self.file, size) < size:
             raise failed(errno.ENOSPC, self.path)
         if size > len(self.file.content):

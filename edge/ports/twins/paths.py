@@ -20,7 +20,7 @@ class Volume(Protocol):
     def used(self) -> int:
         """Bytes of all blocks."""
 
-    def note(self, what: str, path: str) -> None:
+    def record(self, what: str, path: str) -> None:
         """An operation is about to happen."""
 
     def node(self, parts: tuple[str, ...]) -> Node | None:
@@ -119,7 +119,7 @@ class TwinPath:
         return isinstance(self.disk.node(self.parts), TwinFile)
 
     def iterdir(self) -> Iterator["TwinPath"]:
-        self.disk.note("list", str(self))
+        self.disk.record("list", str(self))
         names = sorted(self.disk.directory(self.parts).names)
         return iter([self / name for name in names])
 
@@ -177,7 +177,7 @@ class TwinPath:
 
     def read_bytes(self) -> bytes:
         file = self.disk.file(self.parts)
-        self.disk.note("read", str(self))
+        self.disk.record("read", str(self))
         return file.read(len(file.content), 0, str(self))
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:

@@ -182,7 +182,7 @@ class StoreDirectory:
         mark: dict[str, int] = json.loads(content)
         return mark
 
-    def set_clean_mark(self, position: dict[str, int]) -> None:
+    def record_clean_stop(self, position: dict[str, int]) -> None:
         """The node stopped cleanly and its log ends here."""
         TwoCopyFile(self.root / "clean").write(json.dumps(position).encode())
 

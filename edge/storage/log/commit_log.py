@@ -290,7 +290,7 @@ class CommitLog(BatchWriter):
             stores = self.touched[:]
             for item in stores:
                 store = item
-                if store.last_seq > store.low_mark:
+                if store.last_seq > store.reserve_at:
                     self.on_low(store)
         return self.close_batch(False)
 

@@ -12,7 +12,7 @@ cdef class LoggedStore(MessageStore):
     cdef unsigned int run_index
     cdef unsigned long long reached             # every sequence up to here is written
     cdef public unsigned long long reserved_to      # acks before the sync go up to here
-    cdef public unsigned long long low_mark     # last_seq above this: the log calls `on_low`
+    cdef public unsigned long long reserve_at     # last_seq above this: the log calls `on_low`
     cdef public unsigned int watermark           # number of its watermark; 0: none
     cdef bint in_turn                        # flush_turn is due
     cdef public object on_erase                 # called with a sequence that is to be overwritten

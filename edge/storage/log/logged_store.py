@@ -19,7 +19,7 @@ class LoggedStore(MessageStore):
     """A store whose messages go through the commit log."""
 
     def __cinit__(self, *args, **kwargs):
-        self.reserved_to = self.low_mark = NO_RESERVATION
+        self.reserved_to = self.reserve_at = NO_RESERVATION
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -526,7 +526,7 @@ class NodeStore:
             try:
                 write_indexes(self._stores.values(), self.log.position()["segment"])
                 self.state_copy.write_last(position_of(self.log.position()))
-                self.directory.set_clean_mark(self.log.position())
+                self.directory.record_clean_stop(self.log.position())
             except OSError as error:
                 log.warning("the next start is like one after a crash: %s", error)
         for store in list(self._stores.values()):

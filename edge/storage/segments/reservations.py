@@ -38,8 +38,8 @@ class SequenceReservations:
         commit_log.on_low = self.reserve
 
     def lost_tail(self, store: FileStore) -> int:
-        """After a start without a clean mark: the sequence above which the stream must go on since
-        the system, not only the process, had ended; 0 when nothing can be missing."""
+        """After a start without a clean-stop record: the sequence above which the stream must go on
+        since the system, not only the process, had ended; 0 when nothing can be missing."""
         reserved_to, boot = self._found(store)
         if reserved_to <= store.last_seq or (boot and boot == self.boot):
             return 0
@@ -52,7 +52,7 @@ class SequenceReservations:
             store.reserved_to = store.last_seq
             self.reserve(store)
         elif has and not wanted:
-            store.reserved_to = store.low_mark = NO_RESERVATION
+            store.reserved_to = store.reserve_at = NO_RESERVATION
             self._steps.pop(store.stream_id, None)
             self.log.delete_state(store.incarnation.encode(), RESERVATION_KEY)
 
@@ -66,14 +66,14 @@ class SequenceReservations:
             step = max(step // 2, STEP_MIN)
         reserved_to = store.last_seq + step
         value = _RESERVED.pack(reserved_to) + self.boot
-        store.low_mark = 0
+        store.reserve_at = 0
         try:
             lsn = self.log.put_state(store.incarnation.encode(), RESERVATION_KEY, value)
         except StoreError as error:
             log.warning("acks of stream %x wait for their sync: %s", store.stream_id, error)
             return
         self._steps[store.stream_id] = (step, now)
-        store.low_mark = reserved_to - step // 2
+        store.reserve_at = reserved_to - step // 2
         self.log.when_durable(lsn, lambda: store.lift(reserved_to))
 
     def forget(self, store: FileStore) -> None:

@@ -24,7 +24,7 @@ class StreamSegment:
         self.deletes = bytearray()
         self.lost = []
 
-    def release(self) -> None:
+    def allow_rewrite(self) -> None:
         """It may be rewritten again."""
         self.avoided = False
 

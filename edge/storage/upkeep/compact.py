@@ -220,7 +220,7 @@ class Job:
         self.footer = (store.durable_last, store.durable_ts, 0)
 
 
-def release(segment: StreamSegment, before: StreamSegment | None) -> None:
+def give_up(segment: StreamSegment, before: StreamSegment | None) -> None:
     """They are not being rewritten any more."""
     segment.busy = False
     if before is not None:
@@ -295,7 +295,7 @@ class Compactor:
             if (segment.last < store.first_seq and not segment.pressed) or (
                 before is not None and before.last < store.first_seq
             ):
-                release(segment, before)
+                give_up(segment, before)
                 self.trim(store)
                 continue
             self.submit(store, segment, before)
@@ -332,7 +332,7 @@ class Compactor:
     ) -> None:
         """Swap the files, or leave everything as it was."""
         new = temporary(segment.path)
-        release(segment, before)
+        give_up(segment, before)
         if error is None and not store.closed and not self.stopped:
             error = self.put_in_place(segment, before)
         if error is not None:
@@ -340,7 +340,7 @@ class Compactor:
             self.background.submit(lambda: remove(new, True))
             segment.dirty = segment.avoided = True
             self.trim(store)
-            self.log.kernel.loop.call_later(RETRY, segment.release)
+            self.log.kernel.loop.call_later(RETRY, segment.allow_rewrite)
         elif store.closed or self.stopped:
             segment.dirty = True
         elif segment.erased or (before is not None and before.erased):

@@ -106,12 +106,12 @@ def test_errors_tell_their_place(text: str, place: str) -> None:
 def test_values_know_their_place() -> None:
     data = parse_text("a: 1\n b { c: [x,\n   y] }", "f").data
     assert isinstance(data, dict)
-    assert str(data["a"].place) == "f:1:1"
+    assert str(data["a"].position) == "f:1:1"
     inner = data["b"].data
     assert isinstance(inner, dict)
     items = inner["c"].data
     assert isinstance(items, list)
-    assert [str(item.place) for item in items] == ["f:2:10", "f:3:4"]
+    assert [str(item.position) for item in items] == ["f:2:10", "f:3:4"]
 
 
 def test_variables_are_found_from_the_inside_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_includes_merge_where_they_stand(tmp_path: Path) -> None:
     document = parse_file(tmp_path / "outer.conf")
     assert document.plain() == {"x": 2, "y": 3, "w": 2, "m": {"x": 2, "y": 3, "z": 3}}
     assert isinstance(document.data, dict)
-    assert document.data["y"].place.file.endswith("inner.conf")
+    assert document.data["y"].position.file.endswith("inner.conf")
 
 
 def test_bad_includes(tmp_path: Path) -> None:
@@ -174,8 +174,40 @@ def test_nesting_is_bounded() -> None:
 
 _soup = st.lists(
     st.sampled_from(
-        ["a", "b", ":", "=", "{", "}", "[", "]", ",", ";", "\n", " ", '"', "'", "(", ")", "#", "//",
-         "$", "$a", "1", "-", ".", "k", "mb", "\\", "\\x41", "include", "true", "é", "\t", "\r"]
+        [
+            "a",
+            "b",
+            ":",
+            "=",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ";",
+            "\n",
+            " ",
+            '"',
+            "'",
+            "(",
+            ")",
+            "#",
+            "//",
+            "$",
+            "$a",
+            "1",
+            "-",
+            ".",
+            "k",
+            "mb",
+            "\\",
+            "\\x41",
+            "include",
+            "true",
+            "é",
+            "\t",
+            "\r",
+        ]
     ),
     max_size=30,
 ).map("".join)

@@ -260,7 +260,7 @@ def test_streams_in_any_pieces() -> None:
     data = bytes(range(256)) * 1000
     stream = s2.IDENTIFIER + s2.frames(data)
     for size in (1 << 20, 1000, 7):
-        reader = s2.Reader()
+        reader = s2.FrameReader()
         pieces = [reader.feed(stream[i : i + size]) for i in range(0, len(stream), size)]
         assert b"".join(pieces) == data
 
@@ -273,8 +273,8 @@ def test_archives_in_any_pieces() -> None:
     ]
     data = archive.MAGIC + b"".join(archive.packed(entry) for entry in entries)
     for size in (len(data), 10, 1):
-        reader = archive.Reader()
+        reader = archive.ArchiveReader()
         found = [e for i in range(0, len(data), size) for e in reader.feed(data[i : i + size])]
         assert found == entries
     with pytest.raises(s2.FormatError):
-        archive.Reader().feed(b"NOTANARCHIVE")
+        archive.ArchiveReader().feed(b"NOTANARCHIVE")

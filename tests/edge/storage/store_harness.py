@@ -79,9 +79,11 @@ class Harness:
     def settle(self) -> None:
         """Let checkpointing and compaction come to rest."""
         self.until(
-            lambda: self.node.checkpointer.step == "idle"
-            and self.node.compactor.idle
-            and len(self.node.log.live) <= self.node.log.keep + 1
+            lambda: (
+                self.node.checkpointer.step == "idle"
+                and self.node.compactor.idle
+                and len(self.node.log.live) <= self.node.log.keep + 1
+            )
         )
 
     def close(self) -> None:
@@ -91,7 +93,7 @@ class Harness:
             self.node = None
 
     def crash(self) -> None:
-        """Stop without a clean mark."""
+        """Stop without a clean-stop record."""
         if self.node is not None:
             self.node.stop_now()
             self.node = None

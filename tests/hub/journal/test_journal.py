@@ -41,18 +41,18 @@ def test_everything_is_there_after_a_clean_stop(kind: str, tmp_path: Path) -> No
     journal = begin(disk)
     append(journal, entries(2, 9), HardState(2, 3, 1, 1))
     append(journal, entries(8, 10, term=3))
-    journal.mark_clean()
+    journal.record_clean_stop()
     found = Journal(disk, 0).start
     assert found.clean and not found.problems
     assert found.groups[1].clean
     assert found.groups[1].hard_state == HardState(2, 3, 1, 1)
     assert found.groups[1].entries == entries(2, 7) + entries(8, 10, term=3)
-    assert not Journal(disk, 0).start.clean, "the mark counts once"
+    assert not Journal(disk, 0).start.clean, "the record counts once"
     if isinstance(disk, DirectoryDisk):
         disk.close()
 
 
-def test_a_clean_mark_is_worth_nothing_beside_an_older_hard_state() -> None:
+def test_a_clean_stop_record_is_worth_nothing_beside_an_older_hard_state() -> None:
     """A lying disk may keep the log and the mark, and lose what was written to the hard-state
     file."""
     disk = TwinDisk()
@@ -60,7 +60,7 @@ def test_a_clean_mark_is_worth_nothing_beside_an_older_hard_state() -> None:
     append(journal, entries(2, 9), HardState(2, 3, 1, 1))
     older = disk.read("raft.hard")
     append(journal, [], HardState(5, 2, 1, 1))
-    journal.mark_clean()
+    journal.record_clean_stop()
     disk.write("raft.hard", 0, older)
     assert not Journal(disk, 0).start.clean
 
@@ -83,7 +83,7 @@ def test_a_power_cut_loses_nothing_that_was_synced(seed: int) -> None:
 def test_the_number_of_a_start_outlives_a_power_cut() -> None:
     """Also after a clean start, of which nothing else is written, and with a clock set back."""
     disk = TwinDisk()
-    begin(disk).mark_clean()
+    begin(disk).record_clean_stop()
     second = Journal(disk, 0)
     assert second.start.clean
     disk.power_cut(SeededRandom(1))
@@ -112,7 +112,7 @@ def test_every_flipped_bit_is_noticed_and_nothing_wrong_is_given_out() -> None:
     journal = begin(template)
     for index in range(2, 8):
         append(journal, entries(index, index), HardState(2, index % 3, 1, 1))
-    journal.mark_clean()
+    journal.record_clean_stop()
     right = entries(2, 7)
     for name in template.names():
         data = template.read(name)
@@ -178,7 +178,7 @@ def test_a_group_can_be_erased() -> None:
     journal = begin(disk)
     append(journal, entries(2, 5), HardState(2, 3, 1, 1))
     journal.erase(1)
-    journal.mark_clean()
+    journal.record_clean_stop()
     assert Journal(disk, 0).start.groups == {}
 
 

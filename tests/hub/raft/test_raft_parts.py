@@ -198,7 +198,7 @@ def test_the_core_touches_nothing_outside() -> None:
 
 
 def test_a_clean_start_under_a_number_that_the_group_does_not_know_is_in_doubt() -> None:
-    """The mark of the stop and the log are newer than the hard state, or the other way round."""
+    """The record of the stop and the log are newer than the hard state, or the other way round."""
     hard = HardState(term=2, commit=1, incarnation=7)
     restored = Restored(Snapshot(1, 1, Config({1: 1, 2: 1, 3: 1})), [], hard, clean=True)
     assert Raft(1, 1, 9, restored, Random(1).randrange).recovering

@@ -145,7 +145,7 @@ class StoredNode:
     def stop(self) -> None:
         """An orderly stop."""
         self.step()
-        self.store.mark_clean()
+        self.store.record_clean_stop()
         self.loop.run_until_complete(self.node.close())
         self.store.close()
 

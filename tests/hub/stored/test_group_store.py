@@ -33,7 +33,7 @@ def test_entries_become_messages_and_are_there_after_a_clean_stop() -> None:
     assert [row[0] for row in again.rows()] == list(range(1, 26))
 
 
-def test_a_clean_mark_counts_once() -> None:
+def test_a_clean_stop_record_counts_once() -> None:
     node = StoredNode().open(first=True)
     node.lead()
     node.stop()

@@ -62,14 +62,14 @@ class World:
             window_max_ns=0,
             batch_limits=None,
             direct_bytes_max=1 << 20,
-            upstream_factory=None,
+            origin_driver_factory=None,
             storage=None,
             saver=None,
             age_watch=None,
             advisories=Advisories(""),
             clustered=False,
             server_name="n",
-            describe=lambda *origin: {},
+            describe=lambda *sender: {},
             check_removable=lambda stream: None,
             create_store=self.create_store,
             delete_store=lambda stream: None,
@@ -103,7 +103,7 @@ class World:
         found: list[Got] = []
 
         def take(
-            subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: object
+            subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: object
         ) -> None:
             found.append(Got(subject, reply, headers, payload))
 

@@ -96,9 +96,7 @@ async def test_mirror_across_domains(lab: Lab, kind: str, up: bool) -> None:
     state = await holds(copy, "MIRROR", 99)
     assert (state["first_seq"], state["last_seq"]) == (1, 100)
     there, here = await origin.get_msg("ORIGIN", 42), await copy.get_msg("MIRROR", 42)
-    assert (here.subject, here.data, here.headers) == (
-        there.subject, there.data, {"Number": "41"}
-    )
+    assert (here.subject, here.data, here.headers) == (there.subject, there.data, {"Number": "41"})
     assert here.time == there.time
     info = await copy.stream_info("MIRROR")
     assert info.mirror is not None
@@ -131,9 +129,7 @@ async def test_sources_across_domains(lab: Lab, kind: str) -> None:
     assert message.headers is not None
     assert message.headers["Number"] == "41"
     assert message.headers["Nats-Stream-Source"].split(" ")[1:5] == ["42", ">", ">", "data.2"]
-    subjects = {
-        (await copy.get_msg("SOME", number)).subject for number in range(1, 61)
-    }
+    subjects = {(await copy.get_msg("SOME", number)).subject for number in range(1, 61)}
     assert subjects == {"data.1", "edge.two"}
 
 
@@ -202,8 +198,8 @@ async def test_a_source_goes_on_where_it_was_after_its_data_was_purged(lab: Lab)
     copy = await context(lab, hub)
     info = await copy.stream_info("ALL")
     assert (info.state.messages, info.state.last_seq) == (0, 20)
-    driver = hub.jetstream.accounts["$G"].streams["ALL"].upstream
-    assert driver.feeds[0].status()["sequence"] == 20
+    driver = hub.jetstream.accounts["$G"].streams["ALL"].origin_driver
+    assert driver.followers[0].status()["sequence"] == 20
 
 
 @pytest.mark.parametrize("kind", ["HH", "HR", "RH"])

@@ -76,36 +76,36 @@ class Cursors(Task):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note(self, inflow: Inflow) -> cython.int:
-        """Keep the cursor of `inflow` at the end of this turn."""
-        if not inflow.noted:
-            inflow.noted = True
-            self.dirty.append(inflow)
+    def schedule_save(self, sink: OriginSink) -> cython.int:
+        """Keep the cursor of `sink` at the end of this turn."""
+        if not sink.save_scheduled:
+            sink.save_scheduled = True
+            self.dirty.append(sink)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
-        inflow: Inflow
+        sink: OriginSink
         batch: list
         if not self.dirty:
             return 0
         batch = self.dirty
         self.dirty = []
         for item in batch:
-            inflow = item
-            inflow.noted = False
-            group: object = inflow.stream.replicator
+            sink = item
+            sink.save_scheduled = False
+            group: object = sink.stream.replicator
             try:
                 (self.log if group is None else group).put_state(
-                    inflow.owner,
-                    inflow.key,
-                    inflow.cursor(),
-                    inflow.stream.store.sync_delay_ns,
+                    sink.owner,
+                    sink.key,
+                    sink.cursor(),
+                    sink.stream.store.sync_delay_ns,
                 )
             except StoreError as error:
                 # The header of the last message holds the same cursor.
-                log.error("cursor of stream %s is not kept: %s", inflow.stream.name, error)
+                log.error("cursor of stream %s is not kept: %s", sink.stream.name, error)
         return 0
 
 
@@ -116,26 +116,26 @@ class Afterwards(Task):
 
     def __init__(self, stream: Stream):
         self.stream = stream
-        self.inflows = []
+        self.sinks = []
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
         self.stream.run()
-        for item in self.inflows:
-            cython.cast(Inflow, item).release(self.stream.store.committed)
+        for item in self.sinks:
+            cython.cast(OriginSink, item).release(self.stream.store.committed)
         return 0
 
 
 @cython.cclass
-class Inflow(Sink):
+class OriginSink(Sink):
     """One consumer of an origin, as its receiver sees it. A new one is made for every consumer."""
 
-    def __init__(self, stream: Stream, feed: object, subject: bytes, consumer: bytes):
+    def __init__(self, stream: Stream, follower: object, subject: bytes, consumer: bytes):
         Sink.__init__(self, subject)
         self.stream = stream
         self.kernel = stream.kernel
-        self.feed = feed
+        self.follower = follower
         self.consumer = consumer
         self.heard_ns = stream.kernel.clock()
         self.transforms = []
@@ -145,7 +145,7 @@ class Inflow(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def deliver(self, m: cython.pointer(Msg), origin: Endpoint) -> cython.int:
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Take a delivery, a heartbeat or a flow control request."""
         starts: cython.Py_ssize_t[17]
         count: cython.int = 1
@@ -158,7 +158,7 @@ class Inflow(Sink):
         if self.closed:
             return 0
         self.heard_ns = self.kernel.now_ns
-        self.via = origin
+        self.via = sender
         if (
             m.header_len == m.size
             and m.size >= 14
@@ -193,7 +193,7 @@ class Inflow(Sink):
             return 1
         if cython.cast(cython.ulonglong, dseq) != self.dseq + 1:
             if cython.cast(cython.ulonglong, dseq) > self.dseq:
-                self.feed.gap(self)
+                self.follower.gap(self)
             return 1
         if cython.cast(cython.ulonglong, sseq) > self.sseq:
             i = starts[base + 5]
@@ -215,7 +215,7 @@ class Inflow(Sink):
         sseq: cython.ulonglong,
         timestamp: cython.longlong,
     ) -> cython.int:
-        """Store one message; 0 when it could not be stored and the feed has been told."""
+        """Store one message; 0 when it could not be stored and the follower has been told."""
         copy: Msg = m[0]
         body: bytes
         subject: bytes = None
@@ -260,12 +260,12 @@ class Inflow(Sink):
                 cython.address(copy), max(0, timestamp), sseq if self.mirror else 0, extra
             )
         except StoreError as error:
-            self.feed.failed(self, str(error))
+            self.follower.failed(self, str(error))
             return 0
         self.messages += 1
         self.bytes_taken += m.size
         if not self.mirror and self.cursors is not None:
-            self.cursors.note(self)
+            self.cursors.schedule_save(self)
         return 1
 
     @cython.cfunc
@@ -279,7 +279,7 @@ class Inflow(Sink):
             self.owe(reply)
             return 1
         block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
-        self.feed.heartbeat(self, block)
+        self.follower.heartbeat(self, block)
         return 1
 
     def owe(self, reply: bytes) -> None:
@@ -323,7 +323,7 @@ class Inflow(Sink):
     def keep_cursor(self) -> None:
         """Keep the cursor now, for what moved it without a message."""
         if self.cursors is not None:
-            self.cursors.note(self)
+            self.cursors.schedule_save(self)
             self.kernel.kick()
 
     def arriving(self) -> int:

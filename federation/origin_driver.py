@@ -13,9 +13,9 @@ from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError
-from headwater.federation.feed import Feed
-from headwater.federation.inflow import SOURCE_HEADER, Afterwards, Cursors, Inflow
+from headwater.federation.origin_follower import OriginFollower
 from headwater.federation.origin_request import parse_source_header
+from headwater.federation.origin_sink import SOURCE_HEADER, Afterwards, Cursors, OriginSink
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -41,39 +41,39 @@ class Cursor(msgspec.Struct):
     identity: str = ""
 
 
-class Upstreams:
-    """Makes the drivers of a node's streams; `make` is JetStream's upstream factory."""
+class OriginDrivers:
+    """Makes the drivers of a node's streams; `make` is JetStream's driver factory."""
 
     def __init__(self, node: "NodeView") -> None:
         self.node = node
         self.domain: str = node.options.jetstream.domain
         self.setups = asyncio.Semaphore(SETUPS_MAX)
         self.scan_max = SCAN_MAX
-        self.drivers: list[Upstream] = []
+        self.drivers: list[OriginDriver] = []
         self.links: LeafLinks | None = None
         """The node's leaf links, by which origins of other domains are reached."""
         self._cursors: Cursors | None = None
-        self._noted: dict[tuple[str, str], Cursor] = {}
+        self._remembered: dict[tuple[str, str], Cursor] = {}
 
     def start(self) -> None:
         """Plug into JetStream; streams that were recovered before get their drivers now."""
         jetstream = self.node.jetstream
-        jetstream.upstream_factory = self.make
+        jetstream.origin_driver_factory = self.make
         for account in self.node.accounts.values():
             if account.jetstream is None:
                 continue
             for stream in account.jetstream.streams.values():
-                if stream.upstream is None and (stream.config.mirror or stream.config.sources):
-                    stream.upstream = self.make(stream)
+                if stream.origin_driver is None and (stream.config.mirror or stream.config.sources):
+                    stream.origin_driver = self.make(stream)
 
-    def make(self, stream: Stream) -> "Upstream":
+    def make(self, stream: Stream) -> "OriginDriver":
         """The driver of one stream, at work."""
-        made = Upstream(self, stream)
+        made = OriginDriver(self, stream)
         self.drivers.append(made)
         made.start()
         return made
 
-    def forget(self, driver: "Upstream") -> None:
+    def forget(self, driver: "OriginDriver") -> None:
         """A driver has ended."""
         self.drivers = [each for each in self.drivers if each is not driver]
 
@@ -110,15 +110,15 @@ class Upstreams:
 
     def status(self) -> list[dict[str, Any]]:
         """Facts of every mirror and source."""
-        return [feed.status() for driver in self.drivers for feed in driver.feeds]
+        return [follower.status() for driver in self.drivers for follower in driver.followers]
 
     # --- cursors ----------------------------------------------------
 
     def cursor(self, stream: Stream, name: str, mirror: bool) -> Cursor:
         """The cursor that was kept for a mirror or source of a stream."""
-        noted = self._noted.get((stream.incarnation, name))
-        if noted is not None:
-            return noted
+        remembered = self._remembered.get((stream.incarnation, name))
+        if remembered is not None:
+            return remembered
         kept = log_of(stream)
         if kept is None:
             return Cursor()
@@ -132,21 +132,21 @@ class Upstreams:
             log.error("the cursor of %r in stream %s is unreadable: %s", name, stream.name, error)
             return Cursor()
 
-    def bind(self, inflow: Inflow, name: str) -> None:
-        """Have the cursor of an inflow kept with its data."""
-        kept = log_of(inflow.stream)
+    def bind(self, sink: OriginSink, name: str) -> None:
+        """Have the cursor of an sink kept with its data."""
+        kept = log_of(sink.stream)
         if kept is None:
             return
         if self._cursors is None:
             self._cursors = Cursors(kept)
-            inflow.stream.kernel.turn_hooks.insert(0, self._cursors)
-        inflow.cursors = self._cursors
-        inflow.owner = inflow.stream.store.incarnation.encode()
-        inflow.key = STATE_PREFIX + name.encode()
+            sink.stream.kernel.turn_hooks.insert(0, self._cursors)
+        sink.cursors = self._cursors
+        sink.owner = sink.stream.store.incarnation.encode()
+        sink.key = STATE_PREFIX + name.encode()
 
-    def note_cursor(self, stream: Stream, name: str, sequence: int, identity: str) -> None:
+    def remember_cursor(self, stream: Stream, name: str, sequence: int, identity: str) -> None:
         """Remember a cursor for as long as this process lives."""
-        self._noted[(stream.incarnation, name)] = Cursor(
+        self._remembered[(stream.incarnation, name)] = Cursor(
             sequence, stream.store.last_seq, identity
         )
 
@@ -154,7 +154,7 @@ class Upstreams:
         self, stream: Stream, name: str, mirror: bool, sequence: int, identity: str
     ) -> None:
         """Keep a cursor that moved without a message."""
-        self.note_cursor(stream, name, sequence, identity)
+        self.remember_cursor(stream, name, sequence, identity)
         kept = log_of(stream)
         if kept is not None:
             kept.put_state(
@@ -166,30 +166,32 @@ class Upstreams:
             stream.kernel.kick()
 
 
-class Upstream:
+class OriginDriver:
     """The mirror or the sources of one stream."""
 
-    def __init__(self, manager: Upstreams, stream: Stream) -> None:
+    def __init__(self, manager: OriginDrivers, stream: Stream) -> None:
         self.manager = manager
         self.stream = stream
         config = stream.config
         if config.mirror is not None:
-            self.feeds = [Feed(self, config.mirror, mirror=True)]
+            self.followers = [OriginFollower(self, config.mirror, mirror=True)]
         else:
-            self.feeds = [Feed(self, source, mirror=False) for source in config.sources]
+            self.followers = [
+                OriginFollower(self, source, mirror=False) for source in config.sources
+            ]
         self._afterwards = Afterwards(stream)
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin."""
         self.stream.store.listener = self._afterwards
-        for feed in self.feeds:
-            feed.start()
+        for follower in self.followers:
+            follower.start()
 
     def stop(self) -> None:
         """End; the stream's data and cursors stay."""
-        for feed in self.feeds:
-            feed.stop()
+        for follower in self.followers:
+            follower.stop()
         if self.stream.store.listener is self._afterwards:
             self.stream.store.listener = self.stream
         self.manager.forget(self)
@@ -210,19 +212,19 @@ class Upstream:
 
     def kick(self) -> None:
         """A way to the origins may be there again."""
-        for feed in self.feeds:
-            feed.kick()
+        for follower in self.followers:
+            follower.kick()
 
     def info(self, source: StreamSource) -> SourceInfo | None:
         """How far the mirror or a source is; None for one that is not driven here."""
-        for feed in self.feeds:
-            if feed.source == source:
-                return feed.info()
+        for follower in self.followers:
+            if follower.source == source:
+                return follower.info()
         return None
 
     def has_twins(self, source: StreamSource) -> bool:
         """Whether several sources have the same origin."""
-        return sum(1 for feed in self.feeds if feed.source.name == source.name) > 1
+        return sum(1 for follower in self.followers if follower.source.name == source.name) > 1
 
     def source_of(self, headers: bytes) -> tuple[str, int, str]:
         """Which source a stored message came from: (name, sequence there, identity)."""
@@ -233,10 +235,10 @@ class Upstream:
                 )
         return "", 0, ""
 
-    def add_inflow(self, inflow: Inflow) -> None:
+    def add_sink(self, sink: OriginSink) -> None:
         """Send its confirmations when data becomes durable."""
-        self._afterwards.inflows.append(inflow)
+        self._afterwards.sinks.append(sink)
 
-    def drop_inflow(self, inflow: Inflow) -> None:
+    def drop_sink(self, sink: OriginSink) -> None:
         """Send nothing more for it."""
-        self._afterwards.inflows.remove(inflow)
+        self._afterwards.sinks.remove(sink)

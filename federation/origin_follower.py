@@ -1,8 +1,8 @@
 """One mirror or source at work: asks its origin for a consumer, watches it, asks again.
 
-A feed never gives up. It begins anew at once when a link comes up, when a delivery was lost, when
-the consumer falls silent or is gone, and when there is backlog without progress; otherwise with
-growing pauses. Where it goes on is known from what is stored, not from what was asked before.
+A follower never gives up. It begins anew at once when a link comes up, when a delivery was lost,
+when the consumer falls silent or is gone, and when there is backlog without progress; otherwise
+with growing pauses. Where it goes on is known from what is stored, not from what was asked before.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from headwater.federation.health import (
     WELL,
     Health,
 )
-from headwater.federation.inflow import SOURCE_HEADER, Inflow
 from headwater.federation.origin_request import (
     CONSUMER_NOT_FOUND,
     IDENTITY_MISMATCH,
     STREAM_NOT_FOUND,
     Answer,
     OriginRequest,
-    Start,
+    StartPoint,
     random_token,
     source_parts,
 )
+from headwater.federation.origin_sink import SOURCE_HEADER, OriginSink
 
 log = logging.getLogger("headwater.upstream")
 
@@ -106,9 +106,7 @@ class Recreated(OriginError):
 
     def __init__(self, what: str) -> None:
         text = f"{what}: purge this mirror to take the origin as it is now, or keep it as it is"
-        super().__init__(
-            text, {"code": 409, "err_code": IDENTITY_MISMATCH, "description": text}
-        )
+        super().__init__(text, {"code": 409, "err_code": IDENTITY_MISMATCH, "description": text})
 
 
 class Nobody(OriginError):
@@ -125,15 +123,15 @@ class LinkChanged(OriginError):
     """A link came up while an answer was awaited: the request may have gone down with the old."""
 
 
-class FeedOwner(Protocol):
-    """What drives the feeds of one stream (`upstream.Upstream`), as a feed sees it."""
+class FollowerOwner(Protocol):
+    """What drives the followers of one stream (`driver.OriginDriver`), as a follower sees it."""
 
     manager: Any
     """Knows cursors, links and bounds of all streams of the node."""
     stream: Any
 
     def begin_again(self) -> None:
-        """The stream was emptied: every feed begins anew."""
+        """The stream was emptied: every follower begins anew."""
 
     def source_of(self, headers: bytes) -> tuple[str, int, str]:
         """Which source a stored message came from: its name, sequence there, and identity."""
@@ -141,19 +139,19 @@ class FeedOwner(Protocol):
     def has_twins(self, source: StreamSource) -> bool:
         """Whether the stream has another source of the same name."""
 
-    def add_inflow(self, inflow: Inflow) -> None:
-        """Messages of this feed come in by `inflow`."""
+    def add_sink(self, sink: OriginSink) -> None:
+        """Messages of this follower come in by `sink`."""
 
-    def drop_inflow(self, inflow: Inflow) -> None:
+    def drop_sink(self, sink: OriginSink) -> None:
         """They do no more."""
 
 
-class Feed:
+class OriginFollower:
     """The way of one origin's messages into one stream."""
 
-    def __init__(self, upstream: FeedOwner, source: StreamSource, *, mirror: bool) -> None:
-        self.upstream = upstream
-        self.stream = upstream.stream
+    def __init__(self, driver: FollowerOwner, source: StreamSource, *, mirror: bool) -> None:
+        self.driver = driver
+        self.stream = driver.stream
         self.source = source
         self.mirror = mirror
         self.name = " ".join(source_parts(source))
@@ -164,7 +162,7 @@ class Feed:
         self.recreations = 0
         self.failures = 0
         self.identity = ""
-        self.inflow: Inflow | None = None
+        self.sink: OriginSink | None = None
         self._again = asyncio.Event()
         self._reason = ""
         self._task: asyncio.Task[None] | None = None
@@ -195,17 +193,17 @@ class Feed:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._drop_inflow()
+        self._drop_sink()
 
     async def stopped(self) -> None:
         """Wait until nothing runs any more; after `stop`."""
 
     def kick(self) -> None:
         """A link came up: begin anew unless all is well."""
-        inflow = self.inflow
+        sink = self.sink
         self._info_answers = True
-        if self.phase == "flowing" and inflow is not None:
-            if inflow.cut() or self._silent_s(inflow) > 2.5:
+        if self.phase == "flowing" and sink is not None:
+            if sink.cut() or self._silent_s(sink) > 2.5:
                 self._restart("the link is new")
         elif self.phase == "waiting":
             self._again.set()
@@ -217,7 +215,7 @@ class Feed:
         while True:
             self._again.clear()
             try:
-                async with self.upstream.manager.setups:
+                async with self.driver.manager.setups:
                     self.phase = "asking"
                     await self._set_up()
                 self.failures = 0
@@ -230,7 +228,7 @@ class Feed:
             except OriginError as error:
                 pause = self._failed(error)
             finally:
-                self._drop_inflow()
+                self._drop_sink()
             self.phase = "waiting"
             if self.health.trouble == RECREATED and await self._emptied(pause):
                 return
@@ -265,13 +263,15 @@ class Feed:
                 return False
             await asyncio.sleep(min(left, EMPTY_S))
         log.warning("%s: begins again with the origin as it is now", self._label())
-        self.upstream.begin_again()
+        self.driver.begin_again()
         return True
 
     def _label(self) -> str:
         kind = "mirror" if self.mirror else "source"
-        return f"{kind} {self.source.name!r} of stream '{self.stream.account.name} > " \
-               f"{self.stream.name}'"
+        return (
+            f"{kind} {self.source.name!r} of stream '{self.stream.account.name} > "
+            f"{self.stream.name}'"
+        )
 
     def _restart(self, reason: str) -> None:
         """Have a new consumer made."""
@@ -283,14 +283,14 @@ class Feed:
 
     def _restore(self) -> None:
         """Take up the cursor that was kept, and what the last messages know beyond it."""
-        kept = self.upstream.manager.cursor(self.stream, self.name, self.mirror)
+        kept = self.driver.manager.cursor(self.stream, self.name, self.mirror)
         self._sseq, self.identity = kept.seq, kept.identity
         if self.mirror:
             return
         store = self.stream.store
         at = store.last_seq
         end = max(store.first_seq, kept.local + 1)
-        end = max(end, at - self.upstream.manager.scan_max)
+        end = max(end, at - self.driver.manager.scan_max)
         while at >= end:
             at -= 1
             try:
@@ -299,51 +299,51 @@ class Feed:
                 continue
             if found is None or SOURCE_HEADER not in found.headers:
                 continue
-            name, sequence, identity = self.upstream.source_of(found.headers)
+            name, sequence, identity = self.driver.source_of(found.headers)
             if name == self.name:
                 self._sseq = sequence
                 self.identity = identity or self.identity
                 return
 
-    def _start(self) -> Start:
+    def _start(self) -> StartPoint:
         """Where the origin is to begin."""
         source, store = self.source, self.stream.store
         if self.mirror:
             if store.last_seq > 0 and (store.messages or store.last_seq >= store.first_seq):
-                return Start(sequence=store.last_seq + 1)
+                return StartPoint(sequence=store.last_seq + 1)
             return self._configured_start()
         if self._since_ns:
             # The origin has no memory of what was taken last; what it got since is new.
-            return Start(time=format_time(self._since_ns + 1))
+            return StartPoint(time=format_time(self._since_ns + 1))
         if self._sseq > 0:
-            return Start(sequence=self._sseq + 1)
+            return StartPoint(sequence=self._sseq + 1)
         if self._rebuilt or not source.opt_start_time:
             return self._configured_start()
         configured = parse_time(source.opt_start_time)
         if store.messages and store.last_ts > configured:
-            return Start(time=format_time(store.last_ts))
+            return StartPoint(time=format_time(store.last_ts))
         return self._configured_start()
 
-    def _configured_start(self) -> Start:
+    def _configured_start(self) -> StartPoint:
         source = self.source
         if source.opt_start_seq > 0:
-            return Start(sequence=source.opt_start_seq)
-        return Start(time=source.opt_start_time or "")
+            return StartPoint(sequence=source.opt_start_seq)
+        return StartPoint(time=source.opt_start_time or "")
 
     # --- asking ----------------------------------------------------
 
     async def _set_up(self) -> None:
         """Get a consumer and listen to it. Raises OriginError."""
-        manager = self.upstream.manager
+        manager = self.driver.manager
         request = OriginRequest(
             self.source,
             mirror=self.mirror,
             stream=self.stream.name,
             account=self.stream.account.name,
             domain=manager.domain,
-            start=Start(),
+            start=StartPoint(),
             identity=self.identity,
-            twins=self.upstream.has_twins(self.source),
+            twins=self.driver.has_twins(self.source),
         )
         await self._identify(request)
         request.identity = self.identity
@@ -399,9 +399,7 @@ class Feed:
 
     def _remember(self, identity: str) -> None:
         self.identity = identity
-        self.upstream.manager.keep_cursor(
-            self.stream, self.name, self.mirror, self._sseq, identity
-        )
+        self.driver.manager.keep_cursor(self.stream, self.name, self.mirror, self._sseq, identity)
 
     async def _create(self, request: OriginRequest) -> Answer:
         """The consumer, in the newest form that the origin knows. Raises OriginError."""
@@ -463,7 +461,7 @@ class Feed:
     ) -> tuple[bytes, bytes]:
         """Wait for an answer; time in which a large message comes in does not count. Raises
         TimeoutError."""
-        manager, account = self.upstream.manager, self.stream.account
+        manager, account = self.driver.manager, self.stream.account
         arrived, waited = manager.arriving(account), 0.0
         end = time.monotonic() + ANSWER_BUSY_MAX_S
         while waited < timeout and time.monotonic() < end:
@@ -478,7 +476,7 @@ class Feed:
     def _nobody(self, subject: str) -> Nobody:
         """Why there is nobody to answer a request."""
         external = self.source.external
-        barrier = self.upstream.manager.barrier(
+        barrier = self.driver.manager.barrier(
             self.stream.account, subject, external.api if external is not None else ""
         )
         if barrier:
@@ -490,86 +488,86 @@ class Feed:
     def _listen(self, request: OriginRequest, answer: Answer) -> None:
         """Take what the consumer delivers from now on. Raises OriginError."""
         stream = self.stream
-        inflow = Inflow(stream, self, answer.deliver_subject.encode(), answer.name.encode())
-        inflow.mirror = self.mirror
-        inflow.identity = self.identity
-        inflow.pending = answer.pending
+        sink = OriginSink(stream, self, answer.deliver_subject.encode(), answer.name.encode())
+        sink.mirror = self.mirror
+        sink.identity = self.identity
+        sink.pending = answer.pending
         if self.mirror:
             if answer.delivered > stream.store.last_seq:
                 stream.skip(answer.delivered)
-            inflow.sseq = max(answer.delivered, stream.store.last_seq)
+            sink.sseq = max(answer.delivered, stream.store.last_seq)
         else:
-            inflow.sseq = max(answer.delivered, self._sseq)
+            sink.sseq = max(answer.delivered, self._sseq)
             origin, pattern, destination = source_parts(self.source)
-            inflow.head = SOURCE_HEADER + f"{origin} ".encode()
-            inflow.middle = f" {pattern} {destination} ".encode()
-        inflow.transforms = [
+            sink.head = SOURCE_HEADER + f"{origin} ".encode()
+            sink.middle = f" {pattern} {destination} ".encode()
+        sink.transforms = [
             transform(item.src, item.dest) for item in self.source.subject_transforms if item.dest
         ]
-        self.upstream.manager.bind(inflow, self.name)
-        inflow.via = self._answered_via
-        self.inflow = inflow
-        self.health.begin(inflow, answer.pending)
+        self.driver.manager.bind(sink, self.name)
+        sink.via = self._answered_via
+        self.sink = sink
+        self.health.begin(sink, answer.pending)
         self._since_ns = 0
         self._request = request
         self._progress = (0, 0)
         self._progressed = self._begun = time.monotonic()
         self._check_at = self._begun + CHECK_BEHIND_S
-        self.upstream.add_inflow(inflow)
-        stream.account.insert(inflow)
+        self.driver.add_sink(sink)
+        stream.account.insert(sink)
         log.info(
-            "%s: goes on at %d, %d messages behind", self._label(), inflow.sseq + 1, answer.pending
+            "%s: goes on at %d, %d messages behind", self._label(), sink.sseq + 1, answer.pending
         )
 
-    def _drop_inflow(self) -> None:
-        inflow = self.inflow
-        if inflow is None:
+    def _drop_sink(self) -> None:
+        sink = self.sink
+        if sink is None:
             return
-        self._sseq = inflow.sseq
-        if inflow.messages:
+        self._sseq = sink.sseq
+        if sink.messages:
             self._taken_ns = self.stream.store.last_ts
         self.health.end()
-        self.inflow = None
-        self.stream.account.remove(inflow)
-        self.upstream.drop_inflow(inflow)
-        self.upstream.manager.note_cursor(self.stream, self.name, self._sseq, self.identity)
+        self.sink = None
+        self.stream.account.remove(sink)
+        self.driver.drop_sink(sink)
+        self.driver.manager.remember_cursor(self.stream, self.name, self._sseq, self.identity)
         self.stream.kernel.kick()
 
     async def _watch(self) -> None:
         """Stay until a new consumer is needed."""
         while not self._again.is_set():
-            inflow = self.inflow
-            if inflow is None:
+            sink = self.sink
+            if sink is None:
                 return
             try:
                 await asyncio.wait_for(self._again.wait(), WATCH_S)
                 break
             except TimeoutError:
-                self._tick(inflow)
+                self._tick(sink)
             if time.monotonic() > self._check_at:
-                await self._check(inflow)
+                await self._check(sink)
         self.recreations += 1
         self.health.trouble = OFFLINE
         self.health.cause = self._reason
         log.info("%s: a new consumer is needed: %s", self._label(), self._reason)
 
-    def _silent_s(self, inflow: Inflow) -> float:
-        return float(self.stream.kernel.clock() - inflow.heard_ns) / 1e9
+    def _silent_s(self, sink: OriginSink) -> float:
+        return float(self.stream.kernel.clock() - sink.heard_ns) / 1e9
 
-    def _tick(self, inflow: Inflow) -> None:
+    def _tick(self, sink: OriginSink) -> None:
         """Look at signs of life and progress."""
         now = time.monotonic()
         self.health.tick(WATCH_S)
-        arrived = inflow.arriving()
+        arrived = sink.arriving()
         large = arrived > self._progress[1] > 0
-        if inflow.dseq != self._progress[0] or large:
+        if sink.dseq != self._progress[0] or large:
             self._progressed = now
             self._quiet_tries = 0
-        self._progress = (inflow.dseq, arrived)
+        self._progress = (sink.dseq, arrived)
         if self.health.stalled and (not self.health.lag() or now - self._begun > STALLED_S):
             self.health.stalled = now - self._progressed > WATCH_S
         patience = min(SILENCE_S * 2**self._quiet_tries, SILENCE_MAX_S)
-        if self._silent_s(inflow) > patience and not large:
+        if self._silent_s(sink) > patience and not large:
             self._quiet_tries = min(self._quiet_tries + 1, 8)
             self._restart(f"nothing was heard for {patience:.0f} s")
         elif self.health.lag() and now - self._progressed > STALLED_S:
@@ -583,75 +581,77 @@ class Feed:
             self.health.cause += "; the origin does not get the answers on $JS.FC.>"
         self._restart(self.health.cause)
 
-    async def _check(self, inflow: Inflow) -> None:
+    async def _check(self, sink: OriginSink) -> None:
         """Ask the origin what is still to come, so that lag is what the origin says."""
         asked = time.monotonic()
         try:
             _, payload = await self._ask(
-                self._request.consumer_info_subject(inflow.consumer.decode()),
-                b"", b"", INFO_TIMEOUT_S,
+                self._request.consumer_info_subject(sink.consumer.decode()),
+                b"",
+                b"",
+                INFO_TIMEOUT_S,
             )
             fields = msgspec.json.decode(payload)
             if (fields.get("error") or {}).get("err_code") == CONSUMER_NOT_FOUND:
                 self._restart("the origin no longer has the consumer")
                 return
             delivered = int(fields["delivered"]["consumer_seq"])
-            if self._listens_to(inflow):
-                self.health.said(int(fields["num_pending"]) + max(0, delivered - inflow.dseq))
+            if self._listens_to(sink):
+                self.health.said(int(fields["num_pending"]) + max(0, delivered - sink.dseq))
         except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
             pass
         now = time.monotonic()
         pause = CHECK_S if self.health.state == LIVE else CHECK_BEHIND_S
         self._check_at = now + max(pause, CHECK_SHARE * (now - asked)) * random.uniform(1.0, 1.1)
 
-    # --- what the inflow tells ----------------------------------------------------
+    # --- what the sink tells ----------------------------------------------------
 
-    def _listens_to(self, inflow: Inflow) -> bool:
-        """Whether `inflow` is not of an earlier consumer."""
-        return self.inflow is inflow
+    def _listens_to(self, sink: OriginSink) -> bool:
+        """Whether `sink` is not of an earlier consumer."""
+        return self.sink is sink
 
-    def gap(self, inflow: Inflow) -> None:
+    def gap(self, sink: OriginSink) -> None:
         """A delivery was lost."""
-        if self._listens_to(inflow):
-            self._restart(f"deliveries after {inflow.dseq} were lost")
+        if self._listens_to(sink):
+            self._restart(f"deliveries after {sink.dseq} were lost")
 
-    def heartbeat(self, inflow: Inflow, block: bytes) -> None:
+    def heartbeat(self, sink: OriginSink, block: bytes) -> None:
         """The consumer is idle; check that nothing was lost at its end."""
-        if not self._listens_to(inflow):
+        if not self._listens_to(sink):
             return
         fields = heartbeat_fields(block)
         delivered = fields.get(b"nats-last-consumer", b"")
-        if delivered.isdigit() and int(delivered) > inflow.dseq:
-            self._restart(f"deliveries after {inflow.dseq} were lost")
+        if delivered.isdigit() and int(delivered) > sink.dseq:
+            self._restart(f"deliveries after {sink.dseq} were lost")
             return
         stalled = fields.get(b"nats-consumer-stalled")
         self._asked_again = bool(stalled)
         if stalled:
-            inflow.owe(stalled)
-        elif int(delivered or 0) == inflow.dseq:
+            sink.owe(stalled)
+        elif int(delivered or 0) == sink.dseq:
             self.health.said(0)
 
-    def failed(self, inflow: Inflow, text: str) -> None:
+    def failed(self, sink: OriginSink, text: str) -> None:
         """The stream cannot store: ask again later for the same message."""
-        if self._listens_to(inflow):
+        if self._listens_to(sink):
             self.error = {"code": 503, "err_code": 10077, "description": text}
             self.health.stalled = True
             self.health.cause = f"a message could not be stored: {text}"
-            inflow.closed = True
+            sink.closed = True
             self._restart(f"a message could not be stored: {text}")
 
     # --- facts ----------------------------------------------------
 
     def info(self) -> SourceInfo:
-        """How far this feed is, as INFO shows it."""
-        inflow, health = self.inflow, self.health
+        """How far this follower is, as INFO shows it."""
+        sink, health = self.sink, self.health
         error = self.error
         report = health.report(self.stream.kernel.clock())
         if report["cause"] and error is None:
             error = {"code": 503, "err_code": 0, "description": report["cause"]}
         active = -1
-        if inflow is not None:
-            active = max(0, self.stream.kernel.clock() - inflow.heard_ns)
+        if sink is not None:
+            active = max(0, self.stream.kernel.clock() - sink.heard_ns)
         return SourceInfo(
             name=self.source.name,
             external=self.source.external,
@@ -665,7 +665,7 @@ class Feed:
 
     def status(self) -> dict[str, Any]:
         """Facts for monitoring."""
-        inflow = self.inflow
+        sink = self.sink
         return {
             "account": self.stream.account.name,
             "stream": self.stream.name,
@@ -673,7 +673,7 @@ class Feed:
             "origin": self.source.name,
             "external": self.source.external.api if self.source.external is not None else "",
             **self.health.report(self.stream.kernel.clock()),
-            "sequence": inflow.sseq if inflow is not None else self._sseq,
+            "sequence": sink.sseq if sink is not None else self._sseq,
             "well": self.health.state in WELL,
             "stalled": self.health.stalled,
             "recreations": self.recreations,

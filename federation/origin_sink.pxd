@@ -1,20 +1,20 @@
-# The receiving end of a mirror or source. See inflow.py.
+# The receiving end of a mirror or source. See origin_sink.py.
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
 from headwater.edge.jetstream.stream.stream cimport Stream
 
 cdef class Cursors(Task):
     cdef object log                     # storage.commit_log.CommitLog
     cdef list dirty
-    cdef int note(self, Inflow inflow) except -1
+    cdef int schedule_save(self, OriginSink sink) except -1
 
 cdef class Afterwards(Task):
     cdef Stream stream
-    cdef public list inflows
+    cdef public list sinks
 
-cdef class Inflow(Sink):
+cdef class OriginSink(Sink):
     cdef public Stream stream
     cdef public Kernel kernel
-    cdef public object feed             # feed.Feed: decides; told of gaps and failures
+    cdef public object follower             # origin_follower.OriginFollower: decides; told of gaps and failures
     cdef public bint mirror
     cdef public bytes consumer          # name of the consumer that is listened to
     cdef public unsigned long long sseq     # origin's sequence of the last message taken
@@ -32,7 +32,7 @@ cdef class Inflow(Sink):
     cdef public Cursors cursors         # None: nothing is kept
     cdef public bytes owner             # whose state the cursor is
     cdef public bytes key
-    cdef bint noted
+    cdef bint save_scheduled
     cdef list owed                      # flow control answers: (local sequence, reply, dseq, sseq)
     cdef int control(self, Msg* m) except -1
     cdef int take(self, Msg* m, unsigned long long sseq, long long timestamp) except -1
