@@ -13,6 +13,7 @@ NAMED = re.compile(
     r"`((?:security|edge|federation|hub|spark|deploy|tests|bench|docs)/[\w./-]*\w/?)`"
 )
 WORDS_MAX = 30
+CODE = re.compile(r"`[^`]*`")
 LINKED = re.compile(r"\]\(((?!https?:)[\w./-]+)\)")
 
 
@@ -26,8 +27,9 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_sentence_of_a_page_is_long(page: Path) -> None:
-    long = [each for each in sentences(page.read_text()) if len(each.split()) > WORDS_MAX]
-    assert not long
+    """A piece of code counts as a word."""
+    found = sentences(page.read_text())
+    assert not [each for each in found if len(CODE.sub("`", each).split()) > WORDS_MAX]
 
 
 def test_sentences_are_found_in_paragraphs_items_and_tables() -> None:

@@ -62,6 +62,7 @@ class World:
             window_max_ns=0,
             batch_limits=None,
             direct_bytes_max=1 << 20,
+            api_subjects=(b"$JS.API.>",),
             origin_driver_factory=None,
             storage=None,
             saver=None,
