@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.spark.planning import SequenceRange
+from headwater.spark.read.planning import SequenceRange
 
 if TYPE_CHECKING:
     from pyspark import Accumulator

@@ -79,7 +79,7 @@ def _check_java() -> Check:
 
 def _check_reader() -> Check:
     try:
-        from headwater.spark import wire_reader
+        from headwater.spark.wire import wire_reader
     except ImportError as error:
         return Check("wire reader", False, f"cannot be imported: {error}")
     compiled = not str(wire_reader.__file__).endswith(".py")
@@ -98,8 +98,8 @@ def _check_discovery() -> Check:
 
 def _check_stream(source: Mapping[str, str]) -> Check:
     from headwater.spark.options import parse_options
-    from headwater.spark.planning import plan_streams
-    from headwater.spark.wire_reader import WireError
+    from headwater.spark.read.planning import plan_streams
+    from headwater.spark.wire.wire_reader import WireError
 
     try:
         plans = plan_streams(parse_options(source))
@@ -135,7 +135,7 @@ def _look(batches: Iterator[Any]) -> Iterator[Any]:
     rows = sum(batch.num_rows for batch in batches)
     found = f"{sys.executable} {sys.version.split()[0]}"
     try:
-        import headwater.spark.wire_reader  # noqa: F401
+        import headwater.spark.wire.wire_reader  # noqa: F401
     except ImportError as error:
         found += f", which cannot import headwater: {error}"
     yield pa.RecordBatch.from_pydict({"rows": [rows], "found": [found]})

@@ -39,6 +39,7 @@ OPTIONS = {
         "default true for starting=earliest, false for a sequence or a checkpoint"
     ),
     "maxMsgsPerTrigger": "for readStream: most sequences of one microbatch; default all",
+    "readPath": "auto, block (fail unless the server answers block reads) or wire",
     "account": "set by headwater.spark.account.ReadAccount, which counts rows",
     "batchBytes": "size of one Arrow batch, 65536 to 67108864",
     "connectTimeout": "seconds, 0.1 to 600",
@@ -114,6 +115,7 @@ class SourceOptions:
     max_per_trigger: int | None
     retry_timeout: float
     account: int | None
+    read_path: str = "auto"
 
     @property
     def may_expire(self) -> bool:
@@ -162,6 +164,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         max_per_trigger=_number(options, "maxMsgsPerTrigger", int, 1, 1 << 53),
         retry_timeout=DEFAULT_RETRY if retry is None else retry,
         account=_number(options, "account", int, 0, 1 << 62),
+        read_path=_choice(options, "readPath", ("auto", "block", "wire")),
     )
 
 

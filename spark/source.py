@@ -15,12 +15,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.spark.errors import LostRangeError, OptionError
-from headwater.spark.layout import Layout, default_layout, user_layout
 from headwater.spark.options import SourceOptions, parse_options
-from headwater.spark.partition import RangePartition, read_partition
-from headwater.spark.planning import SequenceRange, plan_ranges
-from headwater.spark.sink import HeadwaterStreamWriter, HeadwaterWriter, check_columns
-from headwater.spark.stream_reader import HeadwaterStreamReader
+from headwater.spark.read.layout import Layout, default_layout, user_layout
+from headwater.spark.read.partition import RangePartition, read_partition
+from headwater.spark.read.planning import SequenceRange, plan_ranges
+from headwater.spark.read.stream_reader import HeadwaterStreamReader
+from headwater.spark.write.sink import HeadwaterStreamWriter, HeadwaterWriter, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

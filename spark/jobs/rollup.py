@@ -19,7 +19,7 @@ from headwater.spark.account import RangeReport, ReadAccount
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import parse_options
-from headwater.spark.planning import check_streams
+from headwater.spark.read.planning import check_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,6 +11,7 @@ class CuttingProxy:
     def __init__(self, port: int, cuts: int, after: int) -> None:
         self._port, self._cuts, self._after = port, cuts, after
         self.connections = 0
+        self.delivered = 0
         self.port = 0
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -38,6 +39,7 @@ class CuttingProxy:
                 while room > 0 and (data := await source.read(4096)):
                     sink.write(data[:room])
                     room -= len(data)
+                    self.delivered += len(data) if source is there else 0
                     await sink.drain()
             sink.close()
 

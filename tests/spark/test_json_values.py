@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headwater.spark.errors import OptionError
-from headwater.spark.json_values import ValueDecoder, parse_value_schema
+from headwater.spark.read.json_values import ValueDecoder, parse_value_schema
 
 
 def sequences(count: int) -> tuple[bytearray, int]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spark.planning import MAX_PARTITIONS, StreamPlan, cut_ranges
+from headwater.spark.read.planning import MAX_PARTITIONS, StreamPlan, cut_ranges
 
 
 def plan(start: int, end: int, held: int | None = None, mean_bytes: int = 100) -> StreamPlan:

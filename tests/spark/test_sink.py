@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import MapType, StringType, StructType
 
-from headwater.spark import publisher
 from headwater.spark.errors import (
     ConnectError,
     FencedError,
@@ -17,9 +16,10 @@ from headwater.spark.errors import (
     PublishError,
     UnsupportedStreamError,
 )
-from headwater.spark.ledger import STREAM as LEDGER
 from headwater.spark.options import SourceOptions, parse_options
-from headwater.spark.sink import HeadwaterWriter, check_columns, commit_batch, write_batch
+from headwater.spark.write import publisher
+from headwater.spark.write.ledger import STREAM as LEDGER
+from headwater.spark.write.sink import HeadwaterWriter, check_columns, commit_batch, write_batch
 from tests.spark.cutting_proxy import CuttingProxy
 
 HEADERS = pa.map_(pa.string(), pa.string())

@@ -16,9 +16,9 @@ from headwater.spark.errors import (
     UnknownStreamError,
     UnsupportedStreamError,
 )
-from headwater.spark.layout import default_layout
 from headwater.spark.options import parse_options
-from headwater.spark.stream_reader import POLL_SECONDS, HeadwaterStreamReader
+from headwater.spark.read.layout import default_layout
+from headwater.spark.read.stream_reader import POLL_SECONDS, HeadwaterStreamReader
 
 ALL = ReadAllAvailable()
 

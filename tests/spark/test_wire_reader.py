@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.spark import wire_reader as w
+from headwater.spark.wire import wire_reader as w
 
 SID = 2
 

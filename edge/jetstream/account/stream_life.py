@@ -11,6 +11,7 @@ from headwater.edge.jetstream.model.host import Host
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.publish.batch import Batches
 from headwater.edge.jetstream.publish.ingest import IngestSink
+from headwater.edge.jetstream.read.blocks import BlockGet
 from headwater.edge.jetstream.read.direct import QUEUE, DirectGet
 from headwater.edge.jetstream.read.last_sink import LastSink
 from headwater.edge.jetstream.stream import stream_states
@@ -205,6 +206,7 @@ def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
     """Everything a stream listens on: its subjects and its direct gets."""
     config = stream.config
     found: list[Any] = [IngestSink(stream, subject.encode()) for subject in config.subjects]
+    found.extend(block_sinks(js, stream))
     if config.allow_direct:
         found.extend(direct_sinks(js, stream, stream.name))
     if config.mirror_direct and config.mirror is not None and config.mirror.external is None:
@@ -219,6 +221,16 @@ def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:
     return [
         CallbackSink(prefix, gets.on_request, QUEUE),
         LastSink(stream, prefix + b".", gets.on_subject, QUEUE),
+    ]
+
+
+def block_sinks(js: StreamOwner, stream: Stream) -> list[Any]:
+    """Sinks that serve the block reads of a stream."""
+    reads = BlockGet(stream, js.node.transfers)
+    prefix = f"$JS.API.BLOCK.GET.{stream.name}".encode()
+    return [
+        CallbackSink(prefix, reads.on_request, QUEUE),
+        CallbackSink(prefix + b".>", reads.on_request, QUEUE),
     ]
 
 

@@ -28,7 +28,7 @@ def starts(
 
 @cython.cclass
 class ApiSink(CallbackSink):
-    """Hands API requests to the router, but for pulls and direct gets."""
+    """Hands API requests to the router, but for pulls, direct gets and block reads."""
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -36,7 +36,11 @@ class ApiSink(CallbackSink):
         """1 when the request is the router's; an owner of its own serves the others."""
         tail: cython.p_const_uchar = m.subject + API_LEN
         n: cython.Py_ssize_t = m.subject_len - API_LEN
-        if starts(tail, n, b"CONSUMER.MSG.NEXT.", 18) or starts(tail, n, b"DIRECT.GET.", 11):
+        if (
+            starts(tail, n, b"CONSUMER.MSG.NEXT.", 18)
+            or starts(tail, n, b"DIRECT.GET.", 11)
+            or starts(tail, n, b"BLOCK.GET.", 10)
+        ):
             return 0
         return CallbackSink.deliver(self, m, sender)
 

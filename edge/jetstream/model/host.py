@@ -17,6 +17,8 @@ class Host(Protocol):
     """The longest window of deduplication."""
     direct_bytes_max: int
     """Of the answers to one direct get."""
+    transfers: Any
+    """How many block reads are answered at the moment: `read.blocks.Transfers`."""
     usage: dict[str, Any]
     """By kind of storage."""
     advisories: Any

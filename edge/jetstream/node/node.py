@@ -22,6 +22,7 @@ from headwater.edge.jetstream.config.sealing_keys import key_ring
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.node.age_watch import AgeWatch
+from headwater.edge.jetstream.read.blocks import Transfers
 from headwater.edge.jetstream.stream import stream_states
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.jetstream.stream.stream import Stream
@@ -79,6 +80,7 @@ class NodeJetStream:
         self.max_request_batch = settings.limits.max_request_batch
         # Half of what a slow receiver may have pending, since answers have headers, too.
         self.direct_bytes_max = max(options.max_pending // 2, 1)
+        self.transfers = Transfers()
         self.accounts: dict[str, AccountJetStream] = {}
         self.advisories = Advisories(self.domain)
         self.describe: Callable[[Any, Account, bytes], dict[str, Any]] = lambda *sender: {}

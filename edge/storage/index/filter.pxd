@@ -28,6 +28,8 @@ cdef class Filter:
     cdef unsigned long long next_of(self, unsigned int number, Cursor* cursor, unsigned long long start)
     cdef unsigned long long seek(self, unsigned int number, unsigned long long start)
     cdef unsigned long long next(self, unsigned long long start) except? 0
+    cdef unsigned long long next_until(self, unsigned long long start, unsigned long long end) except? 0
+    cdef unsigned long long next_of_few(self, unsigned long long start)
     cdef unsigned long long count(self, unsigned long long start) except? 0
     cdef unsigned long long count_hits(self) except? 0
     cdef unsigned long long scan(self, unsigned long long start, unsigned long long end)

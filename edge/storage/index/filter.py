@@ -152,8 +152,6 @@ class Filter:
     @cython.exceptval(0, check=True)
     def next(self, start: cython.ulonglong) -> cython.ulonglong:
         """First matching sequence at or after `start`; 0 when there is none."""
-        best: cython.ulonglong = 0
-        found: cython.ulonglong
         last: cython.ulonglong = 0
         i: cython.uint
         number: cython.uint
@@ -165,13 +163,7 @@ class Filter:
             start = self.index.first_seq
         items = self.index.names.items
         if self.hit_count <= CURSORS:
-            for i in range(self.hit_count):
-                number = self.hits[i]
-                if number and (self.literal or self.table[number] & MATCHES):
-                    found = self.next_of(number, cython.address(self.cursors[i]), start)
-                    if found and (best == 0 or found < best):
-                        best = found
-            return best
+            return self.next_of_few(start)
         for i in range(self.hit_count):
             number = self.hits[i]
             if self.table[number] & MATCHES and items[number].count and items[number].last > last:
@@ -179,6 +171,36 @@ class Filter:
                 if last == self.index.last_seq:
                     break
         return self.scan(start, last)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def next_until(
+        self, start: cython.ulonglong, end: cython.ulonglong
+    ) -> cython.ulonglong:
+        """`next`, which need not look beyond `end`: what it finds there may be 0 or not."""
+        if not self.patterns:
+            return self.index.next_alive(start)
+        self.refresh()
+        if start < self.index.first_seq:
+            start = self.index.first_seq
+        if self.hit_count <= CURSORS:
+            return self.next_of_few(start)
+        return self.scan(start, min(end, self.index.last_seq))
+
+    @cython.cfunc
+    def next_of_few(self, start: cython.ulonglong) -> cython.ulonglong:
+        """First sequence at or after `start` of the subjects that match, which are few."""
+        best: cython.ulonglong = 0
+        found: cython.ulonglong
+        i: cython.uint
+        number: cython.uint
+        for i in range(self.hit_count):
+            number = self.hits[i]
+            if number and (self.literal or self.table[number] & MATCHES):
+                found = self.next_of(number, cython.address(self.cursors[i]), start)
+                if found and (best == 0 or found < best):
+                    best = found
+        return best
 
     @cython.cfunc
     def next_of(

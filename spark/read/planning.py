@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.spark.connection import Connection
 from headwater.spark.errors import (
     ApiError,
     LostRangeError,
@@ -15,6 +14,8 @@ from headwater.spark.errors import (
     UnsupportedStreamError,
 )
 from headwater.spark.options import SourceOptions
+from headwater.spark.read.blocks import serves_blocks
+from headwater.spark.wire.connection import Connection
 
 #: Rows and bytes of a partition when no number of partitions is given. 250 k rows are well
 #: below a second of work, so a lost task costs little; 32 MiB is 16 Arrow batches.
@@ -39,6 +40,7 @@ class StreamPlan:
     messages in the range, None when it is not known. `compacted` streams lose old messages
     of a subject by design (KV buckets). `mean_bytes` is the mean stored size of a message.
     `first_ts` and `last_ts` are the times of the messages `first` and `last`, RFC 3339.
+    `blocks` says whether the server answers block reads.
     """
 
     stream: str
@@ -52,6 +54,7 @@ class StreamPlan:
     mean_bytes: int
     first_ts: str = ""
     last_ts: str = ""
+    blocks: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class SequenceRange:
     `planned` is how many of them were there at load time and pass the filters; a few less
     where messages came in while they were counted. `plan_first`, `plan_last` and their times
     are those of the whole stream then. `may_expire` says whether limits may remove them.
+    `blocks` says whether the server answers block reads.
     """
 
     stream: str
@@ -74,6 +78,7 @@ class SequenceRange:
     first_ts: str = ""
     last_ts: str = ""
     may_expire: bool = True
+    blocks: bool = False
 
 
 def stream_info(connection: Connection, options: SourceOptions, stream: str) -> dict[str, Any]:
@@ -198,6 +203,7 @@ def _plan(connection: Connection, options: SourceOptions, stream: str) -> Stream
     )
     if end < start:
         return replace(plan, held=0)
+    plan = replace(plan, blocks=_use_blocks(connection, options, stream))
     if not options.filters and messages == last - first + 1:
         return replace(plan, held=end - start + 1)
     if not options.filters and start <= first and end == last:
@@ -205,6 +211,18 @@ def _plan(connection: Connection, options: SourceOptions, stream: str) -> Stream
     (held,) = _counts(connection, options, stream, [start], plan)
     _check_start(options, stream_info(connection, options, stream), end)
     return replace(plan, held=held)
+
+
+def _use_blocks(connection: Connection, options: SourceOptions, stream: str) -> bool:
+    if options.read_path == "wire":
+        return False
+    served = serves_blocks(connection, options, stream)
+    if options.read_path == "block" and not served:
+        raise UnsupportedStreamError(
+            f"stream {stream!r} cannot be read in blocks: its server is not Headwater, or this "
+            f"user may not publish to {options.api_prefix}.BLOCK.GET.{stream}. Use readPath=auto"
+        )
+    return served
 
 
 def _check_start(options: SourceOptions, info: dict[str, Any], end: int) -> None:
@@ -331,6 +349,7 @@ def cut_ranges(plan: StreamPlan, partitions: int | None) -> Iterator[SequenceRan
             plan_last=plan.last,
             first_ts=plan.first_ts,
             last_ts=plan.last_ts,
+            blocks=plan.blocks,
         )
 
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from headwater.spark.account import Missing, RangeReport, report_missing
-from headwater.spark.layout import BatchMaker, Layout, wire_for
 from headwater.spark.options import SourceOptions
-from headwater.spark.planning import SequenceRange
-from headwater.spark.range_reader import RangeReader
+from headwater.spark.read.block_feed import BlockFeed
+from headwater.spark.read.consumer_feed import ConsumerFeed
+from headwater.spark.read.layout import BatchMaker, Layout, wanted_columns
+from headwater.spark.read.planning import SequenceRange
+from headwater.spark.read.range_reader import Feed, RangeReader
+from headwater.spark.wire.wire_reader import WireReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,12 +45,26 @@ def read_partition(
     if work.end < work.start:
         return
     _freeze_garbage()
-    wire = wire_for(layout, work.start, work.end, options.batch_bytes)
     maker = BatchMaker(layout, work.stream, options.fail_fast)
-    reader = RangeReader(options, work, wire, headers_only=_headers_only(layout))
+    reader = RangeReader(options, work, _feed(options, layout, work))
     for columns in reader.batches():
         yield maker.batch(columns)
     _report(options, work, reader, maker.corrupt)
+
+
+def _feed(options: SourceOptions, layout: Layout, work: SequenceRange) -> Feed:
+    wanted = wanted_columns(layout)
+    if work.blocks:
+        return BlockFeed(options, work, wanted)
+    wire = WireReader(
+        work.start,
+        work.end,
+        options.batch_bytes,
+        wanted.subject,
+        wanted.payload,
+        wanted.headers,
+    )
+    return ConsumerFeed(options, work, wire, _headers_only(layout))
 
 
 def _report(options: SourceOptions, work: SequenceRange, reader: RangeReader, corrupt: int) -> None:

@@ -18,14 +18,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
-from headwater.spark.connection import Connection
 from headwater.spark.errors import FencedError, OptionError, SourceError, UnsupportedStreamError
-from headwater.spark.ledger import Ledger, LedgerEntry
 from headwater.spark.options import SourceOptions
-from headwater.spark.planning import SequenceRange, stream_info
-from headwater.spark.publisher import Publisher
-from headwater.spark.range_reader import RangeReader
-from headwater.spark.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
+from headwater.spark.read.consumer_feed import ConsumerFeed
+from headwater.spark.read.planning import SequenceRange, stream_info
+from headwater.spark.read.range_reader import RangeReader
+from headwater.spark.wire.connection import Connection
+from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
+from headwater.spark.write.ledger import Ledger, LedgerEntry
+from headwater.spark.write.publisher import Publisher
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,8 +198,9 @@ def _ids(options: SourceOptions, info: dict[str, Any], last: int) -> set[str]:
         return set()
     work = SequenceRange(options.streams[0], info["created"], last + 1, end)
     wire = WireReader(last + 1, end, options.batch_bytes, False, PAYLOAD_OFF, HEADERS_MAP)
+    feed = ConsumerFeed(options, work, wire, headers_only=True)
     ids: set[str] = set()
-    for columns in RangeReader(options, work, wire, headers_only=True).batches():
+    for columns in RangeReader(options, work, feed).batches():
         ids.update(_id_column(columns))
     return ids
 

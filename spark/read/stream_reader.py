@@ -19,13 +19,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headwater.spark.connection import Connection
 from headwater.spark.errors import ApiError, ConnectError, OptionError, UnknownStreamError
-from headwater.spark.layout import Layout
 from headwater.spark.options import SourceOptions
-from headwater.spark.partition import RangePartition, read_partition
-from headwater.spark.planning import check_retention, plan_between, recreated, stream_info
-from headwater.spark.wire_reader import WireError
+from headwater.spark.read.layout import Layout
+from headwater.spark.read.partition import RangePartition, read_partition
+from headwater.spark.read.planning import check_retention, plan_between, recreated, stream_info
+from headwater.spark.wire.connection import Connection
+from headwater.spark.wire.wire_reader import WireError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.errors import OptionError
-from headwater.spark.json_values import ValueDecoder, parse_value_schema
 from headwater.spark.options import META_COLUMNS, SourceOptions
-from headwater.spark.wire_reader import (
+from headwater.spark.read.blocks import Wanted
+from headwater.spark.read.json_values import ValueDecoder, parse_value_schema
+from headwater.spark.wire.wire_reader import (
     HEADERS_MAP,
     HEADERS_OFF,
     HEADERS_RAW,
@@ -18,7 +19,6 @@ from headwater.spark.wire_reader import (
     PAYLOAD_LIST,
     PAYLOAD_OFF,
     Columns,
-    WireReader,
 )
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ def _value_type(kind: str) -> "DataType":
     }[kind]
 
 
-def wire_for(layout: Layout, first: int, end: int, batch_bytes: int) -> WireReader:
-    """A wire reader that keeps what the layout needs, and nothing else."""
+def wanted_columns(layout: Layout) -> Wanted:
+    """What a feed keeps: what the layout needs, and nothing else."""
     kinds = set(layout.meta.values())
     payload = PAYLOAD_OFF
     if layout.values or layout.corrupt:
@@ -150,7 +150,7 @@ def wire_for(layout: Layout, first: int, end: int, batch_bytes: int) -> WireRead
     headers = HEADERS_OFF
     if "headers" in kinds:
         headers = HEADERS_MAP if layout.headers == "map" else HEADERS_RAW
-    return WireReader(first, end, batch_bytes, "subject" in kinds, payload, headers)
+    return Wanted("subject" in kinds, payload, headers)
 
 
 class BatchMaker:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from headwater.spark.connection import Connection, header_block
 from headwater.spark.errors import ConnectError, PublishError
 from headwater.spark.options import SourceOptions
-from headwater.spark.wire_reader import Frame, WireError
+from headwater.spark.wire.connection import Connection, header_block
+from headwater.spark.wire.wire_reader import Frame, WireError
 
 #: Most messages, and bytes of messages, that are published and not yet acknowledged.
 MAX_PENDING = 1024

@@ -12,9 +12,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.spark.connection import Connection
 from headwater.spark.errors import ApiError, FencedError
 from headwater.spark.options import SourceOptions
+from headwater.spark.wire.connection import Connection
 
 BUCKET = "headwater-spark"
 STREAM = f"KV_{BUCKET}"

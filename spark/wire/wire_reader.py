@@ -8,7 +8,7 @@ The caller loops on `advance()` and acts on its answer:
 
     NEED      more bytes are needed: call `receive` (or `feed`)
     FRAME     a control frame is in `frame`
-    FULL      the batch reached its target: call `take`
+    FULL      the batch reached its target: call `drain`
     END       the end sequence was delivered, or a later one: the range is complete
     DRAINED   the server says that nothing is pending, below the end sequence
     DISORDER  a delivery is missing or repeated: open a new consumer after `last_sequence`
@@ -24,6 +24,11 @@ from cython.cimports.cpython.bytearray import (
     PyByteArray_AS_STRING,
     PyByteArray_FromStringAndSize,
     PyByteArray_Resize,
+)
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
 )
 from cython.cimports.libc.stdint import int32_t, int64_t
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
@@ -716,6 +721,18 @@ class WireReader:
         column.data.used = start
         return 0
 
+    def add_headers(self, block: bytes) -> None:
+        """Append one header block to the maps, for a block read. Needs HEADERS_MAP."""
+        self._put_headers(PyBytes_AS_STRING(block), len(block))
+
+    def drain_maps(self) -> tuple:
+        """(pairs, offsets, key offsets, keys, value offsets, values) of what was added."""
+        pairs = self._pairs
+        offsets = self._map_offsets.drain()
+        self._map_offsets.put_int32(0)
+        self._pairs = 0
+        return (pairs, offsets, *self._keys.drain(), *self._values.drain())
+
     def drain(self) -> Columns:
         """Give the batch away and start an empty one."""
         subject: tuple = self._subject.drain() if self._want_subject else (None, None)
@@ -752,3 +769,29 @@ class WireReader:
             value_offsets=values[0],
             value_data=values[1],
         )
+
+
+def cut_texts(block: bytes, offsets_at: int, data_at: int, rows: int) -> list:
+    """The texts of a column that lies in `block`: int32 offsets and data, from there on.
+
+    Raises WireError when an offset points outside.
+    """
+    base: cython.p_char = PyBytes_AS_STRING(block)
+    size: cython.Py_ssize_t = PyBytes_GET_SIZE(block)
+    at: cython.Py_ssize_t = offsets_at
+    data: cython.Py_ssize_t = data_at
+    count: cython.Py_ssize_t = rows
+    i: cython.Py_ssize_t
+    start: int32_t = 0
+    stop: int32_t = 0
+    found: list = []
+    if at < 0 or count < 0 or data < 0 or data > size or (size - at) // 4 <= count:
+        raise WireError("a block is too short for its column")
+    memcpy(cython.address(start), base + at, 4)
+    for i in range(count):
+        memcpy(cython.address(stop), base + at + 4 * (i + 1), 4)
+        if start < 0 or stop < start or stop > size - data:
+            raise WireError("an offset of a block points outside")
+        found.append(PyBytes_FromStringAndSize(base + data + start, stop - start))
+        start = stop
+    return found

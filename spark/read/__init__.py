@@ -1,0 +1,1 @@
+"""Reads: planning on the driver, ranges on executors, columns for Arrow."""

@@ -1,0 +1,173 @@
+"""Read one sequence range: hand out batches, survive what can be survived, count what is missing.
+
+Exactly the rows of the range come out, once and in order. A broken connection or a missed
+delivery is followed by a new connection after the last row. Planned rows that the stream no
+longer holds are counted as expired or lost, and end the read in an error unless the options
+allow them to miss.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from headwater.spark.account import Missing, ReadPosition, ReadPositions, classify
+from headwater.spark.errors import (
+    ApiError,
+    ConnectError,
+    InterruptedRead,
+    LostRangeError,
+    UnknownStreamError,
+)
+from headwater.spark.options import SourceOptions
+from headwater.spark.read.planning import SequenceRange, recreated, stream_info
+from headwater.spark.wire.connection import Connection
+from headwater.spark.wire.wire_reader import Columns, WireError
+
+#: Seconds before the second try; doubles up to the largest wait, with jitter.
+FIRST_BACKOFF = 0.1
+MAX_BACKOFF = 2.0
+
+_TRANSIENT = (ConnectError, InterruptedRead, WireError)
+
+
+class Feed(Protocol):
+    """Where rows come from: a consumer, or blocks."""
+
+    done: bool
+    """Whether the end of the range was reached."""
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence that was read; what is before was read, too."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that were read and not yet given out."""
+
+    def connect(self) -> Connection:
+        """A new connection for `read`."""
+
+    def read(self, connection: Connection) -> Iterator[Columns]:
+        """Yield what follows `last_sequence`, until `done`. Raises InterruptedRead and others
+        after which the next connection goes on."""
+
+
+class RangeReader:
+    """Iterates the batches of one range, which come from `feed`.
+
+    `delivered` is the number of rows so far; `missing` is what did not come of the planned
+    ones, None until the range is done.
+    """
+
+    def __init__(self, options: SourceOptions, work: SequenceRange, feed: Feed) -> None:
+        self._options = options
+        self._work = work
+        self._feed = feed
+        self._positions = ReadPositions()
+        self.delivered = 0
+        self.missing: Missing | None = None
+
+    def batches(self) -> Iterator[Columns]:
+        """Yield the rows in order. Raises LostRangeError, StreamRecreatedError, ConnectError
+        after `retry_timeout` seconds without progress, and AuthError at once."""
+        failures, since = 0, 0.0
+        progress = self._feed.last_sequence
+        while self.missing is None:
+            try:
+                with self._feed.connect() as connection:
+                    self._check_front(self._stream_info(connection))
+                    if not self._feed.done:
+                        for columns in self._feed.read(connection):
+                            self._mark(columns)
+                            yield columns
+                    self.missing = self._classify(self._stream_info(connection))
+            except _TRANSIENT as error:
+                if failures == 0 or self._feed.last_sequence > progress:
+                    failures, since = 0, time.monotonic()
+                failures += 1
+                progress = self._feed.last_sequence
+                wait = min(MAX_BACKOFF, FIRST_BACKOFF * 2**failures) * random.uniform(0.5, 1.0)
+                self._give_up_after(time.monotonic() - since + wait, failures, error)
+                time.sleep(wait)
+
+    def _give_up_after(self, seconds: float, failures: int, error: Exception) -> None:
+        limit = self._options.retry_timeout
+        if seconds > limit:
+            raise ConnectError(
+                f"reading {self._work.stream} after sequence {self._feed.last_sequence} failed "
+                f"{failures} times in {limit:g} s (retryTimeout); the last time: {error}"
+            ) from error
+
+    def _mark(self, columns: Columns) -> None:
+        """Count the rows of a batch, and remember where it ended."""
+        self.delivered += columns.rows
+        sequence, _ = columns.sequence
+        micros, _ = columns.timestamp
+        at = 8 * (columns.rows - 1)
+        self._positions.add(
+            ReadPosition(
+                int.from_bytes(sequence[at : at + 8], "little"),
+                self.delivered,
+                int.from_bytes(micros[at : at + 8], "little", signed=True),
+            )
+        )
+
+    def _stream_info(self, connection: Connection) -> dict[str, Any]:
+        """What the stream says of itself. Raises StreamRecreatedError for another incarnation."""
+        work = self._work
+        try:
+            info = stream_info(connection, self._options, work.stream)
+        except UnknownStreamError as error:
+            if isinstance(error.__cause__, ApiError) and error.__cause__.code == 404:
+                raise
+            raise InterruptedRead(str(error)) from error
+        if info["created"] != work.incarnation:
+            raise recreated(work.stream)
+        return info
+
+    def _check_front(self, info: dict[str, Any]) -> None:
+        """Before reading: rows that are surely gone must not cost the read of the others."""
+        work = self._work
+        start = self._feed.last_sequence + 1
+        if info["state"]["first_seq"] > start:
+            readable = max(0, work.end + 1 - max(start, info["state"]["first_seq"]))
+            self._judge(info, work.planned - self._rows() - readable)
+
+    def _classify(self, info: dict[str, Any]) -> Missing:
+        """After reading: rows delivered against rows planned."""
+        return self._judge(info, self._work.planned - self._rows())
+
+    def _rows(self) -> int:
+        """Rows so far, with those of the batch that is being filled."""
+        return self.delivered + self._feed.rows
+
+    def _judge(self, info: dict[str, Any], absent: int) -> Missing:
+        """Divide `absent` rows into expired and lost. Raises LostRangeError unless allowed."""
+        missing = classify(self._work, absent, self._positions, info)
+        options = self._options
+        if not options.fail_on_data_loss:
+            return missing
+        where = self._where(info["state"]["first_seq"])
+        if missing.lost:
+            raise LostRangeError(
+                f"{where}: {missing.lost} planned rows were lost to a purge or to deletes, not "
+                "to the stream's limits, after the read was planned. Load again to read what is "
+                "left, or set failOnDataLoss=false (--allow-loss)"
+            )
+        if missing.expired and not self._work.may_expire:
+            raise LostRangeError(
+                f"{where}: {missing.expired} planned rows expired by its limits after the read "
+                "was planned. Set allowExpired=true (--allow-expired) to read what is left"
+            )
+        return missing
+
+    def _where(self, first: int) -> str:
+        """Which sequences are concerned: those below the stream's first, if there are any."""
+        work = self._work
+        position = self._positions.below(first)
+        start = work.start if position is None else position.sequence + 1
+        end = min(first - 1, work.end)
+        if end < start:
+            start, end = work.start, work.end
+        return f"stream {work.stream!r} no longer holds all of the sequences {start} to {end}"

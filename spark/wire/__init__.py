@@ -1,0 +1,1 @@
+"""The NATS client protocol as Spark tasks speak it."""

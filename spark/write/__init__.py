@@ -1,0 +1,1 @@
+"""Writes: rows become messages, each once."""
