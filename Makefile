@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: bench-access clients damage faults fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants wheels clean
+.PHONY: bench-access clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ damage: $(STAMP) ext  ## Every crash point and every flipped byte of small store
 		tests/edge/storage/test_flipped_bits.py tests/edge/storage/test_damaged_pages.py \
 		tests/edge/storage/test_truncations.py tests/edge/storage/test_damage_table.py \
 		tests/edge/storage/test_erase_crashes.py tests/edge/storage/test_node_machine.py $(ARGS)
+
+fleet: $(STAMP) ext  ## Gateways on loopback over real SSH: bad versions, power cuts, kills (minutes; root, openssh-server)
+	@HEADWATER_FLEET=all $(BIN)/python -m pytest -q -rs tests/deploy/fleet $(ARGS)
 
 clients: $(STAMP) ext  ## Tours of the official clients of other languages, installed from their registries
 	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi

@@ -41,6 +41,7 @@ Tell = Callable[[str], None]
 PROBE_S = 3.0
 CHECK_S = 60.0
 POLL_S = 0.2
+BACK_S = 60.0
 GRACE_S = 30.0
 """Time beyond the deadline in which whoever watches a trial has to decide."""
 SETTINGS = ("name", "fleet", "data", "service", "unit", "run_as", "hubs")
@@ -115,8 +116,9 @@ class Apply:
         self.tell("joined")
         last = await_verdict(self.places, deadline)
         if last["outcome"] != "committed":
+            again = "" if await_node(self.places, self.settings) else "; nothing runs now"
             result = self._result("rolled_back", self.places.active())
-            return {**result, "error": last["reason"]}
+            return {**result, "error": f"{last['reason']}{again}"}
         self.tell("commit")
         if next_keys:
             self.places.pin(sorted({*self.places.pinned(), *next_keys}))
@@ -218,6 +220,17 @@ def await_verdict(places: Places, deadline_s: float) -> dict[str, Any]:
         if time.monotonic() > until:
             raise DeviceError("nobody watches the new version; look at the service on the gateway")
         time.sleep(POLL_S)
+
+
+def await_node(places: Places, settings: dict[str, Any]) -> bool:
+    """Whether the node of the slot that was brought back is up again, after a while at most."""
+    until = time.monotonic() + BACK_S
+    while time.monotonic() < until and places.active():
+        status = node_status(settings)
+        if status.get("slot") == places.active() and status.get("ready"):
+            return True
+        time.sleep(POLL_S)
+    return False
 
 
 def end_old_trial(places: Places) -> None:

@@ -14,12 +14,14 @@ LINE_MAX = 300
 
 
 def node_status(settings: dict[str, Any]) -> dict[str, Any]:
-    """What the node says of itself (`run/status.json` in its data); empty when nothing."""
+    """What the node says of itself (`run/status.json` in its data); empty when it is gone."""
     try:
         found = json.loads((Path(settings["data"]) / "run/status.json").read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict) or not os.path.exists(f"/proc/{found.get('pid')}"):
+        return {}
+    return found
 
 
 def look(places: Places, settings: dict[str, Any], ends: int) -> str:

@@ -166,14 +166,14 @@ async def flash_job(run: HostRun, link: Link) -> None:
     run.phase("validate")
     config = render(task.inventory, run.host)
     run.phase("plan")
+    run.result.version = facts.slot.get("version", "")
+    run.result.slot = facts.status.get("slot") or ""
     plan = make_plan(
         task.inventory, run.host, facts, task.bundles, config, one_way=task.one_way
     )
     run.result.plan = plan.text
     if task.dry_run or plan.unchanged:
         run.result.state = PLANNED if task.dry_run and not plan.unchanged else UNCHANGED
-        run.result.version = facts.slot.get("version", "")
-        run.result.slot = facts.status.get("slot") or ""
         return
     await run.prepare(link, plan)
     host, name = run.host, plan.bundle.digest

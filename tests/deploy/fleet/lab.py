@@ -1,12 +1,19 @@
 """Gateways on loopback: OpenSSH servers with host keys, roots and folders of their own."""
 
+import base64
+import hashlib
+import io
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
+import tarfile
+import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +23,7 @@ import pytest
 from bench.servers import free_port
 from headwater.deploy.fleet.bundling.bundler import Recipe, Target, build
 from headwater.deploy.fleet.bundling.installed import write_wheels
+from headwater.deploy.fleet.device.bundle_file import CONTEXT
 from headwater.security.nkeys import KeyPair
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -23,6 +31,10 @@ PYTHON = "/usr/bin/python3"
 HAS_SSHD = os.path.exists(SSHD) and shutil.which("ssh-keygen") is not None
 needs_sshd = pytest.mark.skipif(
     not HAS_SSHD or os.geteuid() != 0, reason="Debian's openssh-server and root are needed"
+)
+
+thorough = pytest.mark.skipif(
+    not os.environ.get("HEADWATER_FLEET"), reason="takes minutes: make fleet"
 )
 
 SSHD_CONFIG = """\
@@ -64,6 +76,7 @@ class Gateway:
         self.folder = folder / name
         self.folder.mkdir()
         self.port = free_port()
+        self.node_port = free_port()
         self.prefix = self.folder / "opt"
         self.data = self.folder / "data"
         self.host_key = make_key(self.folder / "host_key")
@@ -72,6 +85,11 @@ class Gateway:
             SSHD_CONFIG.format(port=self.port, folder=self.folder, keys=authorized)
         )
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its node, for clients."""
+        return f"nats://127.0.0.1:{self.node_port}"
 
     def start(self) -> None:
         """Listen."""
@@ -128,7 +146,8 @@ class Gateway:
             "name": self.name, "address": "127.0.0.1", "port": self.port,
             "host_key": self.host_key, "prefix": str(self.prefix), "data": str(self.data), **more,
         }  # fmt: skip
-        return "[[host]]\n" + "".join(f"{key} = {json.dumps(fields[key])}\n" for key in fields)
+        lines = [f"{key} = {json.dumps(fields[key])}\n" for key in fields]
+        return "".join(["[[host]]\n", *lines, f"vars = {{ port = {self.node_port} }}\n"])
 
 
 class Lab:
@@ -192,3 +211,54 @@ def system_target() -> Target:
     words = [PYTHON, "-c", "import platform as p; print(p.machine(), *p.python_version_tuple())"]
     machine, major, minor, *_ = subprocess.check_output(words, text=True).split()
     return Target(machine, f"{major}.{minor}")
+
+
+def variant(
+    bundle: Path, key: KeyPair, version: str, edits: dict[str, str], **manifest: Any
+) -> Path:
+    """Another version of a bundle, in which some modules have another text."""
+    out = bundle.with_name(f"headwater-{version}-{secrets.token_hex(4)}.bundle")
+    with tarfile.open(bundle) as old, tarfile.open(out, "w:") as new:
+        told = json.loads(_content(old, "manifest.json"))
+        override = _override(edits)
+        entry = {"path": "wheels/override.whl", "size": len(override),
+                 "sha256": hashlib.sha256(override).hexdigest()}  # fmt: skip
+        told.update(version=version, files=[*told["files"], entry], **manifest)
+        raw = json.dumps(told).encode()
+        signature = base64.b64encode(key.sign(CONTEXT + raw)).decode()
+        signed = json.dumps({"key": key.public_key, "signature": signature}).encode()
+        _put(new, "manifest.json", raw)
+        _put(new, "manifest.sig", signed)
+        for member in old:
+            if not member.name.startswith("manifest."):
+                _put(new, member.name, _content(old, member.name))
+        _put(new, "wheels/override.whl", override)
+    return out
+
+
+def _override(edits: dict[str, str]) -> bytes:
+    """A wheel that lies over the others; bytecode included, since that counts first."""
+    out = io.BytesIO()
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(out, "w") as archive:
+        for name, text in edits.items():
+            path = Path(scratch) / Path(name).name
+            path.write_text(text)
+            words = [PYTHON, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+            subprocess.run([*words, str(path)], check=True)
+            archive.writestr(name, text)
+            (cached,) = (Path(scratch) / "__pycache__").glob(f"{path.stem}.*.pyc")
+            archive.writestr(f"{Path(name).parent}/__pycache__/{cached.name}", cached.read_bytes())
+        archive.writestr("override.txt", "so that no override is empty")
+    return out.getvalue()
+
+
+def _content(archive: tarfile.TarFile, name: str) -> bytes:
+    content = archive.extractfile(name)
+    assert content is not None
+    return content.read()
+
+
+def _put(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    archive.addfile(info, io.BytesIO(data))
