@@ -81,7 +81,7 @@ def verify(
             show.finish(ok, {"ok": ok, "streams": rows}, "Streams")
         report = local.run_verify(local.node_options(store_dir, config), show.progress, deep)
         for problem in report.problems:
-            show.warn(problem)
+            show.warn(str(problem))
         for row in report.streams:
             for text in row.damaged:
                 show.warn(f"{row.account} > {row.stream}: {text}")
@@ -176,7 +176,7 @@ def repair(
         options = local.node_options(store_dir, config)
         report = local.run_repair(options, show.progress, url, login, origin)
         for problem in report.problems:
-            show.warn(problem)
+            show.warn(str(problem))
         for kept in report.kept:
             show.warn(f"a damaged segment was copied to quarantine/{kept}")
         for refilled in report.streams:

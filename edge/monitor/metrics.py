@@ -124,9 +124,7 @@ def _add_varz(page: Page, node: "NodeView") -> None:
 
 
 def _add_jetstream(page: Page, node: "NodeView") -> None:
-    options = jsz.JszOptions(
-        accounts=True, streams=True, consumer=True, config=True, limit=-1
-    )
+    options = jsz.JszOptions(accounts=True, streams=True, consumer=True, config=True, limit=-1)
     answer = jsz.jsz(node, options)
     labels = {
         "server_id": node.server_id,
@@ -149,6 +147,9 @@ def _add_jetstream(page: Page, node: "NodeView") -> None:
     if storage is not None:
         for name, value in storage.numbers().items():
             page.add(f"headwater_storage_{name}", value, {"server_id": node.server_name})
+        for kind, count in storage.problem_counts().items():
+            labels = {"server_id": node.server_name, "kind": kind}
+            page.add("headwater_storage_problems_by_kind", count, labels)
 
 
 def _add_all(page: Page, prefix: str, samples: dict[str, float], labels: Labels) -> None:

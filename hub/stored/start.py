@@ -8,6 +8,7 @@ nothing and asks the group, and the old stream stays until a snapshot takes its 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.config import Config
@@ -28,7 +29,7 @@ class StartReport:
     boot: int
     clean: bool
     groups: dict[int, Restored] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
 
 @dataclass
@@ -60,10 +61,13 @@ def read_groups(
         marks[group] = mark = _mark(node, kept)
         wrong = _wrong(kept, mark, group_logs.get(group))
         if wrong:
-            start.problems.append(f"the replica of group {group} is not used: {wrong}")
+            text = f"the replica of group {group} is not used: {wrong}"
+            start.problems.append(Problem(ProblemKind.UNSERVED, text))
             marks[group] = None
     start.problems += [
-        f"the log of group {n} is torn" for n, group_log in group_logs.items() if group_log.torn
+        Problem(ProblemKind.DAMAGED, f"the log of group {n} is torn")
+        for n, group_log in group_logs.items()
+        if group_log.torn
     ]
     start.clean = start.clean and not start.problems
     found = {}
@@ -88,7 +92,8 @@ def _streams(
             continue
         group = group_of(node.meta_of(store) or b"")
         if group and group in stores:
-            start.problems.append(f"group {group} has two streams")
+            text = f"group {group} has two streams"
+            start.problems.append(Problem(ProblemKind.DAMAGED, text))
         elif group:
             stores[group] = store
     return stores

@@ -248,7 +248,8 @@ def test_repair_tells_of_a_stream_that_is_not_served(filled: Path, tmp_path: Pat
     TwoCopyFile(next(path.rglob("meta"))).replace(UNUSABLE)
     status, report = command("repair", "-sd", str(path))
     assert (status, report["ok"], report["unserved"]) == (1, False, 1)
-    assert any("ORDERS' is not served" in text for text in report["problems"])
+    assert any("ORDERS' is not served" in row["text"] for row in report["problems"])
+    assert "unserved" in {row["kind"] for row in report["problems"]}
 
 
 def test_quarantine(filled: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from headwater.edge.storage.directory.store_options import (
 )
 from headwater.edge.storage.format.durability import Durability
 from headwater.edge.storage.format.errors import NoLogFile, StoreError, StoreFull
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.view.version import API_LEVEL
 
@@ -147,11 +148,10 @@ class NodeJetStream:
                 recovered += 1
             except Exception as error:
                 # Whatever is wrong with one stream, the others and the node go on.
-                log.error("stream '%s > %s' not recovered: %s", found.account, found.name, error)
+                log.error("stream '%s' is kept but not served: %s", found.label, error)
                 stream_life.abandon(js, found.name)
-                self.storage.problems.append(
-                    f"stream '{found.account} > {found.name}' is kept but not served: {error}"
-                )
+                text = f"stream '{found.label}' is kept but not served: {error}"
+                self.storage.report(Problem(ProblemKind.UNSERVED, text, found.label))
         self.age_watch.start()
         if recovered:
             log.info("  Restored %d streams", recovered)

@@ -5,9 +5,11 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.model.times import format_time
 from headwater.edge.monitor.pages.jsz import enabled_accounts
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.query import Query
+from headwater.edge.storage.format.problem import Problem
 from headwater.edge.view.node_view import NodeView
 
 PROBLEMS_MAX = 100
@@ -47,7 +49,7 @@ class HealthzOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class Problem(msgspec.Struct, omit_defaults=True):
+class HealthError(msgspec.Struct, omit_defaults=True):
     """Something that is wrong, in the shape of `HealthzError`."""
 
     type: str
@@ -92,25 +94,30 @@ def _damage(node: NodeView) -> dict[str, Any]:
     found = {
         "lost_messages": storage.lost,
         "quarantined": storage.quarantined,
-        "problems": list(storage.problems[:PROBLEMS_MAX]),
+        "problems": [_shown(problem) for problem in storage.problems[:PROBLEMS_MAX]],
     }
     shown: dict[str, Any] = {name: value for name, value in found.items() if value}
     return shown
 
 
-def _examine(node: NodeView, options: HealthzOptions) -> tuple[int, list[Problem]]:
+def _shown(problem: Problem) -> dict[str, Any]:
+    """A problem of storage: kind, stream, file, text, and since when it is known."""
+    return {**problem.fields(), "since": format_time(problem.since)}
+
+
+def _examine(node: NodeView, options: HealthzOptions) -> tuple[int, list[HealthError]]:
     for given, needed, what in (
         (options.stream, options.account, ("account", "stream")),
         (options.consumer, options.stream, ("stream", "consumer")),
     ):
         if given and not needed:
             text = f'"{what[0]}" must not be empty when checking {what[1]} health'
-            return BAD_REQUEST, [Problem("BAD_REQUEST", error=text)]
+            return BAD_REQUEST, [HealthError("BAD_REQUEST", error=text)]
     if options.js_server_only or not node.options.jetstream.enabled:
         return OK, []
     if node.jetstream is None:
         text = "JetStream not enabled"
-        return UNAVAILABLE, [Problem("JETSTREAM", error=text)]
+        return UNAVAILABLE, [HealthError("JETSTREAM", error=text)]
     if options.js_enabled or options.js_enabled_only or options.js_meta_only:
         return OK, []
     missing = _missing(node, options)
@@ -122,42 +129,42 @@ def _examine(node: NodeView, options: HealthzOptions) -> tuple[int, list[Problem
     return (UNAVAILABLE if problems else OK), problems
 
 
-def _link_problems(node: NodeView) -> Iterator[Problem]:
+def _link_problems(node: NodeView) -> Iterator[HealthError]:
     """Mirrors and sources in trouble."""
     for each in _links(node).get("links", []):
         text = (
             f"JetStream {each['kind']} '{each['origin']}' of stream '{each['account']} > "
             f"{each['stream']}' is {each['state']}: {each['cause']}"
         )
-        yield Problem("STREAM", each["account"], each["stream"], error=text)
+        yield HealthError("STREAM", each["account"], each["stream"], error=text)
 
 
-def _missing(node: NodeView, options: HealthzOptions) -> Problem | None:
+def _missing(node: NodeView, options: HealthzOptions) -> HealthError | None:
     """What the request names and this node does not have."""
     account, stream, consumer = options.account, options.stream, options.consumer
     if not account:
         return None
     js = enabled_accounts(node).get(account)
     if js is None:
-        return Problem("ACCOUNT", account, error=f'JetStream account "{account}" not found')
+        return HealthError("ACCOUNT", account, error=f'JetStream account "{account}" not found')
     if not stream:
         return None
     found = js.streams.get(stream)
     if found is None:
         text = f'JetStream stream "{stream}" not found on account "{account}"'
-        return Problem("STREAM", account, stream, error=text)
+        return HealthError("STREAM", account, stream, error=text)
     if consumer and consumer not in found.consumers:
         text = (
             f'JetStream consumer "{consumer}" not found for stream "{stream}" '
             f'on account "{account}"'
         )
-        return Problem("CONSUMER", account, stream, consumer, text)
+        return HealthError("CONSUMER", account, stream, consumer, text)
     return None
 
 
-def _store_problems(node: NodeView) -> Iterator[Problem]:
+def _store_problems(node: NodeView) -> Iterator[HealthError]:
     """What keeps storage from taking writes."""
     log = getattr(node.jetstream.storage, "log", None)
     failure = None if log is None else log.failure
     if failure is not None:
-        yield Problem("JETSTREAM", error=f"JetStream storage: {failure}")
+        yield HealthError("JETSTREAM", error=f"JetStream storage: {failure}")

@@ -25,6 +25,7 @@ from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.known_ids import ids_in_files
 from headwater.edge.storage.directory.store_lock import process_of
 from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 
 FORMAT = 1
 OWN_NAMES = {
@@ -51,7 +52,7 @@ class StoreDirectory:
         self.node_id = b""
         self.same_boot = False
         """Whether the system has run ever since the store was open last; set by `open`."""
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self._lock_fd = -1
         self._identity = b""
 
@@ -134,13 +135,15 @@ class StoreDirectory:
         told = self._id_in_files(known)
         if content is not None and told in (known, b""):
             if file.damaged:
-                self.problems.append(f"{file.path}: a copy was damaged; it was written again")
+                text = ": a copy was damaged; it was written again"
+                self.problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
                 file.write(content)
             self._identity, self.node_id = content, known
             return
         if told:
             what = "is another store's" if known else "is missing or damaged in both copies"
-            self.problems.append(f"{file.path} {what}; it was made again from the log and segments")
+            text = f" {what}; it was made again from the log and segments"
+            self.problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
         elif file.damaged or any(self.streams.glob("*")) or any(self.log.glob("*")):
             raise FormatError(
                 f"{file.path} is missing or damaged in both copies; restore it from a backup"
@@ -177,7 +180,8 @@ class StoreDirectory:
         files.remove(file.path)
         sync_directory(self.root)
         if content is None:
-            self.problems.append(f"{file.path} was damaged; this start is like one after a crash")
+            text = " was damaged; this start is like one after a crash"
+            self.problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
             return None
         mark: dict[str, int] = json.loads(content)
         return mark
@@ -209,7 +213,8 @@ class StoreDirectory:
             files.write_file(path.with_name(path.name + ".reason"), f"{reason}\n".encode())
             sync_directory(self.quarantine)
         except OSError as error:
-            self.problems.append(f"{path}: the reason ({reason}) is not beside it: {error}")
+            text = f": the reason ({reason}) is not beside it: {error}"
+            self.problems.append(Problem.of(ProblemKind.FAILED, path, text))
 
     def empty_trash(self) -> None:
         """Remove streams whose deletion is durable."""

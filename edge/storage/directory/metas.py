@@ -22,6 +22,7 @@ from headwater.edge.storage.device.durable_file import TwoCopyFile, two_copies
 from headwater.edge.storage.device.file_calls import start_writing
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 
 # Owner of the states; their keys are incarnations.
 METAS_OWNER = b"\0metas"
@@ -127,7 +128,7 @@ class Metas:
         rows = {row.path for row in self._pending.values()}
         return sorted({*self._streams.iterdir(), *rows})
 
-    def found(self, path: Path, problems: list[str]) -> tuple[dict[str, Any], bytes] | None:
+    def found(self, path: Path, problems: list[Problem]) -> tuple[dict[str, Any], bytes] | None:
         """Identity and meta of the stream in a directory; None when nothing is valid. A single bad
         copy of the file is written again. Raises OSError."""
         file = TwoCopyFile(path / FILE)
@@ -138,14 +139,17 @@ class Metas:
             content = file.read()
             foreign = owner_of(content) != path.name
             if foreign:
-                problems.append(f"{file.path} is that of another stream")
+                problems.append(
+                    Problem.of(ProblemKind.DAMAGED, file.path, " is that of another stream")
+                )
                 content = None
         row = self._pending.get(path.name)
         if content is not None and (row is None or file.generation >= row.generation):
             self._accept_file(path.name, file, content, problems)
         elif row is not None:
             if row.filed and not foreign:
-                problems.append(f"{file.path} {wrong_with(file, content)}; the log has it")
+                text = f" {wrong_with(file, content)}; the log has it"
+                problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
             content = row.content
         try:
             identity, meta = decode_meta(content or b"")
@@ -155,19 +159,20 @@ class Metas:
         return (identity, meta) if known else None
 
     def _accept_file(
-        self, incarnation: str, file: TwoCopyFile, content: bytes, problems: list[str]
+        self, incarnation: str, file: TwoCopyFile, content: bytes, problems: list[Problem]
     ) -> None:
         """A stream's file counts: the log is to have the same. Raises OSError."""
         row = self._pending.get(incarnation)
         self._mark_dropped(row)
         if file.damaged:
-            problems.append(f"{file.path}: a copy was damaged; it was written again")
+            text = ": a copy was damaged; it was written again"
+            problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
             file.write(content)
         self._drop(incarnation, row is not None and not row.filed)
         if row is None or file.generation > row.generation:
             self._say(incarnation, file.generation, content)
 
-    def _put_right(self, problems: list[str]) -> None:
+    def _put_right(self, problems: list[Problem]) -> None:
         """Files were moved about: give streams back the metas that lie in other directories.
         Raises OSError."""
         rows: dict[str, tuple[int, bytes]] = {}
@@ -183,7 +188,8 @@ class Metas:
                 file = TwoCopyFile(self._streams / name / FILE)
                 file.generation = generation - 1
                 file.write(content)
-                problems.append(f"{file.path} was that of another stream; its own was elsewhere")
+                text = " was that of another stream; its own was elsewhere"
+                problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
 
     def start(self, background: Background) -> None:
         """The log takes records: tell it what it does not have, and write files."""

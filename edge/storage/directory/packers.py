@@ -16,6 +16,7 @@ from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import KeyMissing, StoreError
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.packing.packing import Packer, make_dictionary
 from headwater.security.errors import SealingError
 from headwater.security.sealing import DataKey, KeyRing
@@ -97,7 +98,7 @@ class Packers:
         return packer
 
     def load_dictionaries(
-        self, path: Path, identity: dict[str, Any], packer: Packer, problems: list[str]
+        self, path: Path, identity: dict[str, Any], packer: Packer, problems: list[Problem]
     ) -> None:
         """Have the packer know the dictionaries that a stream's identity lists."""
         for number in identity.get("dictionaries", []):
@@ -112,13 +113,13 @@ class Packers:
                 if content is not None:
                     packer.use_dictionary(number, content)
             except (OSError, StoreError) as error:
-                problems.append(f"{file.path}: {error}")
+                problems.append(Problem.of(ProblemKind.FAILED, file.path, f": {error}"))
             if content is None:
-                problems.append(
-                    f"{file.path} is missing or damaged: messages compressed with it cannot be read"
-                )
+                text = " is missing or damaged: messages compressed with it cannot be read"
+                problems.append(Problem.of(ProblemKind.LOST, file.path, text))
             elif damaged and stored is not None:
-                problems.append(f"{file.path}: a copy was damaged; it was written again")
+                text = ": a copy was damaged; it was written again"
+                problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
                 file.write(stored)
 
     def train(

@@ -17,6 +17,7 @@ from headwater.edge.ports.allocation import Allocation
 from headwater.edge.storage.device.ballast import Ballast
 from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.crc import checksum
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 
 HEADER = struct.Struct("<4sIIIIIIIqQ16s")
 HEADER_MAGIC = b"HWLG"
@@ -143,7 +144,7 @@ class LogFiles:
         """The least that a slot has when a device is full."""
         return min(SLOT_MIN, self.segment_bytes)
 
-    def load_list(self, expected: bool) -> list[str]:
+    def load_list(self, expected: bool) -> list[Problem]:
         """Read which slots there should be; returns what is wrong with the list itself.
         `expected`: a log must have been there. Before there is a slot the list is empty."""
         self.ballast.find()
@@ -156,15 +157,20 @@ class LogFiles:
             self.listed = json.loads(content)
             if self._list.damaged:
                 self._save()
-                return [f"{self._list.path}: a copy was damaged; it was written again"]
+                return [self._repaired(": a copy was damaged; it was written again")]
             return []
         self.listed = {path.name: path.stat().st_size for path in found}
         if self._list.damaged:
-            return [f"{self._list.path} is damaged in both copies; it was made again"]
+            return [self._repaired(" is damaged in both copies; it was made again")]
         if found:
-            return [f"{self._list.path} is missing; it was made again"]
+            return [self._repaired(" is missing; it was made again")]
         self._save()
-        return [f"{self.directory}: the log and its list are missing"] if expected else []
+        gone = Problem.of(ProblemKind.LOST, self.directory, ": the log and its list are missing")
+        return [gone] if expected else []
+
+    def _repaired(self, text: str) -> Problem:
+        """The list of slots is there again."""
+        return Problem.of(ProblemKind.REPAIRED, self._list.path, text)
 
     def accept(self) -> None:
         """What recovery found is all there is: list that. Raises OSError."""

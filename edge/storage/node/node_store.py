@@ -6,7 +6,6 @@ nothing on disk.
 
 import asyncio
 import errno
-import json
 import logging
 import time
 from functools import partial
@@ -14,24 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.ports.files import is_twin, remove, remove_tree
+from headwater.edge.ports.files import is_twin
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.directory.disk_budget import DiskBudget
 from headwater.edge.storage.directory.leaving import Leaving
 from headwater.edge.storage.directory.metas import Metas, encode_meta
 from headwater.edge.storage.directory.packers import (
-    META_PURPOSE,
     Packers,
     list_dictionary,
     sealed_meta,
 )
 from headwater.edge.storage.directory.quarantine import Quarantine
 from headwater.edge.storage.directory.store_options import StoreOptions
-from headwater.edge.storage.erase.erase_jobs import decode_locations, redo_in_segments
 from headwater.edge.storage.erase.eraser import Eraser
 from headwater.edge.storage.format.durability import Durability
 from headwater.edge.storage.format.errors import StoreClosed, StoreError
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.index.store import MessageStore, Usage
 from headwater.edge.storage.log.commit_log import CommitLog
@@ -44,8 +42,6 @@ from headwater.edge.storage.recovery.replay import LOST_MAX
 from headwater.edge.storage.recovery.state_copy import StateCopy, position_of
 from headwater.edge.storage.recovery.stream_recovery import (
     RecoveredStream,
-    StreamRecovery,
-    remove_gone,
 )
 from headwater.edge.storage.segments.damage_report import DamageReport
 from headwater.edge.storage.segments.dead_space import let_dead_go
@@ -57,7 +53,7 @@ from headwater.edge.storage.segments.loss import (
     removed_before,
     restore_sizes,
 )
-from headwater.edge.storage.segments.manifest import Manifest, decode_manifest, runs_text
+from headwater.edge.storage.segments.manifest import Manifest, runs_text
 from headwater.edge.storage.segments.manifests import Manifests
 from headwater.edge.storage.segments.reservations import SequenceReservations
 from headwater.edge.storage.segments.segment_files import OpenFiles
@@ -98,7 +94,8 @@ class NodeStore:
         self.memory_usage = Usage()
         self.memory_usage.limit = options.max_memory
         self.disk = DiskBudget(self.directory.root, options.disk_budget, options.segment_bytes)
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
+        """What this start found wrong, and what was added since by `report`."""
         self.unserved = 0
         self.clean_start = True
         self.recovery: dict[str, float] = {}
@@ -116,13 +113,9 @@ class NodeStore:
         self._stores: dict[str, MessageStore] = {}
         self._identities: dict[str, dict[str, Any]] = {}
         self._metas: dict[str, bytes] = {}
-        self._segments_left = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._manifests_found: dict[bytes, bytes] = {}
-        self._log_is_whole = False
         self._clean = False
-        self._erases_left: list[tuple[int, int, bytes]] = []
 
     # Start and stop.
 
@@ -156,12 +149,8 @@ class NodeStore:
         self.disk.close()
         self.directory.close()
 
-    def _open(self) -> list[RecoveredStream]:
-        self.directory.empty_trash()
-        clean = self.directory.consume_clean_stop()
-        fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
-        self.clean_start = clean is not None or fresh
-        self._clean = clean is not None
+    def _make_parts(self) -> None:
+        """Everything that works on the log and the streams, connected."""
         self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
         files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.allocation)
         self.log = CommitLog(
@@ -190,22 +179,33 @@ class NodeStore:
         except OSError as error:
             log.warning("nothing tells how far the log had come: %s", error)
             self.log.watermarks.close()
+
+    def _open(self) -> list[RecoveredStream]:
+        self.directory.empty_trash()
+        clean = self.directory.consume_clean_stop()
+        fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
+        self.clean_start = clean is not None or fresh
+        self._clean = clean is not None
+        self._make_parts()
         recovery = LogRecovery(self.log, self.directory)
         recovery.copied = self.state_copy.read(self.problems)
         recovery.find(clean, not fresh)
-        self._manifests_found = recovery.manifests
-        self._log_is_whole = not recovery.problems
-        self.metas.load(self.log, recovery.metas, self._log_is_whole)
+        self.metas.load(self.log, recovery.metas, not recovery.problems)
         self.packers.check_metas([partial(bytes, content) for content in self.metas.contents()])
-        self._erases_left = recovery.erases_left()
-        found = self._find_streams()
+        opener = self._opener = StreamOpener(
+            self.log, self.directory, self.metas, self.packers, self._make_file_store, self._forget
+        )
+        opener.begin(recovery, self.recovery, self.options.progress)
+        found = opener.open_all(self.problems)
+        for stream in found:
+            self._register(stream)
         watched = [item for item in found if item.recovery is not None and item.recovery.has_gaps]
         recovery.watched = {item.store.stream_id: [] for item in watched}
         recovery.replay()
         self.problems += self.directory.problems + recovery.problems
         self._advance_streams(found, recovery)
         self._start_log(recovery)
-        self.eraser.resume(self._erases_left, recovery.erase_done)
+        self.eraser.resume(opener.erases_left, recovery.erase_done)
         for stream in found:
             stream.store.log_lost()
             restore_sizes(self.log, stream.store)
@@ -215,10 +215,12 @@ class NodeStore:
         self._drop_unfinished(found)
         self._go_on(found, recovery.skip, recovery.exact)
         try:
-            files.top_up()
+            self.log.files.top_up()
         except OSError as error:
             self.log.no_room(error)
         self.checkpointer.wake()
+        now = self.kernel.wall_ns()
+        self.problems = [problem.found(now) for problem in self.problems]
         for problem in self.problems:
             log.warning("%s", problem)
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
@@ -269,11 +271,11 @@ class NodeStore:
             reason = "the system went down and may have taken acknowledged messages; "
             last = max(last, tail)
         if last > store.last_seq:
-            self.problems.append(
-                f"stream '{stream.account} > {stream.name}' was found up to sequence "
-                f"{store.last_seq}; {reason}it goes on at {last + 1}, so that none is given out "
-                "twice"
+            text = (
+                f"stream '{stream.label}' was found up to sequence {store.last_seq}; {reason}"
+                f"it goes on at {last + 1}, so that none is given out twice"
             )
+            self.problems.append(Problem(ProblemKind.LOST, text, stream.label))
             store.skip(last)
 
     def _accept_slots(self) -> None:
@@ -282,87 +284,12 @@ class NodeStore:
         except OSError as error:
             log.warning("the list of log slots cannot be written: %s", error)
 
-    def _find_streams(self) -> list[RecoveredStream]:
-        found = []
-        paths = self.metas.paths()
-        self._segments_left = sum(len(list(path.glob("*.seg"))) for path in paths)
-        self.recovery["recovery_segments"] = self._segments_left
-        for path in paths:
-            try:
-                stream = self._open_stream(path)
-            except Exception as error:
-                log.exception("stream directory %s cannot be opened", path)
-                stream = None
-                self.problems.append(f"{path}: {error!r}; the stream is in quarantine")
-                self.metas.put_in_place(path)
-                self.directory.put_aside(path, f"it could not be opened: {error!r}")
-            if stream is not None:
-                found.append(stream)
-        return found
-
-    def _open_stream(self, path: Path) -> RecoveredStream | None:
-        meta = self.metas.found(path, self.problems)
-        manifest = self._manifests_found.get(path.name.encode())
-        if meta is None:
-            self.metas.forget(path.name)
-            there = (path / "meta").exists()
-            if not any(path.glob("*.seg")) and not there and manifest is None:
-                remove_tree(path)
-                return None
-            reason = "is damaged in both copies" if there else "is missing"
-            kept = self.directory.put_aside(path, f"its meta file {reason}")
-            self.problems.append(
-                f"{path}: the stream's meta file {reason}; the directory was moved to {kept}"
-            )
-            return None
-        identity, stored = meta
-        before = json.dumps(identity)
-        packer = self.packers.open(identity, True)
-        own = packer.open_blob(stored, META_PURPOSE)
-        if own is None:
-            raise StoreError(f"{path / 'meta'}: the sealed part does not open")
-        self.packers.load_dictionaries(path, identity, packer, self.problems)
-        if json.dumps(identity) != before:
-            self.metas.write(path, encode_meta(identity, sealed_meta(packer, own)))
-        for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
-            remove(leftover)
-        store = self._make_file_store(packer, identity["incarnation"], path)
-        stream = RecoveredStream(store, identity["account"], identity["name"], own)
-        self._erase_again(store)
-        known = decode_manifest(manifest) if manifest is not None else None
-        if known is not None:
-            store.first_log_segment = known.first_log_segment
-            remove_gone(store, known)
-        stream.recovery = StreamRecovery(store, stream.problems, known, self._log_is_whole)
-        stream.recovery.on_segment = self._segment_read
-        stream.recovery.on_foreign = self.directory.put_foreign_aside
-        try:
-            stream.recovery.run(self.log.files.scarce)
-        except BaseException:
-            self._forget(store)
-            raise
-        self._identities[store.incarnation] = dict(identity)
-        self._metas[store.incarnation] = own
-        self._stores[store.incarnation] = store
-        return stream
-
-    def _segment_read(self, scanned: int) -> None:
-        """A segment was entered; `scanned` bytes of it had no index."""
-        total = int(self.recovery.get("recovery_segments", 0))
-        self._segments_left = max(self._segments_left - 1, 0)
-        before = self.recovery.get("recovery_scanned_bytes", 0)
-        self.recovery["recovery_scanned_bytes"] = before + scanned
-        self.options.progress(total - self._segments_left, total)
-
-    def _erase_again(self, store: FileStore) -> None:
-        """Finish overwriting messages in a stream's segments before they are read."""
-        rows = [
-            (stream, location)
-            for _, stream, body in self._erases_left
-            if stream == store.stream_id
-            for location in decode_locations(body)
-        ]
-        redo_in_segments(store.directory, rows, self.log.seed)
+    def _register(self, stream: RecoveredStream) -> None:
+        """A stream was opened: the node has it from now on."""
+        incarnation = stream.incarnation
+        self._identities[incarnation] = dict(stream.identity)
+        self._metas[incarnation] = stream.meta
+        self._stores[incarnation] = stream.store
 
     def _advance_streams(self, found: list[RecoveredStream], recovery: LogRecovery) -> None:
         for stream in found:
@@ -380,13 +307,14 @@ class NodeStore:
             removed_before(store, 1, first - 1)
             store.advance_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
             self._name_acknowledged(stream, recovery.exact)
-            self.problems += stream.problems
+            self.problems += stream.listed_problems()
             told = [at for at, reason in store.lost.items() if reason != LOST_BEFORE]
             if told:
-                self.problems.append(
-                    f"stream '{stream.account} > {stream.name}': {len(told)} messages are lost: "
-                    f"{runs_text(told)} ({store.lost[told[0]]})"
+                text = (
+                    f"stream '{stream.label}': {len(told)} messages are lost: {runs_text(told)} "
+                    f"({store.lost[told[0]]})"
                 )
+                self.problems.append(Problem(ProblemKind.LOST, text, stream.label))
 
     def _name_acknowledged(self, stream: RecoveredStream, exact: bool) -> None:
         """Name messages at a stream's end that were acknowledged and are gone."""
@@ -416,10 +344,13 @@ class NodeStore:
         """Streams that the log knows and nobody removed, but that cannot be served."""
         for incarnation, manifest in self.manifests.others(self._stores):
             self.unserved += 1
-            self.problems.append(
-                f"stream '{manifest.account} > {manifest.name}' is not served: its directory "
-                f"{self.directory.streams / incarnation} is missing or was put aside"
+            path = self.directory.streams / incarnation
+            text = (
+                f"stream '{manifest.label}' is not served: its directory {path} is missing or "
+                "was put aside"
             )
+            problem = Problem(ProblemKind.UNSERVED, text, manifest.label, str(path))
+            self.problems.append(problem)
             self.manifests.drop(incarnation)
 
     def _drop_unfinished(self, found: list[RecoveredStream]) -> None:
@@ -721,14 +652,18 @@ class NodeStore:
         if self._closed:
             raise StoreClosed("the node's store is closed")
         path = self.directory.streams / self.quarantine.restore(name)
-        problems = len(self.problems)
+        problems: list[Problem] = []
         try:
-            stream = self._open_stream(path)
+            stream = self._opener.open(path, problems)
         except Exception as error:
             self.directory.put_aside(path, f"it could not be opened: {error!r}")
             raise StoreError(f"'{name}' cannot be opened: {error}") from error
+        for problem in problems:
+            self.report(problem)
         if stream is None or stream.recovery is None:
-            raise StoreError(f"'{name}' cannot be opened: {self.problems[problems:]}")
+            why = "; ".join(map(str, problems))
+            raise StoreError(f"'{name}' cannot be opened: {why}")
+        self._register(stream)
         stream.recovery.finish(0)
         stream.recovery = None
         store = stream.store
@@ -738,7 +673,8 @@ class NodeStore:
         self.log.watermarks.add(store)
         put_back_tail(store, self.quarantine)
         store.log_lost()
-        self.problems += stream.problems
+        for problem in stream.listed_problems():
+            self.report(problem)
         manifest = Manifest(stream.account, stream.name, first_log_segment=store.first_log_segment)
         self.manifests.begin(store.incarnation, manifest)
         self.manifests.put([store])
@@ -747,6 +683,14 @@ class NodeStore:
     def account_of(self, store: MessageStore) -> str:
         """The account of a file-backed stream."""
         return str(self._identities[store.incarnation]["account"])
+
+    def report(self, problem: Problem) -> None:
+        """List what was found wrong after the start."""
+        self.problems.append(problem.found(self.kernel.wall_ns()))
+
+    def problem_counts(self) -> dict[str, int]:
+        """How many problems there are of each kind."""
+        return {kind: sum(each.kind == kind for each in self.problems) for kind in ProblemKind}
 
     def label(self, store: MessageStore) -> str:
         """Account and name of a stream, for people."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from headwater.edge.broker.core import Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
+from headwater.edge.storage.format.problem import Problem
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.node.rebuild import Fetch, Rebuild
 from headwater.edge.storage.node.verify import Report, verify
@@ -51,7 +52,7 @@ class RepairReport:
     """Files that were written again."""
     streams: list[Refilled] = field(default_factory=list)
     """Streams that lost messages."""
-    problems: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     """What the start told."""
     unserved: int = 0
     """Streams that had to be put aside, or whose files are gone."""
@@ -95,9 +96,7 @@ def _keep_damaged(storage: NodeStore, before: Report, report: RepairReport) -> N
                 report.kept.append(kept)
 
 
-async def _scrub(
-    storage: NodeStore, report: RepairReport, total: int, progress: Progress
-) -> None:
+async def _scrub(storage: NodeStore, report: RepairReport, total: int, progress: Progress) -> None:
     scrubber = Scrubber(storage, RATE, NEVER)
     scrubber.thorough = True
     scrubber.begin_pass()
@@ -120,8 +119,4 @@ async def _refill(
     label = f"fetch {stream.account} > {stream.name}"
     work = Rebuild(storage, stream, fetch, lambda done, total: progress(label, done, total))
     store = await work.run()
-    return Refilled(
-        stream.account, stream.name, len(work.put_back), work.refused, len(store.lost)
-    )
-
-
+    return Refilled(stream.account, stream.name, len(work.put_back), work.refused, len(store.lost))

@@ -15,6 +15,7 @@ from headwater.edge.ports.twins.shadow import shadow_of
 from headwater.edge.storage.directory.store_lock import StoreLock
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import Damaged, FormatError, KeyMissing, StoreError
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.recovery.stream_recovery import RecoveredStream
 from headwater.edge.storage.segments.index_bytes import read_index
@@ -64,7 +65,7 @@ class Report:
     """What `verify` found."""
 
     streams: list[StreamReport] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     """What a start would tell, and damaged files that belong to no stream."""
     bytes: int = 0
     """Bytes of files that were verified."""
@@ -93,7 +94,7 @@ async def verify(options: StoreOptions, progress: Progress, deep: bool = False) 
         except KeyMissing:
             raise
         except (FormatError, StoreError) as error:
-            report.problems.append(str(error))
+            report.problems.append(Problem(ProblemKind.FAILED, str(error)))
             return report
         try:
             await _Examination(base, storage, report, progress, deep).run(found)
@@ -132,7 +133,8 @@ class _Examination:
         )
         for check in self._node_checks(root):
             if await self._check(check):
-                report.problems.append(f"{check.path} is damaged; repair writes it again")
+                text = " is damaged; repair writes it again"
+                report.problems.append(Problem.of(ProblemKind.DAMAGED, check.path, text))
         for stream in found:
             report.streams.append(await self._stream(stream))
         self.progress(self.total, self.total)

@@ -4,11 +4,13 @@ Nothing is removed on doubt, and what was found wrong is told in `problems`.
 """
 
 import logging
+from pathlib import Path
 
 from headwater.edge.ports import files as ports
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.erase.erase_jobs import decode_locations, redo_in_log
 from headwater.edge.storage.format.crc import checksum
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.log.log_files import DATA_START, LogHeader, Slot, decode_header
 from headwater.edge.storage.log.log_segment import LogSegment
@@ -50,7 +52,7 @@ class LogRecovery:
     def __init__(self, commit_log: CommitLog, directory: StoreDirectory) -> None:
         self.log = commit_log
         self.directory = directory
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self.firsts: dict[int, int] = {}
         self.last_times: dict[int, int] = {}
         self.watched: dict[int, list[tuple[int, int]]] = {}
@@ -102,17 +104,19 @@ class LogRecovery:
             last = surveys[-1]
             self.chain, self.number, self.end = last.chain, path[-1].number, last.end
         if clean is not None and (self.number, self.end) < (clean["segment"], clean["end"]):
-            self.problems.append(
+            text = (
                 f"the log ends at {self.number}:{self.end}, but was closed at "
                 f"{clean['segment']}:{clean['end']}"
             )
+            self.problems.append(Problem(ProblemKind.LOST, text))
         elif clean is not None:
             self.skip = 0
         elif self._is_behind(self.number, self.end):
-            self.problems.append(
+            text = (
                 f"the log ends at {self.number}:{self.end}, but what was acknowledged went up to "
                 f"{self.acknowledged[0]}:{self.acknowledged[1]}"
             )
+            self.problems.append(Problem(ProblemKind.LOST, text))
             self.next_number = max(self.next_number, self.acknowledged[0] + NUMBER_STEP)
         self._path, self._surveys = path, surveys
         if path and self.end:
@@ -158,6 +162,10 @@ class LogRecovery:
         for slot in self._unnumbered:
             self.log.files.free_slot(slot)
 
+    def _damaged(self, path: Path, text: str) -> None:
+        """List damage of a file of the log."""
+        self.problems.append(Problem.of(ProblemKind.DAMAGED, path, text))
+
     def _miss(self, bytes_: int) -> None:
         """So many bytes of the log are gone, and nothing tells what stood there."""
         if bytes_ > 0:
@@ -174,21 +182,22 @@ class LogRecovery:
             header = decode_header(head, self.log.seed)
             copies_differ = head[:256] != head[256:DATA_START]
             if header is not None and copies_differ and any(head[DATA_START:]):
-                self.problems.append(f"{path}: a copy of the header is damaged")
+                self._damaged(path, ": a copy of the header is damaged")
             if header is None:
                 self._without_header(slot, head, headless)
             elif header.number in self._slots:
-                self.problems.append(f"{path}: log segment {header.number} is there twice")
+                self._damaged(path, f": log segment {header.number} is there twice")
                 self._unnumbered.append(slot)
             else:
                 self._slots[header.number] = (header, slot)
         for number, slot in headless:
             self._add_headless(number, slot)
         for name, capacity in missing.items():
-            self.problems.append(
-                f"{files.directory / name} ({capacity} bytes) is missing; messages that stood "
-                "only there are gone, everything else is kept"
+            text = (
+                f" ({capacity} bytes) is missing; messages that stood only there are gone, "
+                "everything else is kept"
             )
+            self.problems.append(Problem.of(ProblemKind.LOST, files.directory / name, text))
             self._missing_slots += 1
             self._miss(capacity)
 
@@ -201,7 +210,7 @@ class LogRecovery:
         if any(number < known for known in self._slots):
             # The damaged part may be the beginning of a newer segment.
             self._miss(PAGE_BYTES)
-        self.problems.append(f"{slot.path} {what}; its records are of log segment {number}")
+        self._damaged(slot.path, f" {what}; its records are of log segment {number}")
         # A newer segment of which no record was written may have begun in it.
         self._missing_slots += 1
         previous = max((n for n in self._slots if n < number), default=0)
@@ -235,7 +244,8 @@ class LogRecovery:
         """Nothing of a slot can be used."""
         slot.close()
         kept = self.directory.put_aside(slot.path, f"log slot {what}")
-        self.problems.append(f"{slot.path} {what}; it was moved to {kept}")
+        text = f" {what}; it was moved to {kept}"
+        self.problems.append(Problem.of(ProblemKind.UNSERVED, slot.path, text))
         self._missing_slots += 1
         self._miss(bytes_)
 
@@ -288,14 +298,15 @@ class LogRecovery:
             kept = min(item.end, found)
             gone = "messages and states of consumers behind are gone"
             missing = gone if short else "nothing of it is missing"
-            self.problems.append(
-                f"{segment.slot.path} has {found} of {expected} bytes: log segment "
-                f"{segment.number} is kept up to byte {kept}, {missing}"
+            text = (
+                f" has {found} of {expected} bytes: log segment {segment.number} is kept up to "
+                f"byte {kept}, {missing}"
             )
+            kind = ProblemKind.LOST if short else ProblemKind.DAMAGED
+            self.problems.append(Problem.of(kind, segment.slot.path, text))
         elif limit and (item.damaged or short):
-            self.problems.append(
-                f"{segment.slot.path}: log segment {segment.number} is damaged at its end"
-            )
+            text = f": log segment {segment.number} is damaged at its end"
+            self._damaged(segment.slot.path, text)
         if short:
             self._miss((limit or expected) - found)
         return item, sure
@@ -314,7 +325,8 @@ class LogRecovery:
         try:
             return redo_in_log(segment, int(item.end), rows, self.log.seed)
         except OSError as error:
-            self.problems.append(f"{segment.slot.path}: messages cannot be erased: {error}")
+            text = f": messages cannot be erased: {error}"
+            self.problems.append(Problem.of(ProblemKind.FAILED, segment.slot.path, text))
             return False
 
     def erases_left(self) -> list[tuple[int, int, bytes]]:
@@ -331,7 +343,8 @@ class LogRecovery:
         oldest, limit = 1, 0
         while number >= oldest and number > 0:
             if number not in self._slots:
-                self.problems.append(f"log segment {number} is missing")
+                text = f"log segment {number} is missing"
+                self.problems.append(Problem(ProblemKind.LOST, text))
                 if path:
                     self._after_gap.add(path[0].number)
                 number, limit = max((n for n in self._slots if n < number), default=0), 0
@@ -343,7 +356,8 @@ class LogRecovery:
             segment.previous_chain = header.previous_chain
             unreadable = segment.read_file()
             segment.suspect = bool(unreadable)
-            self.problems += [f"{slot.path}: {text}" for text in unreadable_texts(unreadable)]
+            for text in unreadable_texts(unreadable):
+                self._damaged(slot.path, f": {text}")
             newest = all(item.end == DATA_START for item in surveys)
             expected = self._expected(header, slot)
             found, sure = self._survey(segment, expected, limit, newest, unreadable)
@@ -385,7 +399,7 @@ class LogRecovery:
         """Records of streams that nobody knows: keep a copy of the segment before it is reused."""
         names = ", ".join(f"{stream:x} ({count} records)" for stream, count in orphans.items())
         reason = f"log segment {segment.number} holds records of unknown streams: {names}"
-        self.problems.append(reason)
+        self.problems.append(Problem(ProblemKind.UNSERVED, reason, file=str(segment.slot.path)))
         self.directory.keep_copy(segment.slot.path, f"log-{segment.number}.log", reason)
 
 

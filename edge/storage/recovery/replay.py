@@ -43,6 +43,7 @@ from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 
 from headwater.edge.storage.directory.metas import METAS_OWNER
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.segments.loss import (
     COUNTED_EXTRA,
     LOST_BEFORE,
@@ -204,9 +205,7 @@ class LogReplay:
                 following = find_record(
                     segment.image, at + 8, segment.end, self.log.seed, segment.number
                 )
-                self.problems.append(
-                    f"log segment {segment.number}: bytes {at} to {following} are damaged"
-                )
+                self.damaged(segment, f"bytes {at} to {following} are damaged")
                 damaged += following - at
                 self.near_damage = True
                 at = following
@@ -214,16 +213,12 @@ class LogReplay:
                 continue
             header = cython.cast(cython.pointer(RecordHeader), record)
             if chain and header.chain != chain and header.chain:
-                self.problems.append(
-                    f"log segment {segment.number}: the record before {at} is not the one written"
-                )
+                self.damaged(segment, f"the record before {at} is not the one written")
             chain = 0 if header.flags & FLAG_ERASED else header.header_crc
             at += record_size(header.length)
             if header.kind == KIND_FOOTER:
                 if not body_ok(record):
-                    self.problems.append(
-                        f"log segment {segment.number}: the footer at {header.offset} is damaged"
-                    )
+                    self.damaged(segment, f"the footer at {header.offset} is damaged")
                 elif header.sequence != batch:
                     batch = header.sequence
                     if damaged and batch != self.last_batch + 1:
@@ -303,6 +298,16 @@ class LogReplay:
         """Whether this batch took the message out itself."""
         return any(row[0] == stream and row[1] <= sequence <= row[2] for row in self.dropped)
 
+    def damaged(self, segment: LogSegment, text: str) -> None:
+        """List damage of a segment of the log."""
+        self.problems.append(
+            Problem(
+                ProblemKind.DAMAGED,
+                f"log segment {segment.number}: {text}",
+                file=str(segment.slot.path),
+            )
+        )
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def apply(self, record: cython.p_const_uchar, segment: LogSegment) -> cython.int:
@@ -313,10 +318,7 @@ class LogReplay:
         if kind == KIND_MESSAGE:
             return self.apply_message(record)
         if not body_ok(record):
-            self.problems.append(
-                f"log segment {segment.number}: a record of kind {kind} at {header.offset} "
-                "has a damaged body"
-            )
+            self.damaged(segment, f"a record of kind {kind} at {header.offset} has a damaged body")
             return 0
         if kind == KIND_STATE_PUT or kind == KIND_STATE_DELTA or kind == KIND_STATE_DELETE:
             return self.apply_state(record, segment)
@@ -438,6 +440,10 @@ class SegmentScan:
         self.erased = set()
         self.taken = None
 
+    def damaged(self, text: str) -> None:
+        """List damage of the segment's file."""
+        self.problems.append(Problem.of(ProblemKind.DAMAGED, self.segment.path, text))
+
     def run(self, content: bytes, start: cython.Py_ssize_t, is_last: bool) -> None:
         """Enter the records of `content` (the whole file) from `start`; sets the segment's end.
         What follows the last footer is a torn tail in the last segment, and damage elsewhere."""
@@ -464,7 +470,7 @@ class SegmentScan:
                 if at < end or not is_last:
                     damaged += at - torn
                     torn_first = min(torn_first, torn)
-                    self.problems.append(f"{self.segment.path}: bytes {torn} to {at} are damaged")
+                    self.damaged(f": bytes {torn} to {at} are damaged")
                 continue
             if header.kind == KIND_HEAD and body_ok(data + at):
                 begin = SEGMENT_FOOTER.unpack_from(body_of(data + at))[3]
@@ -485,7 +491,7 @@ class SegmentScan:
             at += record_size(header.length)
         if offsets and not is_last:
             self.apply(data, offsets)
-            self.problems.append(f"{self.segment.path}: {len(offsets)} records have no footer")
+            self.damaged(f": {len(offsets)} records have no footer")
             self.segment.end = end
 
     @cython.cfunc
@@ -571,7 +577,7 @@ class SegmentScan:
                 if header.kind == KIND_MESSAGE:
                     self.lose(header.sequence, "its body in the segment is damaged")
                 else:
-                    self.problems.append(f"{self.segment.path}: record at {at} is damaged")
+                    self.damaged(f": record at {at} is damaged")
             elif header.flags & FLAG_ERASED:
                 self.erased.add(header.sequence)
             elif header.kind == KIND_MESSAGE:

@@ -16,6 +16,7 @@ from typing import Any
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 
 NAME = "consumers"
 CONSUMER = b"consumer/"
@@ -53,12 +54,13 @@ class StateCopy:
 
     # At a start.
 
-    def read(self, problems: list[str]) -> LogPosition:
+    def read(self, problems: list[Problem]) -> LogPosition:
         """Read the file; returns `position`. Raises OSError."""
         content = self._file.read()
         if self._file.damaged:
             copies = "a copy" if content is not None else "both copies"
-            problems.append(f"{self._file.path}: {copies} damaged; it is written again")
+            text = f": {copies} damaged; it is written again"
+            problems.append(Problem.of(ProblemKind.REPAIRED, self._file.path, text))
         if content is not None:
             self.position = HEAD.unpack_from(content)
             self._rows = list(decode_rows(content))
@@ -66,25 +68,26 @@ class StateCopy:
 
     def start(
         self, commit_log: Any, background: Background, touched: set[tuple[bytes, bytes]] | None
-    ) -> list[str]:
+    ) -> list[Problem]:
         """The log takes records: write the file from now on. `touched`: the log lacks some that it
         had, and what it still has put or deleted these states from `position` on; put others back.
         Returns what is to be told."""
         self._log, self._background = commit_log, background
         rows, self._rows = self._rows, []
-        told: list[str] = []
+        found: list[Problem | None] = []
         try:
             if touched is not None:
                 stores = {item.incarnation.encode(): item for item in commit_log.stores.values()}
-                told = [self._put_back(row, touched, stores.get(row[0])) for row in rows]
+                found = [self._put_back(row, touched, stores.get(row[0])) for row in rows]
         except StoreError as error:
-            told.append(f"not all consumers could be put back from {self._file.path}: {error}")
+            text = f"not all consumers could be put back from {self._file.path}: {error}"
+            found.append(Problem(ProblemKind.LOST, text, file=str(self._file.path)))
         commit_log.table.on_change = self._changed
-        if any(told) or self._file.damaged:
+        if any(found) or self._file.damaged:
             self.wake()
-        return [text for text in told if text]
+        return [problem for problem in found if problem is not None]
 
-    def _put_back(self, row: Row, touched: set[tuple[bytes, bytes]], store: Any) -> str:
+    def _put_back(self, row: Row, touched: set[tuple[bytes, bytes]], store: Any) -> Problem | None:
         """Put a state that the log lacks, or has without something that was added to it, with what
         the log has. Returns what is to be told. Raises StoreError."""
         owner, key, stored, deltas = row
@@ -92,21 +95,22 @@ class StateCopy:
         found = self._log.states(owner)
         value = table.opened(owner, key, stored)
         if store is None or (owner, key) in touched or REPLICATED in found or value is None:
-            return ""
+            return None
         known, later = found.get(key, (None, []))
         if known == value and len(later) >= len(deltas):
-            return ""
+            return None
         before = [table.opened(owner, key, delta) for delta in deltas]
         self._log.put_state(owner, key, value)
         for delta in [*(delta for delta in before if delta is not None), *later]:
             self._log.add_delta(owner, key, delta)
         if known is not None or not key.startswith(CONSUMER):
-            return ""
+            return None
         name = key[len(CONSUMER) :].decode("utf-8", "replace")
-        return (
+        text = (
             f"consumer '{name}' of the stream in {store.directory} was put back from "
             f"{self._file.path}; it may get messages again"
         )
+        return Problem(ProblemKind.REPAIRED, text, file=str(self._file.path))
 
     # While the node runs.
 

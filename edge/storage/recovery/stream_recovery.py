@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headwater.edge.ports import files as ports
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.recovery.replay import (
     LOST_MAX,
     SegmentScan,
@@ -56,9 +58,20 @@ class RecoveredStream:
     account: str
     name: str
     meta: bytes
-    problems: list[str] = field(default_factory=list)
+    identity: dict[str, Any]
+    """Id, incarnation, account and name, keys and dictionaries: see `Metas`."""
+    problems: list[Problem] = field(default_factory=list)
     recovery: "StreamRecovery | None" = None
     """What is to be finished once the log was read; None afterwards."""
+
+    @property
+    def label(self) -> str:
+        """Account and name, for people."""
+        return f"{self.account} > {self.name}"
+
+    def listed_problems(self) -> list[Problem]:
+        """What was found wrong, with the stream's name."""
+        return [problem.found(0, self.label) for problem in self.problems]
 
     @property
     def incarnation(self) -> str:
@@ -87,7 +100,7 @@ class StreamRecovery:
     def __init__(
         self,
         store: FileStore,
-        problems: list[str],
+        problems: list[Problem],
         manifest: Manifest | None = None,
         log_is_whole: bool = False,
     ) -> None:
@@ -170,10 +183,12 @@ class StreamRecovery:
                 set_size(store, sequence, counted)
         oldest = self._oldest()
         if manifest.oldest < oldest and first <= manifest.oldest_last:
-            self.problems.append(
-                f"{segment_path(store.directory, manifest.oldest)} is missing, with messages up to "
-                f"{manifest.oldest_last}; everything else of the stream is kept"
+            text = (
+                f" is missing, with messages up to {manifest.oldest_last}; "
+                "everything else of the stream is kept"
             )
+            path = segment_path(store.directory, manifest.oldest)
+            self.problems.append(Problem.of(ProblemKind.LOST, path, text))
             self._gaps.append([first - 1, manifest.oldest_last + 1])
         for before, following in self._gaps:
             self._name_lost(max(before + 1, first), following - 1 if following else manifest.last)
@@ -207,7 +222,7 @@ class StreamRecovery:
             segment.number,
             self.store.stream_id,
         )
-        what = f"{path} {state}"
+        what = f" {state}"
         self.store.adopt(segment)
         if index is not None and fits:
             segment.generation, segment.created = index.generation, index.created
@@ -218,7 +233,11 @@ class StreamRecovery:
             self._gaps.append([int(self.store.last_seq), 0])
         if segment.number == self.manifest.segment:
             what += f"; {self.manifest.end} bytes of it were there"
-        self.problems.append(f"{what}; everything else of the stream is kept")
+        self._damaged(path, f"{what}; everything else of the stream is kept")
+
+    def _damaged(self, path: Path, text: str) -> None:
+        """List damage of a file of the stream."""
+        self.problems.append(Problem.of(ProblemKind.DAMAGED, path, text))
 
     def _is_short(self, segment: StreamSegment, size: int) -> bool:
         """Whether a file has less than the log knows of it."""
@@ -274,7 +293,7 @@ class StreamRecovery:
             header = decode_segment_header(head, seed)
             number = segment_number(path) or 0
             if header is not None and header.stream != self.store.stream_id:
-                self.problems.append(f"{path} is a segment of another stream")
+                self._damaged(path, " is a segment of another stream")
                 self.on_foreign(path)
                 self._load_missing(path)
                 return
@@ -286,20 +305,21 @@ class StreamRecovery:
             if header is None or header.number != number:
                 torn = is_last and (len(head) < SEGMENT_START or self._is_unlisted(number))
                 if not torn and size:
-                    self.problems.append(f"{path}: the file's header is damaged")
+                    self._damaged(path, ": the file's header is damaged")
                 segment = StreamSegment(number, 0, path)
             else:
                 segment = StreamSegment(number, header.generation, path)
                 segment.created = header.created
                 if head[:256] != head[256:]:
-                    self.problems.append(f"{path}: a copy of the file's header is damaged")
+                    self._damaged(path, ": a copy of the file's header is damaged")
             short = self._is_short(segment, size)
             segment.sealed = not is_last or short
             self.store.adopt(segment)
             start = self._load_index(segment, size) if segment.created else SEGMENT_START
             if size > start:
                 content, unreadable = ports.read_parts(fd, size, 0)
-                self.problems += [f"{path}: {text}" for text in unreadable_texts(unreadable)]
+                for text in unreadable_texts(unreadable):
+                    self._damaged(path, f": {text}")
                 self.scanned += size - start
                 if is_last and not short:
                     content = self._without_torn_tail(segment, content, start)
@@ -355,10 +375,11 @@ class StreamRecovery:
         if not segment.indexed or self._is_short(segment, int(segment.end)):
             self._gaps.append([kept, 0])
         segment.sealed = True
-        self.problems.append(
-            f"{segment.path} has {size} of at least {expected} bytes; what can be read of it and "
-            "everything else of the stream is kept"
+        text = (
+            f" has {size} of at least {expected} bytes; what can be read of it and everything "
+            "else of the stream is kept"
         )
+        self._damaged(segment.path, text)
 
     def _load_index(self, segment: StreamSegment, size: int) -> int:
         path = index_path(segment.path)
@@ -366,7 +387,8 @@ class StreamRecovery:
             return SEGMENT_START
         index = read_index(self.store, ports.read_file(path)[0])
         if index is None:
-            self.problems.append(f"{path} is damaged; its segment is read instead")
+            text = " is damaged; its segment is read instead"
+            self.problems.append(Problem.of(ProblemKind.REPAIRED, path, text))
             return SEGMENT_START
         if (index.number, index.generation, index.stream, index.created) != (
             segment.number,

@@ -36,6 +36,11 @@ class Manifest:
     gone: list[list[int]] = field(default_factory=list)
     """Runs of numbers between `oldest` and `segment` whose messages other segments took over."""
 
+    @property
+    def label(self) -> str:
+        """Account and name of the stream, for people."""
+        return f"{self.account} > {self.name}"
+
     def is_gone(self, number: int) -> bool:
         """Whether a segment is not expected to be there."""
         return any(first <= number <= last for first, last in self.gone)

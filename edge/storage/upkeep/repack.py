@@ -13,6 +13,7 @@ from typing import Any
 from headwater.edge.ports import files
 from headwater.edge.storage.directory.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.problem import Problem
 from headwater.edge.storage.packing.dictionary_pieces import SHARED_MIN
 from headwater.edge.storage.segments.index_bytes import index_bytes
 from headwater.edge.storage.segments.index_rows import index_of
@@ -110,7 +111,7 @@ class Repacker:
         """Make what repacks, and have the log give away everything written so far."""
         store, node = self._queue[0], self._node
         identity = self._identity(store)
-        problems: list[str] = []
+        problems: list[Problem] = []
         try:
             packer = node.packers.open(dict(identity))
             node.packers.load_dictionaries(store.directory, identity, packer, problems)

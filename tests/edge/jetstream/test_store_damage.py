@@ -151,7 +151,12 @@ async def test_quarantine_over_the_wire(start: Callable[[], Any], tmp_path: Path
     TwoCopyFile(meta).replace(b"newer than what the log has, and nonsense")
     server = start()
     system, nc = await connect(server, "sys"), await connect(server, "a")
-    assert page(tmp_path, server, "/healthz")["headwater"]["quarantined"] > 0
+    health = page(tmp_path, server, "/healthz")["headwater"]
+    assert health["quarantined"] > 0
+    unserved = [row for row in health["problems"] if row["kind"] == "unserved"]
+    aside, vanished = sorted(unserved, key=lambda row: "stream" in row)
+    assert aside["file"] == str(meta.parent) and "was moved to" in aside["text"]
+    assert vanished["stream"] == "A > S" and vanished["since"].endswith("Z")
     listed = (await ask(system, "$HW.API.STORE.QUARANTINE.LIST"))["data"]["items"]
     name = next(item["name"] for item in listed if item["kind"] == "stream")
     wrong = await ask(system, "$HW.API.STORE.QUARANTINE.PURGE", name=name[:-1])

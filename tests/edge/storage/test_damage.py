@@ -36,7 +36,7 @@ def fill(harness: Harness, store: object, first: int, last: int) -> None:
 
 def told(harness: Harness, *words: str) -> bool:
     """Whether one of the problems has all of the words."""
-    return any(all(word in text for word in words) for text in harness.node.problems)
+    return any(all(word in str(each) for word in words) for each in harness.node.problems)
 
 
 def check(harness: Harness, acknowledged: int) -> dict[int, object]:

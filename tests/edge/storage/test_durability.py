@@ -9,6 +9,7 @@ from twin_harness import TwinHarness, contents
 
 from headwater.edge.storage.format.durability import Durability
 from headwater.edge.storage.format.errors import StoreFailed
+from headwater.edge.storage.format.problem import ProblemKind
 from headwater.edge.storage.segments.file_store import FileStore
 
 INTERVAL = Durability(interval=True, seconds=30.0)
@@ -239,8 +240,9 @@ def test_sequences_that_a_power_cut_took_are_not_given_out_again() -> None:
     assert store.last_seq >= 100
     assert store.lost == {}
     (problem,) = harness.node.problems
-    assert "was found up to sequence 50" in problem
-    assert "may have taken acknowledged messages" in problem
+    assert "was found up to sequence 50" in problem.text
+    assert "may have taken acknowledged messages" in problem.text
+    assert (problem.kind, problem.stream) == (ProblemKind.LOST, "$G > S") and problem.since
     harness.node.set_durability(store, INTERVAL)
     node.append(store)
     node.turns()

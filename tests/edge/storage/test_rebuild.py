@@ -110,7 +110,7 @@ def test_one_stream_is_there(tmp_path: Path, stop_at: str, monkeypatch: pytest.M
         states = node.log.states(store.incarnation.encode())
         states.pop(LOST_KEY, None)
         assert states == {b"consumer/c": (b"value", [b"more"])}
-        assert not any("not served" in problem for problem in node.problems)
+        assert not any("not served" in str(problem) for problem in node.problems)
         assert not list((tmp_path / "jetstream" / "quarantine").iterdir())
         assert store.add_message(b"s.21", b"next") == 21
         await node.close()

@@ -226,7 +226,7 @@ def test_missing_log_segment_is_told(fast: Path) -> None:
     victim.unlink()
     harness = Harness(fast / "a")
     (store,) = harness.open()
-    assert any("missing" in problem for problem in harness.node.problems)
+    assert any("missing" in str(problem) for problem in harness.node.problems)
     got = contents_or_lost(store)
     assert store.last_seq >= 1499
     assert all(got[n] == message(n) for n in got)

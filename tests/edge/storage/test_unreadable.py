@@ -84,7 +84,7 @@ def test_a_stream_whose_metadata_has_a_copy_left_is_served() -> None:
             file.unreadable = [(0, BLOCK)]
     store = harness.open()[incarnation]
     assert {sequence: row[2] for sequence, row in contents(store).items()} == rows
-    assert any("copy was damaged" in problem for problem in harness.node.problems)
+    assert any("copy was damaged" in str(problem) for problem in harness.node.problems)
     harness.close()
 
 
@@ -105,7 +105,9 @@ def test_a_meta_of_another_stream_is_not_used(swapped: bool) -> None:
     if swapped:
         write_file(paths[1], first)
     found = harness.open()
-    assert harness.node is not None and any("another stream" in p for p in harness.node.problems)
+    assert harness.node is not None and any(
+        "another stream" in str(p) for p in harness.node.problems
+    )
     for incarnation, store in found.items():
         assert contents(store) == want[incarnation]
     assert set(found) == set(want)

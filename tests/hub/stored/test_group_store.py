@@ -105,7 +105,7 @@ def test_a_replica_with_lost_messages_asks_the_group() -> None:
             node.disk.flip(parts, at, 0)
             at = bytes(file.content).find(b"entry 12", at + 1)
     node.open()
-    assert any("lost" in problem for problem in node.store.start.problems)
+    assert any("lost" in str(problem) for problem in node.store.start.problems)
     assert not node.store.start.clean
     assert node.raft().recovering
     assert node.raft().log.last == 0
