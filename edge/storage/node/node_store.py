@@ -35,6 +35,7 @@ from headwater.edge.storage.index.store import MessageStore, Usage
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.log.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.log.log_restart import LogRestart
+from headwater.edge.storage.node.stream_opener import StreamOpener
 from headwater.edge.storage.packing.packing import Packer
 from headwater.edge.storage.recovery.log_recovery import LogRecovery, seed_of
 from headwater.edge.storage.recovery.put_back import put_back_tail
@@ -219,7 +220,7 @@ class NodeStore:
         except OSError as error:
             self.log.no_room(error)
         self.checkpointer.wake()
-        now = self.kernel.wall_ns()
+        now = self.directory.clock.wall_ns()
         self.problems = [problem.found(now) for problem in self.problems]
         for problem in self.problems:
             log.warning("%s", problem)
@@ -686,7 +687,7 @@ class NodeStore:
 
     def report(self, problem: Problem) -> None:
         """List what was found wrong after the start."""
-        self.problems.append(problem.found(self.kernel.wall_ns()))
+        self.problems.append(problem.found(self.directory.clock.wall_ns()))
 
     def problem_counts(self) -> dict[str, int]:
         """How many problems there are of each kind."""
