@@ -85,6 +85,10 @@ class Cluster:
         """This node's."""
         return self.transport.number
 
+    def led_here(self, assignment: Assignment) -> None:
+        """A replicated stream is led here from now on."""
+        self.since[assignment.incarnation] = self.jetstream.kernel.clock()
+
     # -- leaders ------------------------------------------------------------------
 
     def leader_of(self, assignment: Assignment) -> int:

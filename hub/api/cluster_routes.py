@@ -76,18 +76,22 @@ class ClusterRoutes:
         def serve(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> Any:
             if group.serves:
                 return handler(js, tokens, payload, ctx)
-            if group.leader and group.leader != self.cluster.number:
+            if self._is_led_elsewhere(group.leader):
                 return None
             return self._when_led(lambda: handler(js, tokens, payload, ctx))
 
         return serve
+
+    def _is_led_elsewhere(self, leader: int) -> bool:
+        """Whether another node leads that is there, as far as is known here."""
+        return leader not in (0, self.cluster.number) and self.cluster.founding.is_online(leader)
 
     async def _when_led(self, run: Callable[[], Any]) -> Any:
         """Run a handler here if this node becomes the leader soon."""
         group = self.cluster.group
 
         def settled() -> bool:
-            return group.serves or group.leader not in (0, self.cluster.number)
+            return group.serves or self._is_led_elsewhere(group.leader)
 
         if not await self.cluster.wait(settled, ELECTION_SECONDS):
             raise errors.CLUSTER_NOT_AVAIL.error()
@@ -140,7 +144,7 @@ class ClusterRoutes:
 
         def settled() -> bool:
             there = cluster.here(js.name, tokens[0]) is not None
-            return there or cluster.leader_of(assignment) not in (0, cluster.number)
+            return there or self._is_led_elsewhere(cluster.leader_of(assignment))
 
         if not await cluster.wait(settled, ELECTION_SECONDS):
             if assignment.incarnation in cluster.applier.failed:

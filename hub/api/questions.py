@@ -91,7 +91,10 @@ class Answers:
 
         def leads() -> bool:
             found = cluster.here(question.account, question.name)
-            return found is not None and found.incarnation == question.incarnation
+            known = cluster.state.stream(question.account, question.name)
+            if found is None or known is None or found.incarnation != question.incarnation:
+                return False
+            return bool(found.config == known.config)
 
         if not await cluster.wait(leads, MADE_SECONDS):
             raise CallFailed("the stream is led elsewhere")

@@ -116,10 +116,15 @@ class StreamRequests:
         return placement.choose(config, nodes, unique, keep or [], ignore or [])
 
     def _boots(self, peers: list[int], old: Assignment | None = None) -> list[int]:
-        """Which disk of each node is meant; those that stay are the members that they were."""
-        kept = dict(zip(old.peers, old.boots, strict=False)) if old is not None else {}
+        """Which disk of each node is meant. Those that stay are the members that they were; one
+        that comes later gets a number that it cannot have had, since it may have been a member
+        before and was removed."""
         members = self.cluster.state.members
-        return [kept.get(n) or members[n].boot for n in peers]
+        if old is None:
+            return [members[n].boot for n in peers]
+        kept = dict(zip(old.peers, old.boots, strict=False))
+        now = self.cluster.jetstream.kernel.clock()
+        return [kept.get(n) or max(now, members[n].boot + 1) for n in peers]
 
     async def _made(self, assignment: Assignment) -> StreamInfo:
         try:
@@ -165,10 +170,8 @@ class StreamRequests:
         moved = (config.placement or None) != (old.placement or None)
         if config.num_replicas == old.num_replicas and not moved:
             return peers
-        if self.cluster.applier.groups is None:
-            if config.num_replicas > 1:
-                raise errors.STREAM_REPLICAS_NOT_UPDATABLE.error()
-            raise errors.STREAM_MOVE_AND_SCALE.error() if moved else errors.PEER_REMAP.error()
+        if known.assignment.group == NO_GROUP:
+            raise errors.STREAM_REPLICAS_NOT_UPDATABLE.error()
         if moved:
             return self._place(config)
         if config.num_replicas < len(peers):

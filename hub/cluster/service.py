@@ -24,6 +24,7 @@ from headwater.hub.meta.state import Conflict, MetaState
 from headwater.hub.route_service import RouteService
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Machine
+from headwater.hub.streams.stream_groups import StreamGroups
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.node.node import NodeJetStream
@@ -50,6 +51,7 @@ class ClusterService:
         self._jetstream: NodeJetStream | None = None
         self._state = MetaState()
         self._transport = Transport("")
+        self._groups: StreamGroups | None = None
         self._routes: ClusterRoutes | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,6 +78,7 @@ class ClusterService:
         node, jetstream = self.node, self._jetstream
         assert node is not None and jetstream is not None
         clock = SystemClock()
+        self._groups = groups = StreamGroups(jetstream)
         store = GroupStore(
             jetstream.store(), stream_life.group_of, self._naming, self._machine, time.time_ns()
         )
@@ -84,8 +87,13 @@ class ClusterService:
         group = MetaGroup(driver, self._state)
         applier = Applier(jetstream, self._state, self._transport.number)
         founding = Founding(group, self._transport, chance, self._describe)
+        groups.run(driver)
+        groups.member_boot = lambda: self._state.boot_of(self._transport.number)
+        applier.groups = groups
         self.driver = driver
         self.cluster = Cluster(jetstream, group, founding, self._transport, applier)
+        self.cluster.groups = groups
+        groups.on_leader = self.cluster.led_here
         self._routes = ClusterRoutes(self.cluster)
         Answers(self.cluster)
         self._transport.methods["adopt"] = self._adopt
@@ -98,11 +106,16 @@ class ClusterService:
         return [each for each in found if not stream_life.group_of(each.meta)]
 
     def _naming(self, group: int) -> Naming:
+        if group != META_GROUP:
+            assert self._groups is not None
+            return self._groups.naming(group)
         meta = stream_life.Meta(msgspec.Raw(b'{"name":"meta"}'), 0, "", group)
         return Naming(ACCOUNT, "meta", msgspec.json.encode(meta))
 
     def _machine(self, group: int) -> Machine:
-        assert group == META_GROUP
+        if group != META_GROUP:
+            assert self._groups is not None
+            return self._groups.machine(group)
         return self._state
 
     # -- life ---------------------------------------------------------------------
@@ -131,6 +144,9 @@ class ClusterService:
         cluster.founding.tick()
         applier = cluster.applier
         applier.find_unknown()
+        applier.leave_groups()
+        if self._groups is not None and self._state.rest.identity:
+            self._groups.cluster = f"{self._state.rest.identity:016x}"
         if (applier.unknown or applier.lost) and cluster.group.leader and not self._telling:
             self._telling = True
             self._spawn(self._tell_leader())
@@ -178,6 +194,8 @@ class ClusterService:
             self._ticker.cancel()
         for task in self._tasks:
             task.cancel()
+        if self._groups is not None:
+            self._groups.stop()
         if self.driver is not None:
             await self.driver.stop()
         self._transport.close()

@@ -37,6 +37,9 @@ class Groups(Protocol):
     def delete(self, assignment: Assignment) -> None:
         """Remove what is here of a stream for good."""
 
+    def has_left(self, number: int) -> bool:
+        """Whether the group of a stream has taken this node out."""
+
 
 class Applier:
     """Follows the meta state on one node."""
@@ -144,6 +147,18 @@ class Applier:
             self.groups.change(assignment)
         elif self.number in assignment.peers:
             self.groups.start(assignment)
+
+    def leave_groups(self) -> None:
+        """Remove what is here of streams whose group has taken this node out."""
+        if self.groups is None:
+            return
+        for known in list(self.state.streams.values()):
+            assignment = known.assignment
+            if assignment.group == NO_GROUP or self.number in assignment.peers:
+                continue
+            if self.groups.has_left(assignment.group):
+                log.info("stream '%s > %s' has left this node", *assignment.key)
+                self.groups.delete(assignment)
 
     def _settle_alone(self, assignment: Assignment, new: bool) -> None:
         if self.groups is not None and assignment.incarnation in self.done:

@@ -103,6 +103,12 @@ class MetaState:
         index = self.subjects[account]
         return any(index.overlapping(subject).keys() - {own} for subject in subjects)
 
+    def boot_of(self, number: int) -> int:
+        """The start in which a node was taken in with the disk that it has; 0 for no member."""
+        self.load()
+        member = self.members.get(number)
+        return member.boot if member is not None else 0
+
     # -- the machine --------------------------------------------------------------
 
     def apply(self, store: FileStore, entry: Entry) -> Any:

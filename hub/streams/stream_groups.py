@@ -108,7 +108,12 @@ class StreamGroups:
                 self._forget(number)
                 raise
             return
-        nothing = Restored(Snapshot(0, 0, Config()), seeds=tuple(assignment.peers))
+        nothing = Restored(
+            Snapshot(0, 0, Config()),
+            seeds=tuple(assignment.peers),
+            # It may have been a member before, and removed: that incarnation is fenced.
+            incarnation_floor=boots.get(self.driver.number, 0),
+        )
         self._run(group, restored or nothing)
 
     def _run(self, group: StreamGroup, restored: Restored) -> None:
@@ -157,6 +162,11 @@ class StreamGroups:
         """How a group is; None when it is not here."""
         group = self.groups.get(number)
         return group.status() if group is not None else None
+
+    def has_left(self, number: int) -> bool:
+        """Whether the group of a stream has taken this node out."""
+        group = self.groups.get(number)
+        return group is not None and group.raft is not None and group.raft.removed
 
     def stream(self, number: int) -> Stream | None:
         """The stream of a group, where it lives here."""

@@ -1,0 +1,203 @@
+"""Streams with three replicas: any minority may be gone."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+
+from bench.servers import free_port
+
+from .lab import Lab, api, until
+
+R = {"name": "R", "subjects": ["r.>"], "num_replicas": 3}
+
+
+def index_of(answer: dict[str, Any]) -> int:
+    """The node that leads, by the `cluster` of an answer."""
+    return int(answer["cluster"]["leader"][1:])
+
+
+async def test_a_stream_goes_on_without_its_leader(lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    made = await api(client, "STREAM.CREATE.R", **R)
+    assert len(made["cluster"]["replicas"]) == 2
+    assert made["cluster"]["raft_group"].startswith("S-R3F-")
+    js = client.jetstream()
+    for number in range(10):
+        await js.publish("r.a", b"%d" % number)
+    sub = await js.pull_subscribe("r.>", "worker")
+    for message in await sub.fetch(4):
+        await message.ack_sync()
+    first = index_of(await api(client, "STREAM.INFO.R"))
+    assert index_of(await api(client, "CONSUMER.INFO.R.worker")) == first
+    await lab.stop_node(first)
+    client = await lab.connect((first + 1) % 3)
+    info = await api(client, "STREAM.INFO.R")
+    assert index_of(info) != first
+    assert info["state"]["messages"] == 10
+    gone = next(row for row in info["cluster"]["replicas"] if row["name"] == f"n{first}")
+    assert gone["offline"]
+    ack = await client.jetstream().publish("r.a", b"x")
+    assert ack.seq == 11
+    sub = await client.jetstream().pull_subscribe("r.>", "worker")
+    (message,) = await sub.fetch(1)
+    assert message.metadata.sequence.stream == 5
+    lab.start(first)
+    await lab.settled(3)
+    await until(lambda: current(lab, "R", 3), 10)
+
+
+def current(lab: Lab, name: str, count: int) -> bool:
+    """Whether that many replicas of a stream have everything."""
+    for cluster in lab.clusters():
+        stream = cluster.here("$G", name)
+        if stream is not None:
+            rows = cluster.place(stream).replicas
+            return sum(row.current for row in rows) == count - 1
+    return False
+
+
+async def test_the_leader_of_a_stream_steps_down(lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    before = index_of(await api(client, "STREAM.CREATE.R", **R))
+    await until(lambda: current(lab, "R", 3))
+    target = (before + 1) % 3
+    wanted = {"placement": {"preferred": f"n{target}"}}
+    assert (await api(client, "STREAM.LEADER.STEPDOWN.R", **wanted))["success"]
+    await until(lambda: lab.cluster(target).here("$G", "R") is not None)
+    assert index_of(await api(client, "STREAM.INFO.R")) == target
+    assert (await client.jetstream().publish("r.a", b"x")).seq == 1
+    assert (await api(client, "STREAM.DELETE.R"))["success"]
+    assert (await api(client, "STREAM.INFO.R"))["error"]["err_code"] == 10059
+    for cluster in lab.clusters():
+        await until(lambda c=cluster: len(c.jetstream.store().stores()) == 1)
+
+
+async def test_configuration_and_number_of_replicas_change(lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    await api(client, "STREAM.CREATE.R", **R)
+    for number in range(5):
+        await client.jetstream().publish("r.a", b"%d" % number)
+    changed = await api(client, "STREAM.UPDATE.R", **{**R, "subjects": ["r.>", "q"], "max_msgs": 3})
+    assert changed["config"]["subjects"] == ["r.>", "q"]
+    assert (await api(client, "STREAM.INFO.R"))["state"]["messages"] == 3
+    assert (await client.jetstream().publish("q", b"x")).seq == 6
+    fewer = await api(client, "STREAM.UPDATE.R", **{**R, "num_replicas": 1, "max_msgs": 3})
+    assert fewer["config"]["num_replicas"] == 1
+    await until(lambda: sum(len(c.jetstream.store().stores()) for c in lab.clusters()) == 4, 15)
+    more = await api(client, "STREAM.UPDATE.R", **{**R, "max_msgs": 3})
+    assert more["config"]["num_replicas"] == 3
+    await until(lambda: current(lab, "R", 3), 15)
+    assert (await api(client, "STREAM.INFO.R"))["state"]["last_seq"] == 6
+
+
+class Processes:
+    """Three nodes as processes, which can be killed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ports = [free_port() for _ in range(3)]
+        self.routes = [free_port() for _ in range(3)]
+        self.running: list[subprocess.Popen[bytes] | None] = [None] * 3
+
+    def start(self, index: int) -> None:
+        urls = ", ".join(f"nats-route://127.0.0.1:{port}" for port in self.routes)
+        config = self.path / f"n{index}.conf"
+        config.write_text(
+            f'server_name: n{index}\nlisten: "127.0.0.1:{self.ports[index]}"\n'
+            f'jetstream {{ store_dir: "{self.path}/n{index}" }}\n'
+            f'cluster {{ name: C, listen: "127.0.0.1:{self.routes[index]}", routes: [{urls}] }}\n'
+        )
+        command = [str(Path(sys.executable).parent / "headwater"), "serve", "-c", str(config)]
+        with (self.path / f"n{index}.log").open("a") as output:
+            self.running[index] = subprocess.Popen(command, stderr=output)
+
+    def kill(self, index: int) -> None:
+        process = self.running[index]
+        assert process is not None
+        process.send_signal(signal.SIGKILL)
+        process.wait(5)
+
+    def stop(self) -> None:
+        for process in self.running:
+            if process is not None and process.poll() is None:
+                process.terminate()
+                process.wait(10)
+
+    async def connect(self, index: int) -> Client:
+        """A client, once the cluster serves."""
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(OSError, nats.errors.Error):
+                    url = f"nats://127.0.0.1:{self.ports[index]}"
+                    client: Client = await nats.connect(url, allow_reconnect=False)
+                    answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=3)
+                    if "error" not in json.loads(answer.data):
+                        return client
+                    await client.close()
+                await asyncio.sleep(0.05)
+
+
+async def test_what_was_acked_is_there_after_kills(tmp_path: Path) -> None:
+    """The leader is killed while it takes messages; then all three at once."""
+    nodes = Processes(tmp_path)
+    acked: dict[int, bytes] = {}
+    try:
+        for index in range(3):
+            nodes.start(index)
+        client = await nodes.connect(0)
+        leader = index_of(await api(client, "STREAM.CREATE.R", **R))
+        client = await nodes.connect((leader + 1) % 3)
+        await publish(client, acked, nodes, leader)
+        nodes.start(leader)
+        await whole_again(client)
+        for index in range(3):
+            nodes.kill(index)
+        for index in range(3):
+            nodes.start(index)
+        client = await nodes.connect(1)
+        for sequence, payload in acked.items():
+            message = await client.jetstream().get_msg("R", sequence)
+            assert message.data == payload
+        await client.close()
+    finally:
+        nodes.stop()
+
+
+async def whole_again(client: Client) -> int:
+    """Wait until every replica has everything, since a node that was killed has to ask all others
+    what it may have forgotten; returns who leads."""
+    async with asyncio.timeout(15):
+        while True:
+            info = await api(client, "STREAM.INFO.R")
+            if all(row["current"] for row in info["cluster"]["replicas"]):
+                return index_of(info)
+            await asyncio.sleep(0.05)
+
+
+async def publish(
+    client: Client, acked: dict[int, bytes], nodes: Processes, victim: int
+) -> None:
+    """Publish 60 messages, and kill a node in their midst."""
+    for number in range(60):
+        if number == 30:
+            nodes.kill(victim)
+        payload = b"%d" % number
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(nats.errors.Error):
+                    ack = await client.jetstream().publish("r.a", payload, timeout=0.5)
+                    break
+                await asyncio.sleep(0.02)
+        assert acked.get(ack.seq, payload) == payload
+        acked[ack.seq] = payload
