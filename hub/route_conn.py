@@ -30,9 +30,9 @@ PAYLOAD_MAX = 64 << 20
 ASIDE_BYTES_MAX = 4 << 20
 ASIDE_OVERHEAD = 256
 
-# The account of what nodes say to each other: no node has it, so no client sends in it.
-NODE_ACCOUNT = b"\x7fNODE"
-NODE_NAME = cython.declare(cython.p_const_char, b"\x7fNODE")
+# The account of what nodes say to each other. It is no UTF-8, so no account is named like it.
+NODE_ACCOUNT = b"\xffNODE"
+NODE_NAME = cython.declare(cython.p_const_char, b"\xffNODE")
 NODE_LEN = cython.declare(cython.Py_ssize_t, 5)
 
 log = logging.getLogger("headwater.route")
