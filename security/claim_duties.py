@@ -38,10 +38,6 @@ def _refused(code: str, why: str) -> ClaimDuty:
     return ClaimDuty(Duty.REFUSED, by=f"headwater.{code}", why=why)
 
 
-def _hinted(why: str) -> ClaimDuty:
-    return ClaimDuty(Duty.HINTED, by="headwater.security.claims:AccountClaims.hints", why=why)
-
-
 def _says(why: str) -> ClaimDuty:
     return ClaimDuty(Duty.DESCRIBES, why=why)
 
@@ -141,7 +137,7 @@ ACCOUNT: dict[str, ClaimDuty] = {
             "local_subject": _by(_SHARES),
             "type": _by(_SHARES),
             "share": _by("edge.broker.imports.imports_info:RequestInfo"),
-            "allow_trace": _says("traces may follow; no message is traced"),
+            "allow_trace": _by("edge.broker.imports.imports_setup:Setup"),
         },
     ),
     **_under(
@@ -158,7 +154,7 @@ ACCOUNT: dict[str, ClaimDuty] = {
             "service_latency.results": _by("edge.broker.imports.service_latency:ServiceLatency"),
             "account_token_position": _by(_SHARES),
             "advertise": _says("whether directories show the export"),
-            "allow_trace": _says("traces may follow; no message is traced"),
+            "allow_trace": _by("edge.broker.imports.imports_setup:Setup"),
             "description": _says("a text for people"),
             "info_url": _says("a text for people"),
         },
@@ -182,8 +178,8 @@ ACCOUNT: dict[str, ClaimDuty] = {
     "nats.authorization.auth_users": _by(f"{_LOGIN}.authenticate"),
     "nats.authorization.allowed_accounts": _by("security.callout:Callout.identity"),
     "nats.authorization.xkey": _by("security.callout:Callout.request"),
-    "nats.trace.dest": _hinted("messages are not traced"),
-    "nats.trace.sampling": _hinted("messages are not traced"),
+    "nats.trace.dest": _by("edge.broker.sessions:Sessions.apply_limits"),
+    "nats.trace.sampling": _by("edge.broker.sessions:Sessions.apply_limits"),
     "nats.cluster_traffic": _by(_PROBLEM),
     "nats.description": _says("a text for people"),
     "nats.info_url": _says("a text for people"),

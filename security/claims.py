@@ -280,13 +280,6 @@ class AccountClaims(Token, kw_only=True, omit_defaults=True):
             return f"cluster traffic {body.cluster_traffic!r} is neither system nor owner"
         return ""
 
-    def hints(self) -> list[str]:
-        """What the token asks for that is not done, and does without."""
-        found = []
-        if self.nats.trace is not None and self.nats.trace.dest:
-            found.append("trace: messages are not traced")
-        return found
-
     def is_revoked(self, user_key: str, issued_at: int) -> bool:
         """Whether a user token issued at `issued_at` has been revoked."""
         revoked = self.nats.revocations

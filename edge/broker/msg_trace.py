@@ -74,13 +74,24 @@ def with_header(block: bytes, key: bytes, value: bytes) -> bytes:
 
 
 @cython.cclass
+class CrossingSink(Sink):
+    """A receiver that leads into another account."""
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def pass_traced(self, m: cython.pointer(Msg), sender: Endpoint, trace: Trace) -> cython.int:
+        """As `deliver`, with the trace of the message."""
+        return self.deliver(m, sender)
+
+
+@cython.cclass
 class Trace:
     """The events of one message on this node."""
 
     def __init__(
         self, account: Account, sender: Endpoint, subject: bytes, headers: dict, size: int
     ):
-        self.account = account
+        self.account = self.home = account
         self.sender = sender
         self.headers = headers
         self.size = size
@@ -160,6 +171,8 @@ class Trace:
     @cython.exceptval(-1, check=False)
     def offer(self, m: cython.pointer(Msg), sink: Sink, block: bytes, payload: bytes) -> cython.int:
         """Let one receiver have the message, unless it is only traced; 1 when it was taken."""
+        if isinstance(sink, CrossingSink):
+            return cython.cast(CrossingSink, sink).pass_traced(m, self.sender, self)
         if hasattr(sink, "sid"):
             return self.deliver(m, sink)
         if hasattr(sink, "stream"):
@@ -167,6 +180,55 @@ class Trace:
         if self.only:
             return 1
         return self.give(m, sink, with_header(block, DEST, OFF), payload)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def offer_one(self, m: cython.pointer(Msg), sink: Sink, subject: bytes) -> cython.int:
+        """Let one receiver behind a stream import, which wants `subject` there, have it."""
+        block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
+        payload = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, m.body) + m.header_len, m.size - m.header_len
+        )
+        if sink.remote:
+            return 1 if self.pass_on(m, [sink], block, payload) else 0
+        self.wanted = subject
+        try:
+            return self.offer(m, sink, block, payload)
+        finally:
+            self.wanted = None
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hide(self, m: cython.pointer(Msg), sink: Sink) -> cython.int:
+        """Let the message go where its trace may not follow."""
+        if self.only:
+            return 1
+        block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
+        payload = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, m.body) + m.header_len, m.size - m.header_len
+        )
+        return self.give(m, sink, with_header(block, DEST, OFF), payload)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def within(
+        self, account: Account, m: cython.pointer(Msg), relay: object
+    ) -> cython.Py_ssize_t:
+        """Follow the message into another account."""
+        outer: Account = self.account
+        before: object = self.relay
+        self.account = account
+        self.relay = relay
+        try:
+            return self.route(m, account.match(m.subject, m.subject_len), None)
+        finally:
+            self.account = outer
+            self.relay = before
+
+    def elsewhere(self, owner: object) -> str:
+        """The account of a receiver, when it is not that in which the message came in."""
+        account = getattr(owner, "account", None)
+        return "" if account is None or account is self.home else account.name
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -183,14 +245,9 @@ class Trace:
             error = SUB_DENY
         elif not self.only and sink.deliver(m, self.sender) <= 0:
             error = SUB_CLOSED
-        other = owner.account.name if owner.account is not self.account else ""
-        self.add_event(
-            "eg",
-            **described(owner),
-            acc=other,
-            sub=text_of(sub.subject),
-            queue=text_of(sub.queue or b""),
-            error=error,
+        self.note(
+            "eg", **described(owner), acc=self.elsewhere(owner), sub=text_of(self.wanted or sub.subject),
+            queue=text_of(sub.queue or b""), error=error,
         )
         return 0 if error else 1
 
@@ -211,12 +268,14 @@ class Trace:
                 self.add_event("eg", **described(sink.owner), error=NO_SUPPORT)
             elif sink.owner.collect(sink):
                 links.append(sink.owner)
+        if links and self.relay is not None:
+            block = with_header(block, DEST, self.relay())
         for link in links:
             hop = f"{self.hop}.{self.hops + 1}" if self.hop else str(self.hops + 1)
             if self.give(m, None, with_header(block, HOP, hop.encode()), payload, link) > 0:
                 self.hops += 1
                 count += 1
-                self.add_event("eg", **described(link), hop=hop)
+                self.note("eg", **described(link), acc=self.elsewhere(link), hop=hop)
         return count
 
     @cython.cfunc

@@ -314,10 +314,7 @@ class Sessions:
     def _apply_limits(self, conn: ClientConn, identity: Identity, account: Account) -> None:
         """Of the limits that the node, the account and the user have, the lowest is in force."""
         own, limits = identity.limits, account.limits
-        terms = self.options.accounts.get(account.name)
-        conn.trace_dest = None
-        if terms is not None and terms.trace_destination:
-            conn.trace_dest = terms.trace_destination.encode(), terms.trace_sampling
+        conn.trace_dest = self._trace_of(account)
         conn.max_payload = lowest(
             own.max_payload, limits.get("max_payload", -1), self.options.max_payload
         )
@@ -328,6 +325,18 @@ class Sessions:
         )
         if conn.max_subscriptions == 0 or 0 < conn.max_subscriptions < len(conn.subs):
             conn.refuse("maximum subscriptions exceeded", "Maximum Subscriptions Exceeded")
+
+    def _trace_of(self, account: Account) -> tuple[bytes, int] | None:
+        """Where traces of an account's sampled messages go, and how many percent of them."""
+        terms = self.options.accounts.get(account.name)
+        if terms is not None and terms.trace_destination:
+            return terms.trace_destination.encode(), terms.trace_sampling
+        claims = None
+        if self.authenticator.operator_mode:
+            claims = self.authenticator.account_claims(account.name)
+        if claims is None or claims.nats.trace is None or not claims.nats.trace.dest:
+            return None
+        return claims.nats.trace.dest.encode(), claims.nats.trace.sampling or 100
 
     def first_verb(self, conn: ClientConn) -> None:
         """A verb came before CONNECT: an implicit login where that is configured."""

@@ -76,7 +76,6 @@ _LIST = "listen port host net"
 _USERS = "user username pass password proxy_required"
 _WRITE = Hint("a receiver that does not read is cut after write_deadline in every case")
 _PLAIN_LINKS = Hint("what crosses this link is not compressed")
-_TRACED = Hint("the trace of a message ends where it crosses to another account")
 _PATIENT = Hint("attempts to connect are reported once, and when they succeed")
 _RESOLVER = By("security.resolvers.memory")
 _NO_GO = Hint("there is no profile of this kind; use py-spy on the process")
@@ -196,9 +195,9 @@ _FATES: dict[tuple[str, str], Fate] = {
             "account_token_position"),
     **_rows("exports", By("edge.broker.imports.service_latency"), "latency"),
     **_rows("latency", By("edge.broker.imports.service_latency"), "sampling subject"),
-    **_rows("exports", _TRACED, "allow_trace"),
+    **_rows("exports", By("edge.broker.imports.imports"), "allow_trace"),
     **_rows("imports", By("edge.broker.imports.imports_plan"), "stream service prefix to share"),
-    **_rows("imports", _TRACED, "allow_trace"),
+    **_rows("imports", By("edge.broker.imports.imports"), "allow_trace"),
     **_rows("shares.source", By("edge.broker.imports.imports_plan"), "account subject"),
     # --- listeners of clients ---
     **_rows("websocket", By("edge.broker.websocket.websocket_listener"),

@@ -98,6 +98,4 @@ class MemoryResolver:
             self._claims.pop(claims.sub, None)
         else:
             self._claims[claims.sub] = claims
-            for hint in claims.hints():
-                log.warning("account %s: %s", claims.sub, hint)
         self._tokens[claims.sub] = token

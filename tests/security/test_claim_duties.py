@@ -19,14 +19,11 @@ from headwater.security.claims import (
     Export,
     ExternalAuthorization,
     JetStreamTier,
-    MessageTrace,
     OperatorClaims,
-    ServiceLatency,
     SigningScope,
     UserClaims,
 )
 from headwater.security.nkeys import KeyPair
-from headwater.security.resolvers.memory import MemoryResolver
 
 KINDS = {
     "user": UserClaims,
@@ -90,16 +87,3 @@ def test_what_is_refused_keeps_the_account_out(body: AccountBody) -> None:
     body = AccountBody(limits=AccountLimits.unlimited())
     fine = jwt.encode(AccountClaims(sub=key, nats=body), KeyPair.create("O"))
     assert not jwt.decode_account(fine).problem()
-
-
-def test_what_is_not_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    latency = ServiceLatency(sampling=50, results="latency")
-    body = AccountBody(
-        limits=AccountLimits.unlimited(),
-        trace=MessageTrace(dest="traces"),
-        exports=[Export(subject="a", type="service", service_latency=latency)],
-    )
-    key = KeyPair.create("A").public_key
-    token = jwt.encode(AccountClaims(sub=key, nats=body), KeyPair.create("O"))
-    assert MemoryResolver({key: token}).claims(key) is not None
-    assert "messages are not traced" in caplog.text

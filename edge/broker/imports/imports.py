@@ -30,6 +30,7 @@ from cython.cimports.headwater.edge.broker.core import (
     Msg,
     Sink,
 )
+from cython.cimports.headwater.edge.broker.msg_trace import CrossingSink, Trace
 from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.libc.string import memcmp, memcpy
@@ -91,12 +92,21 @@ class ServiceExport:
     kind = cython.declare(cython.int, visibility="readonly")
     threshold_ns = cython.declare(cython.longlong, visibility="readonly")
     latency = cython.declare(object, visibility="readonly")
+    allow_trace = cython.declare(cython.bint, visibility="readonly")
 
-    def __init__(self, kind: str, threshold_ns: int, latency: object = None):
-        """`latency` is the `ServiceLatency` of a service that is measured."""
+    def __init__(
+        self, kind: str, threshold_ns: int, latency: object = None, allow_trace: bool = False
+    ):
+        """`latency` is the `ServiceLatency` of a service that is measured; `allow_trace` says that
+        traces of messages may follow."""
+        self.allow_trace = allow_trace
         self.kind = RESPONSE_KINDS[kind]
         self.threshold_ns = threshold_ns
         self.latency = latency
+
+
+# Events of other servers about one message, which come within this time.
+TRACES = ServiceExport("stream", 10_000_000_000)
 
 
 @cython.cclass
@@ -138,6 +148,8 @@ class Crossing:
     message: cython.pointer(Msg)
     chain: tuple
     depth: cython.int
+    trace: Trace
+    relay: object
     waiting = cython.declare(dict, visibility="readonly")
     watches: dict
 
@@ -184,12 +196,17 @@ class Crossing:
         """Publish in another account, and know the message again while that lasts."""
         last_message: cython.pointer(Msg) = self.message
         last_chain: tuple = self.chain
+        trace: Trace = self.trace
+        relay: object = self.relay
+        self.trace = self.relay = None
         if self.depth >= DEPTH_MAX:
             return 0
         self.depth += 1
         self.message = m
         self.chain = chain
         try:
+            if trace is not None:
+                return trace.within(account, m, relay)
             return account.publish(m, sender)
         finally:
             self.message = last_message
@@ -327,7 +344,7 @@ class Responses(Sink):
 
 
 @cython.cclass
-class ServiceImport(Sink):
+class ServiceImport(CrossingSink):
     """Takes requests on a local subject to the exporting account.
 
     `fixed` is the subject there when it is always the same, `rewrite` makes it otherwise; with
@@ -388,9 +405,12 @@ class ServiceImport(Sink):
         if subject is not None:
             copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             copy.subject_len = PyBytes_GET_SIZE(subject)
-        if self.export.latency is not None:
+        if self.crossing.trace is not None and self.crossing.trace.only:
+            # Nobody gets it, so nobody answers.
+            copy.reply_len = 0
+        elif self.export.latency is not None:
             measured = self.measure(m, sender)
-        if m.reply_len and not (is_ack(m) and m.via != FROM_PEER):
+        if copy.reply_len and not (is_ack(m) and m.via != FROM_PEER):
             responses = self.crossing.responses_of(self.exporter)
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
             reply = responses.expect(self.account, reply, self.export, measured)
@@ -410,6 +430,33 @@ class ServiceImport(Sink):
             if measured is not None:
                 measured.failed(UNAVAILABLE)
         return 1 if count > 0 else 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def pass_traced(self, m: cython.pointer(Msg), sender: Endpoint, trace: Trace) -> cython.int:
+        """As `deliver`; the trace follows where the exporter allows it."""
+        subject: bytes = subject_of(m)
+        local: bytes = self.target(m)
+        if self.closed or (sender is not None and sender.kind > KIND_INTERNAL):
+            return 0
+        if m == self.crossing.message and self.export in self.crossing.chain:
+            return 0
+        names = {"acc": self.exporter.name, "from": subject.decode("utf-8", "replace")}
+        names["to"] = (subject if local is None else local).decode("utf-8", "replace")
+        trace.note("si", **names)
+        if not self.export.allow_trace:
+            return trace.hide(m, self)
+        self.crossing.trace = trace
+        self.crossing.relay = partial(self.relayed, trace.relay, trace.dest)
+        try:
+            return self.deliver(m, sender)
+        finally:
+            self.crossing.trace = self.crossing.relay = None
+
+    def relayed(self, relay: object, dest: bytes) -> bytes:
+        """A subject of the exporter that leads to where the trace is wanted."""
+        responses: Responses = self.crossing.responses_of(self.exporter)
+        return responses.expect(self.account, dest if relay is None else relay(), TRACES, None)
 
     @cython.cfunc
     def measure(self, m: cython.pointer(Msg), sender: Endpoint) -> object:
@@ -502,6 +549,7 @@ class StreamImport:
     forward: Transform
     back: Transform
     same: cython.bint
+    allow_trace: cython.bint
 
     def __init__(
         self,
@@ -510,7 +558,9 @@ class StreamImport:
         local: bytes,
         forward: Transform | None,
         back: Transform | None,
+        allow_trace: bool = False,
     ):
+        self.allow_trace = allow_trace
         self.exporter = exporter
         self.remote = remote
         self.local = local
@@ -540,16 +590,21 @@ class StreamImport:
 
 
 @cython.cclass
-class Shadow(Sink):
+class Shadow(CrossingSink):
     """What one subscription of the importing account wants from an exporting one."""
 
     crossing: Crossing
     target: Sink
     entry: StreamImport
     busy: cython.bint
+    importer: str
+    trace: Trace
 
-    def __init__(self, crossing: Crossing, entry: StreamImport, target: Sink, subject: bytes):
+    def __init__(
+        self, crossing: Crossing, entry: StreamImport, target: Sink, subject: bytes, importer: str
+    ):
         Sink.__init__(self, subject, target.queue)
+        self.importer = importer
         self.crossing = crossing
         self.entry = entry
         self.target = target
@@ -566,6 +621,8 @@ class Shadow(Sink):
         copy: Msg = m[0]
         subject: bytes
         owner: Endpoint = self.target.owner
+        trace: Trace = self.trace
+        self.trace = None
         if self.closed or self.busy or m == self.crossing.message:
             return 0
         if self.target.remote and owner is sender:
@@ -576,6 +633,8 @@ class Shadow(Sink):
             copy.subject_len = PyBytes_GET_SIZE(subject)
         self.busy = True
         try:
+            if trace is not None:
+                return trace.offer_one(cython.address(copy), self.target, self.subject)
             if not self.target.remote:
                 return self.target.deliver(cython.address(copy), sender)
             if owner.collect(self.target):
@@ -583,6 +642,22 @@ class Shadow(Sink):
         finally:
             self.busy = False
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def pass_traced(self, m: cython.pointer(Msg), sender: Endpoint, trace: Trace) -> cython.int:
+        """As `deliver`; the trace follows where the importer allows it."""
+        subject: bytes
+        if self.closed or self.busy or m == self.crossing.message:
+            return 0
+        subject = self.entry.local_subject(m)
+        if subject is None:
+            subject = subject_of(m)
+        trace.note("se", acc=self.importer, to=subject.decode("utf-8", "replace"))
+        if not self.entry.allow_trace:
+            return trace.hide(m, self)
+        self.trace = trace
+        return self.deliver(m, sender)
 
 
 def intersection(first: bytes, second: bytes) -> bytes | None:
@@ -633,7 +708,7 @@ class StreamImports:
             entry = item
             subject = entry.wanted(sink.subject)
             if subject is not None:
-                shadow = Shadow(self.crossing, entry, sink, subject)
+                shadow = Shadow(self.crossing, entry, sink, subject, self.account.name)
                 made.append((entry.exporter, shadow))
         if made:
             self.shadows[sink] = made

@@ -80,7 +80,7 @@ class Setup:
                 asked = offered.latency
                 latency = ServiceLatency(exporter, asked.subject, asked.sampling)
             export = self._exports[key] = ServiceExport(
-                offered.response_type, threshold_ns, latency
+                offered.response_type, threshold_ns, latency, offered.allow_trace
             )
         return ServiceImport(
             self._crossing,
@@ -96,4 +96,11 @@ class Setup:
     def _stream(self, entry: ImportOptions) -> StreamImport:
         local, forward, back = stream_subjects(entry)
         exporter = self._node.account(entry.account)
-        return StreamImport(exporter, entry.subject.encode(), local.encode(), forward, back)
+        return StreamImport(
+            exporter,
+            entry.subject.encode(),
+            local.encode(),
+            forward,
+            back,
+            entry.allow_trace,
+        )

@@ -223,3 +223,89 @@ async def reaches(client: Any) -> bool:
     except nats.errors.Error:
         return False
     return True
+
+
+SHARING = """
+accounts {
+  A { users: [{ user: a, password: a }]
+      imports: [
+        { service: { account: B, subject: "seen.svc" }, to: "ask" }
+        { service: { account: B, subject: "hidden.svc" } }
+        { service: { account: B, subject: "seen.chain" } }
+      ]
+      exports: [{ stream: "out.>" }] }
+  B { users: [{ user: b, password: b }]
+      exports: [{ service: "seen.svc", allow_trace: true }, { service: "hidden.svc" },
+                { service: "seen.chain", allow_trace: true }]
+      imports: [
+        { stream: { account: A, subject: "out.seen" }, to: "in.seen", allow_trace: true }
+        { stream: { account: A, subject: "out.hidden" } }
+        { service: { account: C, subject: "end" }, to: "seen.chain" }
+      ] }
+  C { users: [{ user: c, password: c }], exports: [{ service: "end", allow_trace: true }] }
+}
+"""
+
+
+@pytest.mark.parametrize("only", ["false", "true"])
+async def test_a_trace_crosses_to_other_accounts_where_that_is_allowed(only: str) -> None:
+    found = []
+    for kind, command in COMMANDS.items():
+        with Server(Recipe(kind, command, SHARING)) as server:
+            lab = Lab(f"nats://127.0.0.1:{server.port}")
+            publisher = await lab.client("publisher")
+            await publisher.subscribe("traces", cb=lab.trace)
+            await publisher.subscribe("out.*", cb=lab.receive)
+            for user, subjects in (
+                ("b", ("seen.svc", "hidden.svc", "in.seen", "out.hidden")), ("c", ("end",)),
+            ):
+                other = await lab.client(user, user)
+                for subject in subjects:
+                    await other.subscribe(subject, cb=lab.receive)
+            await lab.settle()
+            for subject in ("ask", "hidden.svc", "seen.chain", "out.seen", "out.hidden"):
+                await lab.publish(
+                    subject, publisher, Nats_Trace_Dest="traces", Nats_Trace_Only=only
+                )
+            found.append(lab)
+            for client in lab.clients:
+                await client.close()
+    seen = same(found)
+    assert len(seen.traces) == 5
+    assert len(seen.got) == (0 if only == "true" else 7)
+    kinds = [[event["type"] for event in trace["events"]] for trace in seen.traces]
+    assert sum(events.count("si") for events in kinds) == 4
+    assert sum(events.count("se") for events in kinds) == 2
+
+
+async def test_other_nodes_tell_of_what_crossed() -> None:
+    """Their events come back by the crossing."""
+    seen = []
+    for kind, command in COMMANDS.items():
+        ports = free_port(), free_port()
+        configs = [
+            SHARING + f'cluster {{ name: c, listen: "127.0.0.1:{ports[n]}", pool_size: -1, '
+            f'routes: ["nats-route://127.0.0.1:{ports[1 - n]}"] }}\n' for n in (0, 1)
+        ]
+        with ExitStack() as stack:
+            one, two = (stack.enter_context(Server(Recipe(kind, command, c))) for c in configs)
+            lab = Lab(f"nats://127.0.0.1:{two.port}")
+            service = await lab.client("service", "b")
+            await service.subscribe("seen.svc", cb=answer)
+            lab.url = f"nats://127.0.0.1:{one.port}"
+            publisher = await lab.client("publisher")
+            await publisher.subscribe("traces", cb=lab.trace)
+            while True:
+                try:
+                    await publisher.request("ask", timeout=0.5)
+                    break
+                except nats.errors.Error:
+                    continue
+            await lab.publish("ask", publisher, Nats_Trace_Dest="traces")
+            while len(lab.traces) < 2:
+                await lab.settle()
+            for client in lab.clients:
+                await client.close()
+        kinds = sorted([event["type"] for event in trace["events"]] for trace in lab.traces)
+        seen.append(kinds)
+    assert seen[0] == seen[1] == [["in", "eg"], ["in", "eg", "si"]]
