@@ -246,8 +246,12 @@ class Trace:
         elif not self.only and sink.deliver(m, self.sender) <= 0:
             error = SUB_CLOSED
         self.note(
-            "eg", **described(owner), acc=self.elsewhere(owner), sub=text_of(self.wanted or sub.subject),
-            queue=text_of(sub.queue or b""), error=error,
+            "eg",
+            **described(owner),
+            acc=self.elsewhere(owner),
+            sub=text_of(self.wanted or sub.subject),
+            queue=text_of(sub.queue or b""),
+            error=error,
         )
         return 0 if error else 1
 
