@@ -245,7 +245,7 @@ class Trace:
             error = SUB_DENY
         elif not self.only and sink.deliver(m, self.sender) <= 0:
             error = SUB_CLOSED
-        self.note(
+        self.add_event(
             "eg",
             **described(owner),
             acc=self.elsewhere(owner),
@@ -279,7 +279,7 @@ class Trace:
             if self.give(m, None, with_header(block, HOP, hop.encode()), payload, link) > 0:
                 self.hops += 1
                 count += 1
-                self.note("eg", **described(link), acc=self.elsewhere(link), hop=hop)
+                self.add_event("eg", **described(link), acc=self.elsewhere(link), hop=hop)
         return count
 
     @cython.cfunc

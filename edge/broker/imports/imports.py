@@ -443,7 +443,7 @@ class ServiceImport(CrossingSink):
             return 0
         names = {"acc": self.exporter.name, "from": subject.decode("utf-8", "replace")}
         names["to"] = (subject if local is None else local).decode("utf-8", "replace")
-        trace.note("si", **names)
+        trace.add_event("si", **names)
         if not self.export.allow_trace:
             return trace.hide(m, self)
         self.crossing.trace = trace
@@ -653,7 +653,7 @@ class Shadow(CrossingSink):
         subject = self.entry.local_subject(m)
         if subject is None:
             subject = subject_of(m)
-        trace.note("se", acc=self.importer, to=subject.decode("utf-8", "replace"))
+        trace.add_event("se", acc=self.importer, to=subject.decode("utf-8", "replace"))
         if not self.entry.allow_trace:
             return trace.hide(m, self)
         self.trace = trace
