@@ -9,6 +9,7 @@ from headwater.edge.view.version import NATS_LEVEL, VERSION
 ELSEWHERE = {
     "edge": "deploy.gateway.cli",
     "fleet": "deploy.fleet.cli",
+    "hub": "deploy.hub.cli",
     "keys": "deploy.keys.cli",
     "spark": "spark.cli",
     "store": "deploy.store.cli",

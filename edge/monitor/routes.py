@@ -42,6 +42,14 @@ def _health(node: "NodeView", query: Query) -> Reply:
     return Reply(status, msgspec.json.encode(answer), JSON)
 
 
+def _cluster(node: "NodeView") -> Any:
+    """What a node knows of its cluster. Raises MonitorError where it is in none."""
+    view = node.jetstream.cluster_view if node.jetstream is not None else None
+    if view is None:
+        raise MonitorError("this node is in no JetStream cluster", 404)
+    return view
+
+
 PAGES: dict[str, Page] = {
     "/": lambda node, query: Reply(200, index_page().encode(), HTML),
     "/varz": lambda node, query: _indented(varz.varz(node)),
@@ -68,6 +76,8 @@ PAGES: dict[str, Page] = {
         links.gatewayz(node, links.GatewayzOptions.from_query(query))
     ),
     "/healthz": _health,
+    "/raftz": lambda node, query: _indented(_cluster(node).raftz()),
+    "/clusterz": lambda node, query: _indented(_cluster(node).status()),
     "/ipqueuesz": lambda node, query: Reply(200, b"{}", JSON),
     "/stacksz": lambda node, query: Reply(200, stacksz().encode(), TEXT),
     "/metrics": lambda node, query: Reply(200, metrics(node).encode(), CONTENT_TYPE),

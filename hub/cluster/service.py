@@ -9,11 +9,13 @@ import msgspec
 
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.ports.ports import SystemClock, SystemRandom
+from headwater.hub.addresses import ANY, reachable
 from headwater.hub.api.admin import SystemAdmin
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.api.cluster_routes import API_SUBJECTS, ClusterRoutes
 from headwater.hub.api.questions import Answers
 from headwater.hub.api.stream_requests import raw
+from headwater.hub.cluster.cluster_view import ClusterView
 from headwater.hub.cluster.driver import Driver
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.applier import EMPTIED, Applier
@@ -98,6 +100,7 @@ class ClusterService:
         Answers(self.cluster)
         self._transport.methods["adopt"] = self._adopt
         jetstream.place = self.cluster.place
+        jetstream.cluster_view = ClusterView(self.cluster)
         for problem in store.start.problems:
             log.warning("%s", problem)
         applier.boot = store.boot
@@ -171,9 +174,22 @@ class ClusterService:
             memory_free=free["memory"],
             store_free=free["file"],
             streams=sum(len(js.streams) for js in jetstream.accounts.values()),
+            monitor=self._monitor(),
             emptied=self.cluster.applier.emptied if self.cluster is not None else False,
             leaving=self.leaving,
         )
+
+    def _monitor(self) -> str:
+        """Where other nodes' operators find this node's pages; "" when it has none."""
+        node = self.node
+        assert node is not None
+        options = node.options
+        if options.http_port == 0 or self.route_service.routes is None:
+            return ""
+        host = options.http_host
+        if host in ANY:
+            host = reachable(host)[0] if reachable(host) else "127.0.0.1"
+        return f"http://{host}:{node.port_of('monitoring', options.http_port)}"
 
     def _farewell(self) -> None:
         """Lame duck mode: leaderships go to other nodes, and nothing new comes here."""

@@ -43,6 +43,8 @@ class Hello(msgspec.Struct, kw_only=True):
     streams: int = 0
     replicas: int = 0
     """Replicas of replicated streams that are here."""
+    monitor: str = ""
+    """URL of its monitoring port, where it has one."""
     emptied: bool = False
     """Its store was new when it joined, and it has not heard yet that it is a member."""
     leaving: bool = False

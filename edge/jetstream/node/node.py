@@ -99,6 +99,8 @@ class NodeJetStream:
         """Given the streams that storage has found; returns those to bring back as they are."""
         self.place: Callable[[Stream], ClusterInfo] | None = None
         """Says where a stream is, on a node of a cluster."""
+        self.cluster_view: Any = None
+        """Facts for monitoring, on a node of a cluster; see `hub.cluster.cluster_view`."""
         self._denials: dict[str, Any] = {}
         """Of the accounts that are told that they have no JetStream."""
         self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured

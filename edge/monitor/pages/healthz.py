@@ -118,7 +118,14 @@ def _examine(node: NodeView, options: HealthzOptions) -> tuple[int, list[HealthE
     if node.jetstream is None:
         text = "JetStream not enabled"
         return UNAVAILABLE, [HealthError("JETSTREAM", error=text)]
-    if options.js_enabled or options.js_enabled_only or options.js_meta_only:
+    if options.js_enabled or options.js_enabled_only:
+        return OK, []
+    view = node.jetstream.cluster_view
+    if view is not None:
+        meta = [text for text in view.health() if text.startswith("JetStream")]
+        if meta or options.js_meta_only:
+            return (UNAVAILABLE if meta else OK), [HealthError("JETSTREAM", error=t) for t in meta]
+    elif options.js_meta_only:
         return OK, []
     missing = _missing(node, options)
     if missing is not None:
@@ -163,7 +170,10 @@ def _missing(node: NodeView, options: HealthzOptions) -> HealthError | None:
 
 
 def _store_problems(node: NodeView) -> Iterator[HealthError]:
-    """What keeps storage from taking writes."""
+    """What keeps storage from taking writes, and streams of a cluster from being served."""
+    view = node.jetstream.cluster_view
+    for text in view.health() if view is not None else ():
+        yield HealthError("STREAM", error=f"JetStream {text}")
     log = getattr(node.jetstream.storage, "log", None)
     failure = None if log is None else log.failure
     if failure is not None:

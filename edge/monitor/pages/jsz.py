@@ -65,6 +65,12 @@ def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
         "limits": node_limits(node),
         **_counts(enabled.values()),
     }
+    view = node.jetstream.cluster_view
+    if view is not None:
+        answer["meta_cluster"] = view.meta()
+        answer["ha_assets"] = view.ha_assets()
+        if wanted.leader_only and answer["meta_cluster"]["leader"] != node.server_name:
+            raise MonitorError("filtered response: not leader")
     storage = node.jetstream.storage
     if storage is not None and (storage.lost or storage.quarantined):
         answer["headwater"] = {"lost": storage.lost, "quarantined": storage.quarantined}
@@ -199,6 +205,8 @@ def _stream_detail(node: NodeView, stream: Any, options: JszOptions) -> dict[str
         "created": info["created"],
         "cluster": {"leader": node.server_name},
     }
+    if node.jetstream.place is not None:
+        detail["cluster"] = msgspec.to_builtins(node.jetstream.place(stream))
     for field in ("config", "state", "mirror", "sources"):
         if field in info and (field != "config" or options.config):
             detail[field] = info[field]

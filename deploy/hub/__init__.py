@@ -1,0 +1,1 @@
+"""`headwater hub`: how a cluster is."""

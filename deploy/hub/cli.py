@@ -1,0 +1,134 @@
+"""`headwater hub`: how a cluster is.
+
+Exit status: 0 when all is well, 1 when something is missing.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import click
+
+TIMEOUT_S = 3.0
+ANSWER_BYTES_MAX = 64 << 20
+
+
+@click.group()
+def hub() -> None:
+    """Look at a cluster of nodes."""
+
+
+@hub.command()
+@click.option(
+    "--monitor",
+    "urls",
+    multiple=True,
+    default=("http://127.0.0.1:8222",),
+    show_default=True,
+    help="Monitoring URL of any node; the others are found by it. May be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def status(urls: tuple[str, ...], as_json: bool) -> None:
+    """Members, leaders, lag and health of a cluster."""
+    found = gather(list(urls))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        show(found)
+    raise SystemExit(0 if found["healthy"] else 1)
+
+
+def gather(urls: list[str]) -> dict[str, Any]:
+    """What all nodes say together: each knows best of the streams that it leads. Raises
+    ClickException when nobody answers."""
+    answers: dict[str, dict[str, Any]] = {}
+    wanted, failures = list(urls), []
+    while wanted:
+        url = wanted.pop(0).rstrip("/")
+        if url in answers or url in failures:
+            continue
+        try:
+            answers[url] = fetch(url)
+        except (OSError, ValueError) as error:
+            failures.append(url)
+            click.echo(f"{url}: {error}", err=True)
+            continue
+        wanted += [node["monitor"] for node in answers[url]["nodes"] if node["monitor"]]
+    if not answers:
+        raise click.ClickException("no node answers; name one with a monitoring port by --monitor")
+    return merged(list(answers.values()))
+
+
+def fetch(url: str) -> dict[str, Any]:
+    """One node's view. Raises OSError, ValueError."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("a monitoring URL begins with http:// or https://")
+    try:
+        with urllib.request.urlopen(f"{url}/clusterz", timeout=TIMEOUT_S) as answer:
+            found: dict[str, Any] = json.loads(answer.read(ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        raise OSError(error.read().decode("utf-8", "replace").strip()) from error
+    return found
+
+
+def merged(views: list[dict[str, Any]]) -> dict[str, Any]:
+    """The views of several nodes as one: that of the meta leader, and each stream as its own leader
+    sees it."""
+    best = next((v for v in views if v["server"] == v["meta_leader"]), views[0])
+    streams = {(row["account"], row["name"]): row for row in best["streams"]}
+    for view in views:
+        for row in view["streams"]:
+            if row["led_here"] and (row["account"], row["name"]) in streams:
+                streams[row["account"], row["name"]] = row
+    problems = [f"{view['server']}: {text}" for view in views for text in view["problems"]]
+    problems += [f"{node['name']} is offline" for node in best["nodes"] if not node["online"]]
+    return {
+        "cluster": best["cluster"],
+        "meta_leader": best["meta_leader"],
+        "healthy": bool(best["meta_leader"]) and not problems,
+        "problems": problems,
+        "nodes": best["nodes"],
+        "streams": [stream(row) for row in streams.values()],
+    }
+
+
+def stream(row: dict[str, Any]) -> dict[str, Any]:
+    """A stream with what its replicas lack, in entries of its group's log."""
+    shown = {name: value for name, value in row.items() if name != "led_here"}
+    replicas = row["replicas"]
+    shown["current"] = bool(row["leader"]) and all(each["current"] for each in replicas)
+    shown["lag"] = max((each.get("lag", 0) for each in replicas), default=0)
+    return shown
+
+
+def show(found: dict[str, Any]) -> None:
+    """One screen for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    leader = found["meta_leader"] or "none"
+    console.print(f"cluster {found['cluster']}, led by {leader}", highlight=False)
+    nodes = Table("node", "", "peer", "streams", "free", title="nodes", title_justify="left")
+    for node in found["nodes"]:
+        state = "offline" if not node["online"] else "leaving" if node["leaving"] else "online"
+        free = f"{node['store_free'] / (1 << 30):.1f} GiB"
+        nodes.add_row(node["name"], state, node["peer"], str(node["streams"]), free)
+    console.print(nodes)
+    table = Table("stream", "leader", "replicas", "messages", "lag", title="streams",
+                  title_justify="left")
+    for row in found["streams"]:
+        others = ", ".join(
+            each["name"] + ("" if each["current"] else " (behind)") for each in row["replicas"]
+        )
+        table.add_row(
+            f"{row['account']} > {row['name']}",
+            row["leader"] or "none",
+            others,
+            str(row.get("messages", "")),
+            str(row["lag"]),
+        )
+    console.print(table)
+    for text in found["problems"]:
+        console.print(f"! {text}", highlight=False)

@@ -1,0 +1,148 @@
+"""What monitoring and the command line see of a cluster from one of its nodes."""
+
+from typing import Any
+
+from headwater.hub.api.cluster import Cluster
+from headwater.hub.cluster.peers import peer_of
+from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
+from headwater.hub.raft.raft import Raft
+
+NO_LEADER = "JetStream has not established contact with a meta leader"
+
+
+class ClusterView:
+    """Facts for pages; nothing here changes anything."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def meta(self) -> dict[str, Any]:
+        """`meta_cluster` of /jsz."""
+        group = self.cluster.group
+        info = self.cluster.meta_info()
+        found: dict[str, Any] = {
+            "name": info.name,
+            "leader": info.leader,
+            "peer": peer_of(group.leader) if group.leader else "",
+            "cluster_size": len(group.members),
+        }
+        if info.replicas:
+            found["replicas"] = [self._row(row) for row in info.replicas]
+        return found
+
+    def _row(self, row: Any) -> dict[str, Any]:
+        shown = {"name": row.name, "current": row.current, "active": row.active, "peer": row.peer}
+        if row.offline:
+            shown["offline"] = True
+        if row.lag:
+            shown["lag"] = row.lag
+        return shown
+
+    def ha_assets(self) -> int:
+        """Groups of streams that have a replica here."""
+        groups = self.cluster.group.driver.multi_raft.groups
+        return len(groups.keys() - {META_GROUP})
+
+    def health(self) -> list[str]:
+        """What is wrong, worst first; empty when all is well."""
+        cluster = self.cluster
+        if not cluster.group.leader:
+            waits = cluster.founding.waits_for
+            return [f"{NO_LEADER}: it waits for {waits}" if waits else NO_LEADER]
+        found = [
+            f"stream is not here: {error.description}" for error in cluster.applier.failed.values()
+        ]
+        for known in cluster.state.streams.values():
+            assignment = known.assignment
+            replicated = assignment.group != NO_GROUP and cluster.number in assignment.peers
+            if replicated and not cluster.leader_of(assignment):
+                found.append(f"stream '{assignment.account} > {assignment.name}' has no leader")
+        return found
+
+    def raftz(self) -> dict[str, Any]:
+        """/raftz: the groups of this node, by account and name."""
+        cluster = self.cluster
+        groups = cluster.group.driver.multi_raft.groups
+        found: dict[str, dict[str, Any]] = {}
+        if META_GROUP in groups:
+            found["$SYS"] = {"_meta_": self._group(groups[META_GROUP])}
+        for known in cluster.state.streams.values():
+            assignment = known.assignment
+            if assignment.group in groups:
+                row = found.setdefault(assignment.account, {})
+                name = cluster.place_of(assignment).raft_group
+                row[name] = self._group(groups[assignment.group])
+        return found
+
+    def _group(self, raft: Raft) -> dict[str, Any]:
+        log = raft.log
+        return {
+            "id": peer_of(raft.node),
+            "state": raft.role.value.upper(),
+            "size": len(log.config.voters),
+            "quorum_needed": len(log.config.voters) // 2 + 1,
+            "committed": log.committed,
+            "applied": log.applied,
+            "leader": peer_of(raft.leader) if raft.leader else "",
+            "term": raft.term,
+            "voted_for": peer_of(raft.vote) if raft.vote else "",
+            "pterm": log.last_term,
+            "pindex": log.last,
+            "recovering": raft.recovering,
+            "peers": {
+                peer_of(node): {
+                    "name": self.cluster.names(node),
+                    "known": True,
+                    "last_replicated_index": progress.match,
+                }
+                for node, progress in raft.progress.items()
+            },
+            "wal": {"entries": len(log.entries), "bytes": log.bytes},
+        }
+
+    def status(self) -> dict[str, Any]:
+        """/clusterz: members, leaders and lag, as far as this node knows them. Lag is known where a
+        stream is led, in entries of its group's log."""
+        cluster = self.cluster
+        group = cluster.group
+        return {
+            "cluster": cluster.cluster_name,
+            "meta_leader": cluster.names(group.leader) if group.leader else "",
+            "server": cluster.jetstream.server_name,
+            "problems": self.health(),
+            "nodes": [self._node(number) for number in sorted(group.members)],
+            "streams": [self._stream(known.assignment) for known in cluster.state.streams.values()],
+        }
+
+    def _node(self, number: int) -> dict[str, Any]:
+        cluster = self.cluster
+        hello = cluster.founding.hello_of(number)
+        raft = cluster.group.raft
+        return {
+            "name": cluster.names(number),
+            "peer": peer_of(number),
+            "online": cluster.founding.is_online(number),
+            "leaving": hello.leaving if hello else False,
+            "voter": raft is not None and number in raft.log.config.voters,
+            "leader": number == cluster.group.leader,
+            "monitor": hello.monitor if hello else "",
+            "streams": hello.streams if hello else 0,
+            "store_free": hello.store_free if hello else 0,
+        }
+
+    def _stream(self, assignment: Assignment) -> dict[str, Any]:
+        cluster = self.cluster
+        here = cluster.here(assignment.account, assignment.name)
+        info = cluster.place_of(assignment, here)
+        found: dict[str, Any] = {
+            "account": assignment.account,
+            "name": assignment.name,
+            "leader": info.leader,
+            "led_here": here is not None,
+            "replicas": [self._row(row) for row in info.replicas],
+        }
+        if assignment.lost:
+            found["lost"] = assignment.lost
+        if here is not None:
+            found["messages"], found["bytes"] = here.store.messages, here.store.bytes
+        return found

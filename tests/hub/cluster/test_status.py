@@ -1,0 +1,67 @@
+"""What pages and `headwater hub status` say of a cluster."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from headwater.deploy.cli import cli
+from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
+from headwater.edge.monitor.pages.jsz import jsz
+
+from .lab import Lab, api, until
+
+
+async def page(lab: Lab, index: int, path: str) -> Any:
+    node = lab.nodes[index]
+    assert node is not None
+    url = node.ports()["monitoring"][0]
+    with await asyncio.to_thread(urllib.request.urlopen, f"{url}/{path}") as answer:
+        return json.loads(answer.read())
+
+
+async def test_pages_and_status_tell_of_leaders_and_lag(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, http_host="127.0.0.1", http_port=-1)
+    try:
+        await lab.formed()
+        client = await lab.connect(0)
+        made = await api(client, "STREAM.CREATE.R", name="R", subjects=["r"], num_replicas=3)
+        leader = made["cluster"]["leader"]
+        meta = (await page(lab, 1, "jsz"))["meta_cluster"]
+        assert (meta["name"], meta["leader"], meta["cluster_size"]) == ("C", f"n{lab.leader()}", 3)
+        assert {row["name"] for row in meta["replicas"]} == {"n0", "n1", "n2"} - {meta["leader"]}
+        groups = await page(lab, int(leader[1:]), "raftz")
+        assert groups["$SYS"]["_meta_"]["size"] == 3
+        (stream,) = groups["$G"].values()
+        assert stream["state"] == "LEADER"
+        assert (await page(lab, 0, "healthz"))["status"] == "ok"
+        await until(lambda: all(c.founding.hello_of(c.number).monitor for c in lab.clusters()))
+        node = lab.nodes[0]
+        assert node is not None
+        url = node.ports()["monitoring"][0]
+        arguments = ["hub", "status", "--json", "--monitor", url]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+        found = json.loads(result.stdout)
+        assert (found["cluster"], found["meta_leader"]) == ("C", meta["leader"])
+        assert [row["online"] for row in found["nodes"]] == [True] * 3
+        (row,) = found["streams"]
+        assert (row["name"], row["leader"], row["current"], row["lag"]) == ("R", leader, True, 0)
+        text = await asyncio.to_thread(CliRunner().invoke, cli, [*arguments[:2], *arguments[3:]])
+        assert "R" in text.stdout
+        assert result.exit_code == 0
+    finally:
+        await lab.stop()
+
+
+async def test_a_node_without_a_leader_is_not_well(lab: Lab) -> None:
+    node = lab.start(0)
+    await until(lambda: bool(lab.cluster(0).founding.waits_for))
+    answer = healthz(node, HealthzOptions(js_meta_only=True))
+    assert answer["status_code"] == 503
+    assert "meta leader" in answer["error"]
+    assert jsz(node)["meta_cluster"]["leader"] == ""
+    assert healthz(node, HealthzOptions(js_server_only=True))["status_code"] == 200
