@@ -12,6 +12,7 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.authorize import admits
 from cython.cimports.headwater.edge.broker.core import (
     FROM_PEER,
+    KIND_CLIENT,
     MADE,
     OWN,
     Endpoint,
@@ -66,6 +67,22 @@ def fixed_part(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py
                 if dots == 2:
                     return i
     return 0
+
+
+@cython.cfunc
+def of_clients(match: Match) -> Match:
+    """The part of a match that clients of this node have asked for."""
+    found: Match = Match.__new__(Match)
+    groups: list = [tuple([sink for sink in group if is_client(sink)]) for group in match.queues]
+    found.plain = tuple([sink for sink in match.plain if is_client(sink)])
+    found.queues = tuple([group for group in groups if group])
+    return found
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def is_client(sink: Sink) -> cython.bint:
+    return not sink.remote and sink.owner is not None and sink.owner.kind == KIND_CLIENT
 
 
 @cython.cclass
@@ -228,9 +245,12 @@ class Account:
         far: list = None
         touched: list
         sink: Sink
-        if m.via != FROM_PEER and not admits(m):
+        admitted: cython.int = 1 if m.via == FROM_PEER else admits(m)
+        if admitted != 1:
             self.refused += 1
-            return 0
+            if admitted == 0:
+                return 0
+            match = of_clients(match)
         for item in match.plain:
             sink = cython.cast(Sink, item)
             if not sink.remote:

@@ -190,3 +190,24 @@ async def test_interest_is_clean(subject: bytes, queue: bytes | None) -> None:
     account = Account("A", Kernel(asyncio.get_running_loop()))
     with pytest.raises(ValueError, match="makes no subject"):
         account.insert(CallbackSink(subject, print, queue))
+
+
+async def test_a_consumer_on_a_reserved_subject_reaches_clients_alone(port: int) -> None:
+    """Whoever listens there gets its messages; no service hears them."""
+    client = await nats.connect(f"nats://all:p@127.0.0.1:{port}")
+    js = client.jetstream()
+    for name in ("RESERVED", "V"):
+        await js.add_stream(name=name, subjects=[f"{name.lower()}.>"])
+    for subject in ("$JS.API.STREAM.DELETE.V", "$JS.API.zzz", "$SYS.zzz", "$JS.ACK.x.y"):
+        heard = await client.subscribe(subject)
+        config = {"deliver_subject": subject, "ack_policy": "none", "deliver_policy": "new"}
+        body = json.dumps({"stream_name": "RESERVED", "config": config}).encode()
+        made = await client.request("$JS.API.CONSUMER.CREATE.RESERVED", body)
+        assert "error" not in json.loads(made.data)
+        await js.publish("reserved.x", b"hi")
+        assert (await heard.next_msg(5)).data == b"hi"
+        await heard.unsubscribe()
+    assert (await js.stream_info("V")).config.name == "V"
+    for name in ("RESERVED", "V"):
+        await js.delete_stream(name)
+    await client.close()
