@@ -157,10 +157,16 @@ class GroupStore:
         made = self.replicas[group] = Replica(self.log, self.machine(group), store, mark)
         return made
 
-    def create(self, group: int, restored: Restored, done: Callable[[], None]) -> None:
-        """Make a group that begins with `bootstrap`; `done` is called when it is durable. Raises
-        StoreError, OSError."""
-        store = self._make_stream(group)
+    def create(
+        self,
+        group: int,
+        restored: Restored,
+        done: Callable[[], None],
+        existing: FileStore | None = None,
+    ) -> None:
+        """Make a group that begins with `bootstrap`, and with nothing or with what is in the stream
+        `existing`; `done` is called when it is durable. Raises StoreError, OSError."""
+        store = existing or self._make_stream(group)
         snapshot = restored.snapshot
         replica = self._add_replica(
             group, store, Mark(snapshot.index, snapshot.term, snapshot.config)
@@ -170,7 +176,8 @@ class GroupStore:
         self.log.put_state(OWNER, b"%d" % group, encode_run(snapshot.index, snapshot.term, 0, []))
 
         def finish() -> None:
-            self.node.finish_stream(store)
+            if existing is None:
+                self.node.finish_stream(store)
             if restored.hard_state is not None:
                 self._write_hard(group, restored.hard_state)
             self.hard_states.sync()
@@ -418,6 +425,7 @@ class GroupStore:
         """Forget a group for good: it was removed by an order that is committed. Raises
         StoreError, OSError."""
         self._rafts.pop(group, None)
+        self.start.groups.pop(group, None)
         replica = self.replicas.pop(group, None)
         self._behind.discard(group)
         self.log.delete_state(OWNER, b"%d" % group)

@@ -8,7 +8,7 @@ from typing import Any
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
-from headwater.hub.raft import membership, transfer
+from headwater.hub.raft import election, membership, transfer
 from headwater.hub.raft.errors import ChangeRefused, NotLeader, ProposalsFull
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
@@ -19,6 +19,8 @@ from headwater.hub.streams.stream_machine import StreamMachine
 
 KEEP_BYTES = 1 << 20
 """Of applied entries that stay in memory for members that are a little behind."""
+EAGER_TICKS = (0, 1, 3, 6)
+"""Ticks after a group was founded at which its first leader stands."""
 HOLD_BYTES = 32 << 20
 """Of those that stay for members that are further behind; then they get a snapshot."""
 
@@ -73,6 +75,9 @@ class StreamGroup:
         self.proposals = proposals
         self.touch = touch
         self.raft: Raft | None = None
+        self.eager = False
+        """This node is to lead first, and nobody has ever led: it need not wait for silence."""
+        self._stood = -1
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
         self.on_quiet: Callable[[], None] = lambda: None
@@ -109,6 +114,8 @@ class StreamGroup:
         if replica.waiting:
             replica.apply([])
             self._lead_if_due(raft)
+        if self.eager:
+            self._stand(raft)
         stream = self.stream
         if stream is not None:
             stream.replicator.flush()
@@ -118,6 +125,16 @@ class StreamGroup:
             self.store.compact(raft)
         else:
             self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
+
+    def _stand(self, raft: Raft) -> None:
+        """Be the group's first leader. The others may be still making the group, so it is tried
+        more than once."""
+        if raft.leader or raft.log.last > raft.log.base_index or raft.ticks > EAGER_TICKS[-1]:
+            self.eager = False
+        elif raft.ticks in EAGER_TICKS and raft.ticks != self._stood and election.eligible(raft):
+            self._stood = raft.ticks
+            election.campaign(raft, force=True)
+            self.touch(raft)
 
     # -- leading --------------------------------------------------------------
 
@@ -173,11 +190,16 @@ class StreamGroup:
         extra = [node for node in config.members() if node not in wanted]
         try:
             if missing:
-                membership.add_voter(raft, missing[0], wanted[missing[0]])
+                node = missing[0]
+                # A node that asks to be taken in has said in which start it is.
+                boot = max(wanted[node], raft.peer_boots.get(node, 0))
+                membership.add_voter(raft, node, max(boot, config.removed.get(node, -1) + 1))
             elif not config.learners and extra != [raft.node]:
                 membership.remove(raft, next(node for node in extra if node != raft.node))
-            elif not config.learners:
+            elif not config.learners and not raft.transfer.target:
                 self.hand_over(next(node for node in wanted if node != raft.node))
+                return
+            else:
                 return
             self.touch(raft)
         except (ChangeRefused, NotLeader) as error:
@@ -219,6 +241,19 @@ class StreamGroup:
             tuple(peers),
             self.machine.stuck,
         )
+
+    def has_left(self, node: int) -> bool:
+        """Whether the group has taken this node out. One that came back unclean is not told so: to
+        the others its new incarnation was never there."""
+        raft = self.raft
+        if raft is None or raft.removed:
+            return raft is not None
+        answers = raft.recovery.answers
+        if node in self.wanted.peers or not raft.recovering or not answers:
+            return False
+        voters = max(answers.values(), key=lambda each: (each.log_term, each.last)).config.voters
+        told = [answers.get(voter) for voter in voters]
+        return all(each is not None and each.config.incarnation(node) is None for each in told)
 
     def end(self) -> None:
         """Nothing of the stream lives here any more; what is stored stays."""

@@ -5,6 +5,7 @@ The store of groups needs `naming` and `machine` before there is a driver; `run`
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from headwater.edge.jetstream.account import stream_life
@@ -21,7 +22,16 @@ from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.streams.stream_group import GroupStatus, StreamGroup
 from headwater.hub.streams.stream_machine import StreamMachine
 
+LEFT_OWNER = b"\0left"
+"""States of the log: groups that took this node out. It founds none of them again."""
+
 log = logging.getLogger("headwater.streams")
+
+
+def founders_of(assignment: Any) -> dict[int, int]:
+    """The first members of a group, each with the start in which it was taken into the cluster."""
+    founders: dict[int, int] = getattr(assignment, "founders", None) or {}
+    return founders or dict(zip(assignment.peers, assignment.boots, strict=True))
 
 
 class Driver(Protocol):
@@ -99,11 +109,13 @@ class StreamGroups:
         group.on_leader = lambda stream: self.on_leader(group.wanted)
         group.on_quiet = lambda: self.on_quiet(group.wanted)
         restored = store.start.groups.get(number)
+        left = self._left(number)
         boots = dict(zip(assignment.peers, assignment.boots, strict=True))
-        if restored is None and boots.get(self.driver.number) == self.member_boot():
-            first = bootstrap(Config(boots), self.driver.number)
+        founders = founders_of(assignment)
+        own = founders.get(self.driver.number)
+        if restored is None and not left and own is not None and own == self.member_boot():
             try:
-                store.create(number, first, lambda: self._run(group, first))
+                self._found(group, bootstrap(Config(founders), self.driver.number))
             except (StoreError, OSError):
                 self._forget(number)
                 raise
@@ -112,15 +124,36 @@ class StreamGroups:
             Snapshot(0, 0, Config()),
             seeds=tuple(assignment.peers),
             # It may have been a member before, and removed: that incarnation is fenced.
-            incarnation_floor=boots.get(self.driver.number, 0),
+            incarnation_floor=max(left, boots.get(self.driver.number, 0)),
         )
         self._run(group, restored or nothing)
 
-    def _run(self, group: StreamGroup, restored: Restored) -> None:
+    def _found(self, group: StreamGroup, first: Restored) -> None:
+        """Make a group with nothing in it, or with what a stream has that lived here alone."""
+        wanted = group.wanted
+        existing = None
+        js = self.jetstream.accounts.get(wanted.account)
+        alone = js.streams.get(wanted.name) if js is not None else None
+        if alone is not None and alone.incarnation == wanted.incarnation and not alone.group:
+            existing = group.machine.adopt(alone, self.naming(wanted.group).meta)
+            # Without data a snapshot is the state of a group that begins with nothing.
+            first = replace(first, snapshot=replace(first.snapshot, made=False))
+        store = self.driver.store
+        store.create(wanted.group, first, lambda: self._run(group, first, True), existing)
+
+    def _left(self, number: int) -> int:
+        """Above which incarnation this node may come back to a group that took it out; 0 when
+        none did."""
+        states = self.jetstream.store().log.states(LEFT_OWNER)
+        value = states.get(b"%d" % number, (None, []))[0]
+        return int(value) if value else 0
+
+    def _run(self, group: StreamGroup, restored: Restored, founded: bool = False) -> None:
         number = group.wanted.group
         if self.groups.get(number) is not group:
             return
         group.raft = self.driver.add(number, restored, group)
+        group.eager = founded and group.wanted.peers[0] == self.driver.number
         self.driver.touch(group.raft)
 
     def change(self, assignment: Any) -> None:
@@ -137,9 +170,15 @@ class StreamGroups:
             self.driver.touch(group.raft)
 
     def delete(self, assignment: Any) -> None:
-        """Remove what is here of a stream for good. Raises StoreError, OSError."""
+        """Remove what is here of a stream: for good, or because its group took this node out.
+        Raises StoreError, OSError."""
         number = assignment.group
         group = self.groups.get(number)
+        commit_log, key = self.jetstream.store().log, b"%d" % number
+        if self.has_left(number) and group is not None and group.raft is not None:
+            commit_log.put_state(LEFT_OWNER, key, b"%d" % (group.raft.incarnation + 1))
+        elif self._left(number):
+            commit_log.delete_state(LEFT_OWNER, key)
         if group is not None:
             group.end()
         self.driver.drop(number)
@@ -166,7 +205,7 @@ class StreamGroups:
     def has_left(self, number: int) -> bool:
         """Whether the group of a stream has taken this node out."""
         group = self.groups.get(number)
-        return group is not None and group.raft is not None and group.raft.removed
+        return group is not None and group.has_left(self.driver.number)
 
     def stream(self, number: int) -> Stream | None:
         """The stream of a group, where it lives here."""

@@ -79,6 +79,21 @@ class StreamMachine:
         self.jetstream.set_compression(self.stream)
         return self.stream
 
+    def adopt(self, stream: Stream, meta: bytes) -> FileStore:
+        """Turn a stream of this node alone into the first state of a group: it lives no more, and
+        its description becomes `meta`. Returns its store. Raises StoreError."""
+        store, storage = stream.store, self.jetstream.store()
+        if not isinstance(store, FileStore):
+            raise StoreError("a stream in memory cannot become a replicated one")
+        owner = store.incarnation.encode()
+        kept = {one.key: one.save_whole() for one in stream.consumers.values() if one.key}
+        stream_life.retire(self.account(store), stream)
+        for key, value in kept.items():
+            storage.log.encode_with(owner, key, None)
+            storage.log.put_state(owner, key, value)
+        storage.update_meta(store, meta)
+        return store
+
     def forget(self) -> None:
         """Let go of a stream that does not live."""
         if self.stream is not None:

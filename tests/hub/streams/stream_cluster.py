@@ -53,6 +53,7 @@ class Wanted(msgspec.Struct):
     account: str = ACCOUNT
     incarnation: str = "ab" * 16
     created_ns: int = 1
+    founders: dict[int, int] = {}
 
 
 class OneLife:

@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from headwater.edge.broker.core import CallbackSink
-from tests.hub.streams.stream_cluster import StreamCluster
+from tests.hub.streams.stream_cluster import BOOT, StreamCluster, Wanted
 
 
 def test_a_publish_is_acknowledged_and_is_on_every_node() -> None:
@@ -24,7 +24,8 @@ def equal_replicas(cluster: StreamCluster, group: int = 2) -> list[tuple[object,
     """What every replica holds, which is the same."""
     cluster.settle(group)
     rows = [node.replica_rows(group) for node in cluster.nodes.values() if node.up]
-    assert all(row == rows[0] for row in rows)
+    for row in rows:
+        assert row == rows[0]
     return rows[0]
 
 
@@ -286,3 +287,63 @@ def test_a_configuration_changes_at_one_place_of_the_order() -> None:
     assert equal_replicas(cluster)[0] == (18, 22, 5)
     leader.crash()
     assert cluster.leader(besides=leader.number).streams.stream(2).config.max_msgs == 5
+
+
+def test_a_new_group_has_its_preferred_leader_at_once() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    began = cluster.loop.time()
+    assert cluster.leader().number == 1
+    assert cluster.loop.time() - began < 0.2
+
+
+def test_a_stream_gets_replicas_and_loses_them_again() -> None:
+    cluster = StreamCluster()
+    first = cluster.nodes[1]
+    first.ask("$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["s.>"]}')
+    first.ask(
+        "$JS.API.CONSUMER.CREATE.S.C",
+        b'{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}',
+    )
+    for n in range(20):
+        first.ask("s.a", b"%d" % n)
+    got: list[bytes] = []
+    first.account.insert(
+        CallbackSink(b"_INBOX.pull", lambda s, r, h, payload, o: got.append(r))
+    )
+    first.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch":5}', "_INBOX.pull")
+    cluster.wait(lambda: len(got) == 5)
+    alone = first.jetstream.accounts["A"].streams["S"]
+    config = msgspec.structs.replace(alone.config, num_replicas=3)
+    wanted = Wanted(
+        "S", config, 7, [1, 2, 3], [BOOT] * 3, incarnation=alone.incarnation, founders={1: BOOT}
+    )
+    cluster.wanted.append(wanted)
+    for node in cluster.nodes.values():
+        node.streams.start(wanted)
+    assert cluster.leader(7) is first
+    assert first.ask("s.a", b"on") == {"stream": "S", "seq": 21}
+    raft = first.streams.groups[7].raft
+    cluster.wait(lambda: len(raft.log.config.voters) == 3)
+    assert equal_replicas(cluster, 7)[0] == (1, 21, 21)
+    first.crash()
+    second = cluster.leader(7)
+    assert second.ask("$JS.API.CONSUMER.INFO.S.C")["num_ack_pending"] == 5
+    first.open()
+    fewer = msgspec.structs.replace(wanted, peers=[2], boots=[BOOT])
+    fewer.stream_config = msgspec.structs.replace(config, num_replicas=1)
+    cluster.wanted[:] = [fewer]
+    for node in cluster.nodes.values():
+        node.streams.change(fewer)
+    last = cluster.nodes[2]
+    cluster.wait(lambda: first.streams.has_left(7) and cluster.nodes[3].streams.has_left(7))
+    for number in (1, 3):
+        cluster.nodes[number].streams.delete(fewer)
+        assert cluster.nodes[number].jetstream.store().stores() == []
+    cluster.wait(lambda: last.streams.stream(7) is not None)
+    assert last.ask("s.a", b"alone") == {"stream": "S", "seq": 22}
+    cluster.wanted[:] = [wanted]
+    for node in cluster.nodes.values():
+        node.streams.change(wanted)
+    cluster.wait(lambda: len(last.streams.groups[7].raft.log.config.voters) == 3, 30)
+    assert equal_replicas(cluster, 7)[0] == (1, 22, 22)
