@@ -72,6 +72,7 @@ class StreamRequests:
         if state.overlapping(js.name, config.subjects, ""):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         peers = self._place(config)
+        boots = self._boots(peers)
         assignment = Assignment(
             account=js.name,
             name=config.name,
@@ -80,7 +81,8 @@ class StreamRequests:
             config=raw(config),
             group=NEW_GROUP if len(peers) > 1 else NO_GROUP,
             peers=peers,
-            boots=self._boots(peers),
+            boots=boots,
+            founders=dict(zip(peers, boots, strict=True)) if len(peers) > 1 else {},
         )
         done = await self.cluster.submit(assignment)
         if isinstance(done, Conflict):
@@ -170,7 +172,8 @@ class StreamRequests:
         moved = (config.placement or None) != (old.placement or None)
         if config.num_replicas == old.num_replicas and not moved:
             return peers
-        if known.assignment.group == NO_GROUP:
+        if known.assignment.group == NO_GROUP and config.storage != "file":
+            # What is in one node's memory alone has no log that others could follow.
             raise errors.STREAM_REPLICAS_NOT_UPDATABLE.error()
         if moved:
             return self._place(config)
@@ -188,14 +191,15 @@ class StreamRequests:
             await self.ask.check(old, config)
         except CallFailed as error:
             raise errors.CLUSTER_NOT_AVAIL.error() from error
-        group = old.group
+        group, founders = old.group, old.founders
         if group == NO_GROUP and (len(peers) > 1 or peers != old.peers):
-            group = NEW_GROUP
+            group, founders = NEW_GROUP, dict(zip(old.peers, old.boots, strict=True))
         wanted = msgspec.structs.replace(
             old,
             config=raw(config),
             peers=peers,
             boots=self._boots(peers, old),
+            founders=founders,
             group=group,
             version=old.version + 1,
         )

@@ -37,6 +37,9 @@ class Groups(Protocol):
     def delete(self, assignment: Assignment) -> None:
         """Remove what is here of a stream for good."""
 
+    def concerns(self, assignment: Assignment) -> bool:
+        """Whether something of a stream is here that the group needs, though it is to go."""
+
     def has_left(self, number: int) -> bool:
         """Whether the group of a stream has taken this node out."""
 
@@ -145,7 +148,7 @@ class Applier:
             raise errors.CLUSTER_UN_SUPPORT_FEATURE.error()
         if assignment.incarnation in self.done:
             self.groups.change(assignment)
-        elif self.number in assignment.peers:
+        elif self.number in assignment.peers or self.groups.concerns(assignment):
             self.groups.start(assignment)
 
     def leave_groups(self) -> None:

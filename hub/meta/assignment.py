@@ -30,6 +30,10 @@ class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
     group: int = NO_GROUP
     peers: list[int] = []
     """Node numbers of the replicas; the first one is preferred as the leader."""
+    founders: dict[int, int] = {}
+    """The first members of the group, with the start in which each was taken into the cluster:
+    all replicas of a stream that is made with several, the holder of one that gets more. Never
+    changed later."""
     boots: list[int] = []
     """Of each peer, `Member.boot`: which of its disks is meant."""
     version: int = 0

@@ -33,7 +33,7 @@ class PeerStatus:
 
     number: int
     current: bool
-    """It has everything that is committed."""
+    """It has everything that is committed, and its ack counts."""
     active: bool
     """It was heard within the last check of the quorum."""
     lag: int
@@ -229,6 +229,7 @@ class StreamGroup:
         peers = []
         for number, one in raft.progress.items():
             current = one.state is State.REPLICATE and one.match >= rows.committed
+            current = current and number in rows.config.voters
             peers.append(PeerStatus(number, current, one.active, max(rows.last - one.match, 0)))
         return GroupStatus(
             self.wanted.group,

@@ -138,6 +138,8 @@ class StreamGroups:
             existing = group.machine.adopt(alone, self.naming(wanted.group).meta)
             # Without data a snapshot is the state of a group that begins with nothing.
             first = replace(first, snapshot=replace(first.snapshot, made=False))
+        elif len(founders_of(wanted)) == 1:
+            raise StoreError(f"what stream '{wanted.name}' had on its one node is not here")
         store = self.driver.store
         store.create(wanted.group, first, lambda: self._run(group, first, True), existing)
 
@@ -156,12 +158,21 @@ class StreamGroups:
         group.eager = founded and group.wanted.peers[0] == self.driver.number
         self.driver.touch(group.raft)
 
+    def concerns(self, assignment: Any) -> bool:
+        """Whether something of a stream is here that the group needs, though it is to go: a member
+        stays until others have taken its place."""
+        number = assignment.group
+        return number in self.driver.store.start.groups or (
+            founders_of(assignment).get(self.driver.number) == self.member_boot()
+            and not self._left(number)
+        )
+
     def change(self, assignment: Any) -> None:
         """A stream has another configuration or other replicas."""
         number = assignment.group
         group = self.groups.get(number)
         if group is None:
-            if self.driver.number in assignment.peers:
+            if self.driver.number in assignment.peers or self.concerns(assignment):
                 self.start(assignment)
             return
         self.wanted[number] = assignment

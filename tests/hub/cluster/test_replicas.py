@@ -101,6 +101,29 @@ async def test_configuration_and_number_of_replicas_change(lab: Lab) -> None:
     assert (await api(client, "STREAM.INFO.R"))["state"]["last_seq"] == 6
 
 
+async def test_a_stream_of_one_node_gets_replicas(lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    one = {**R, "num_replicas": 1}
+    holder = index_of(await api(client, "STREAM.CREATE.R", **one))
+    js = client.jetstream()
+    for number in range(20):
+        await js.publish("r.a", b"%d" % number)
+    sub = await js.pull_subscribe("r.>", "worker")
+    for message in await sub.fetch(5):
+        await message.ack_sync()
+    more = await api(client, "STREAM.UPDATE.R", **R)
+    assert "error" not in more, more
+    await until(lambda: current(lab, "R", 3), 15)
+    await lab.stop_node(holder)
+    client = await lab.connect((holder + 1) % 3)
+    await until(lambda: any(c.here("$G", "R") for c in lab.clusters()), 10)
+    assert (await client.jetstream().publish("r.a", b"x")).seq == 21
+    sub = await client.jetstream().pull_subscribe("r.>", "worker")
+    (message,) = await sub.fetch(1)
+    assert message.metadata.sequence.stream == 6
+
+
 class Processes:
     """Three nodes as processes, which can be killed."""
 
