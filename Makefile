@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
 
-.PHONY: bench-access clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants wheels clean
+.PHONY: bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -78,6 +78,10 @@ bench-storage: $(STAMP) ext  ## Storage beside nats-server, and what is required
 
 bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
 	@$(BIN)/python -m bench.access --check $(ARGS)
+
+bench-fleet: $(STAMP) ext  ## Flash gateways on loopback beside Ansible: HOSTS=.. (root, openssh-server)
+	@test -x build/ansible/bin/ansible-playbook || { $(PYTHON) -m venv build/ansible && build/ansible/bin/pip install -q ansible-core==2.19.14; }
+	@$(BIN)/python -m bench.fleet --hosts $(or $(HOSTS),100)
 
 faults: $(STAMP) ext  ## Kills, damage, a full device, clock steps, beside nats-server (half an hour)
 	@$(BIN)/python -m bench.faults $(ARGS)

@@ -22,6 +22,8 @@ GATEWAY = "gateway"
 
 ENROL_SUBJECT = "$HEADWATER.ENROL"
 ENROL_INBOX = "_ENROL"
+REPORT_SUBJECT = "$HEADWATER.REPORT"
+"""Gateways report here and not to the bucket: what begins with `$KV` stays in its domain."""
 REPORT_BUCKET = "HEADWATER_FLEET"
 """KV bucket with the newest report of every gateway."""
 ENROLLED_BUCKET = "HEADWATER_ENROLLED"
@@ -69,7 +71,7 @@ def gateway_scope(key: str, subjects: list[str], mirrors: list[str]) -> SigningS
         asked += [f"$JS.{domain}.API.{call.format(stream)}" for call in calls]
         asked.append(f"$JS.FC.{stream}.>")
     heard = ["$JS.M.*", "$JS.S.*", "$JSC.R.*"] if mirrors else []
-    report = f"$KV.{REPORT_BUCKET}.{NAME_IN_TEMPLATE}"
+    report = f"{REPORT_SUBJECT}.{NAME_IN_TEMPLATE}"
     template = _unlimited(
         publish=[*subjects, *ANSWERS, report, *asked], subscribe=[*subjects, *own, *heard]
     )

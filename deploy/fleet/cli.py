@@ -182,11 +182,35 @@ def rollback(**words: Any) -> None:
 @run_options
 def listing(**words: Any) -> None:
     """What gateways run, and how they are, asked over SSH. Status 3 when one is not well."""
-    from headwater.deploy.fleet.flash.command import seen_by
+    from headwater.deploy.fleet.flash.command import look_at
     from headwater.deploy.fleet.flash.host_run import look_job
     from headwater.deploy.fleet.flash.listing import as_rows, table
 
-    results, seen = seen_by(_request(words), look_job)
-    rows = as_rows(results, seen)
+    seen = look_at(_request(words), look_job)
+    rows = as_rows(seen.results, seen.facts)
     click.echo(json.dumps({"hosts": rows}) if words.get("as_json") else table(rows))
     raise SystemExit(0 if all(row["joined"] for row in rows) else 3)
+
+
+@fleet.command()
+@run_options
+@click.option("--bundle", "archive", default="", help="Write a redacted archive for support.")
+def doctor(archive: str, **words: Any) -> None:
+    """Check configuration, connectivity and readiness. Status 3 when something is wrong."""
+    from headwater.deploy.fleet.flash import doctor as checks
+    from headwater.deploy.fleet.flash.command import look_at
+    from headwater.deploy.fleet.flash.host_run import look_job
+
+    seen = look_at(_request(words), look_job, with_logs=bool(archive))
+    findings = [
+        finding
+        for host, result in zip(seen.hosts, seen.results, strict=True)
+        for finding in checks.examine(host, result, seen.facts.get(host.name))
+    ]
+    if archive:
+        checks.write_archive(Path(archive), findings, seen.facts, seen.logs)
+    if words.get("as_json"):
+        click.echo(json.dumps({"findings": [each._asdict() for each in findings]}))
+    else:
+        click.echo(checks.show(findings))
+    raise SystemExit(3 if any(each.state == checks.BAD for each in findings) else 0)

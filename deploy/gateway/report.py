@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.view.version import VERSION
 from headwater.security.auth_options import GLOBAL_ACCOUNT
-from headwater.security.gateway_roles import REPORT_BUCKET
+from headwater.security.gateway_roles import REPORT_SUBJECT
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -26,7 +26,7 @@ SLOT_ENVIRONMENT = "HEADWATER_SLOT"
 LOOK_S = 1.0
 REPORT_S = 10.0
 REPORT_JITTER = 0.3
-STREAMS_MAX = 32
+STREAMS_MAX = 24
 """Streams that are reported one by one; the others count in the sums."""
 MIRROR_PREFIXES = (b"$JS.M.", b"$JS.S.")
 """How the deliver subjects of mirrors and sources begin."""
@@ -106,7 +106,7 @@ class GatewayReport:
         if not remotes:
             return
         account = self._node.account(remotes[0].account or GLOBAL_ACCOUNT)
-        subject = f"$KV.{REPORT_BUCKET}.{self._settings['name']}"
+        subject = f"{REPORT_SUBJECT}.{self._settings['name']}"
         report = {**facts, "wall": time.time()}
         account.send(subject.encode(), json.dumps(report).encode(), own=True)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from headwater.deploy.hub.fleet_command import fleet
+
 TIMEOUT_S = 3.0
 ANSWER_BYTES_MAX = 64 << 20
 
@@ -17,6 +19,9 @@ ANSWER_BYTES_MAX = 64 << 20
 @click.group()
 def hub() -> None:
     """Look at a cluster of nodes."""
+
+
+hub.add_command(fleet)
 
 
 @hub.command()

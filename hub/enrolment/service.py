@@ -24,6 +24,7 @@ from headwater.security.gateway_roles import (
     ENROLLED_BUCKET,
     GATEWAY,
     REPORT_BUCKET,
+    REPORT_SUBJECT,
     key_of_role,
 )
 from headwater.security.nkeys import KeyPair
@@ -38,7 +39,13 @@ ANSWER_S = 5.0
 WAITING_MAX = 256
 """Requests that are worked on at a time; more are told to come again."""
 BUCKETS_RETRY_S = 2.0
-REPORT_BYTES_MAX = 8192
+REPORT_BYTES_MAX = 16 * 1024
+REPORT_PACE_S = 1.0
+"""Reports of one gateway that come sooner after another are dropped."""
+GATEWAYS_MAX = 100_000
+QUEUE = b"headwater-fleet"
+"""Of all nodes of a hub, one keeps a report. Requests to be enrolled reach all of them: who asks
+over a leaf link would have to name the queue, and two same answers do no harm."""
 WRONG_LAST_SEQUENCE = 10071
 
 
@@ -48,7 +55,9 @@ class EnrolmentService:
     name = "enrolment"
 
     def __init__(self) -> None:
-        self._sink: CallbackSink | None = None
+        self._sinks: list[CallbackSink] = []
+        self._reported: dict[bytes, float] = {}
+        """When a report of each gateway was taken."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._buckets = asyncio.Event()
         self.granted = 0
@@ -65,15 +74,19 @@ class EnrolmentService:
             raise SecurityError(
                 f"headwater.fleet.signing_key {options.fleet_signing_key}: {error.strerror}"
             ) from error
-        self._sink = CallbackSink(f"{ENROL_SUBJECT}.*".encode(), self._asked)
-        self._account.insert(self._sink)
+        self._sinks = [
+            CallbackSink(f"{ENROL_SUBJECT}.*".encode(), self._asked),
+            CallbackSink(f"{REPORT_SUBJECT}.*".encode(), self._report, QUEUE),
+        ]
+        for sink in self._sinks:
+            self._account.insert(sink)
         self._work(self._make_buckets())
 
     async def stop(self) -> None:
         """Answer no longer."""
-        if self._sink is not None:
-            self._account.remove(self._sink)
-            self._sink = None
+        for sink in self._sinks:
+            self._account.remove(sink)
+        self._sinks.clear()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -96,6 +109,18 @@ class EnrolmentService:
         if claims is None:
             raise JWTError("the hub does not know the account")
         return claims
+
+    # --- reports ---
+
+    def _report(self, subject: bytes, _: bytes, __: bytes, payload: bytes, ___: Any) -> None:
+        """Keep a gateway's newest report; its permissions let it use its own subject only."""
+        name, now = subject.rpartition(b".")[2], self._node.loop.time()
+        if len(payload) > REPORT_BYTES_MAX or now - self._reported.get(name, -1e9) < REPORT_PACE_S:
+            return
+        if len(self._reported) >= GATEWAYS_MAX:
+            self._reported.clear()
+        self._reported[name] = now
+        self._account.send(b"$KV.%s.%s" % (REPORT_BUCKET.encode(), name), payload, own=True)
 
     # --- requests ---
 

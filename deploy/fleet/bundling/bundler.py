@@ -31,6 +31,8 @@ SUFFIX = ".bundle"
 MACHINES = ("x86_64", "aarch64", "armv7l")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 OWN_WHEEL = re.compile(r"headwater-([^-]+)-")
+GLIBC_SYMBOL = re.compile(rb"GLIBC_2\.(\d+)\0")
+OLDEST_GLIBC = 17
 STORE_READS = 1
 """Oldest format of the store that this version reads."""
 NOT_NEEDED = re.compile(
@@ -81,7 +83,9 @@ def build(recipe: Recipe, output: Path) -> Path:
             files[INTERPRETER] = pack_interpreter(recipe.interpreter, work / INTERPRETER)
         manifest: dict[str, Any] = {
             "format": FORMAT, "name": "headwater", "version": version,
-            "target": {"system": "Linux", **recipe.target._asdict()},
+            "target": {
+                "system": "Linux", **recipe.target._asdict(), "glibc": needed_glibc(recipe.wheels),
+            },
             "store": {"reads": recipe.store[0], "writes": recipe.store[1]},
             "next_keys": list(recipe.next_keys),
             "files": [_entry(name, file) for name, file in files.items()],
@@ -98,6 +102,18 @@ def own_version(wheels: Sequence[Path]) -> str:
         if match := OWN_WHEEL.match(wheel.name):
             return match.group(1)
     raise CannotBundle("there is no wheel of headwater; run make wheels, or give --wheel")
+
+
+def needed_glibc(wheels: Sequence[Path]) -> tuple[int, int]:
+    """The oldest glibc that has every symbol that compiled modules ask for."""
+    newest = OLDEST_GLIBC
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.endswith(".so") or ".so." in name:
+                    found = map(int, GLIBC_SYMBOL.findall(archive.read(name)))
+                    newest = max([newest, *found])
+    return (2, newest)
 
 
 def _entry(name: str, file: Path) -> dict[str, Any]:

@@ -119,16 +119,26 @@ async def _run(
         return results, interrupted.came, made.paused
 
 
-def seen_by(request: Request, job: Job) -> tuple[list[HostResult], dict[str, Any]]:
-    """Look at all chosen hosts; results, and facts by host."""
+class Seen(NamedTuple):
+    """What a look at the gateways showed."""
+
+    hosts: list[Host]
+    results: list[HostResult]
+    facts: dict[str, Any]
+    logs: dict[str, str]
+
+
+def look_at(request: Request, job: Job, with_logs: bool = False) -> Seen:
+    """Look at all chosen hosts, and change nothing."""
     prepared = prepare(request, False)
 
-    async def look() -> tuple[list[HostResult], dict[str, Any]]:
+    async def look() -> Seen:
         with PhaseBoard(len(prepared.hosts), quiet=True) as board:
             task = task_of(request, prepared, board)
+            task.with_logs = with_logs
             found = await run_all(
                 task, prepared.hosts, job, request.concurrency, Interrupted()
             )
-            return found, task.seen
+            return Seen(prepared.hosts, found, task.seen, task.logs)
 
     return asyncio.run(look())

@@ -26,6 +26,7 @@ from headwater.deploy.fleet.flash.task import Task
 PHASES = ("connect", "facts", "validate", "plan", "upload", "verify", "install", "configure",
           "switch", "start", "joined", "commit")  # fmt: skip
 FACTS_S = 30.0
+LOG_LINES = 500
 STEP_S = 120.0
 SILENCE_S = 180.0
 """Beyond the time to join: how long a gateway may say nothing while it installs."""
@@ -204,4 +205,8 @@ async def look_job(run: HostRun, link: Link) -> dict[str, Any]:
     run.result.version = facts.slot.get("version", "")
     run.result.slot = facts.status.get("slot") or ""
     run.task.seen[run.host.name] = facts
+    if run.task.with_logs:
+        log = shlex.quote(f"{run.host.data}/log/node.log")
+        text = f"tail -n {LOG_LINES} {log} 2>/dev/null || true"
+        run.task.logs[run.host.name] = await link.run(text, FACTS_S)
     return facts.status

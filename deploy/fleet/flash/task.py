@@ -43,3 +43,6 @@ class Task:
     set_clock: bool = False
     seen: dict[str, Any] = field(default_factory=dict)
     """Facts by host, of runs that look only."""
+    with_logs: bool = False
+    logs: dict[str, str] = field(default_factory=dict)
+    """Ends of nodes' logs by host."""

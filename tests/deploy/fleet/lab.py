@@ -91,6 +91,19 @@ class Gateway:
         """Its node, for clients."""
         return f"nats://127.0.0.1:{self.node_port}"
 
+    def also(self, line: str) -> None:
+        """One more line of the SSH server's configuration, before it starts."""
+        config = self.folder / "sshd_config"
+        config.write_text(f"{line}\n{config.read_text()}")
+
+    def pretend(self, command: str, script: str) -> None:
+        """Let a command of the machine say something else."""
+        folder = self.folder / "bin"
+        folder.mkdir(exist_ok=True)
+        (folder / command).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / command).chmod(0o755)
+        self.also(f"SetEnv PATH={folder}:/usr/sbin:/usr/bin:/sbin:/bin")
+
     def start(self) -> None:
         """Listen."""
         os.makedirs("/run/sshd", exist_ok=True)
@@ -165,10 +178,15 @@ class Lab:
 
     def add(self, *names: str) -> list[Gateway]:
         """More gateways, listening."""
-        made = [Gateway(self.folder, name, self._authorized) for name in names]
+        made = [self.unstarted(name) for name in names]
         for gateway in made:
             gateway.start()
-        self.gateways += made
+        return made
+
+    def unstarted(self, name: str) -> Gateway:
+        """One more, which does not listen yet."""
+        made = Gateway(self.folder, name, self._authorized)
+        self.gateways.append(made)
         return made
 
     def write(

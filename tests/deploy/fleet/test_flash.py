@@ -1,8 +1,12 @@
 """`headwater fleet flash` over real SSH: from nothing to joined, and again without a change."""
 
+import tarfile
+
+from headwater.deploy.fleet.flash.doctor import redacted
+from headwater.security.nkeys import KeyPair
 from tests.deploy.fleet.flashing import flash, fleet, inventory
 from tests.deploy.fleet.lab import Lab, needs_sshd
-from tests.deploy.keys.hub_of_keys import Hub
+from tests.deploy.keys.hub_of_keys import Hub, run
 
 pytestmark = needs_sshd
 
@@ -25,3 +29,18 @@ def test_a_fleet_from_nothing_joins_and_a_second_run_changes_nothing(hub: Hub, l
     assert (first.data / "keys/gateway.nk").owner() == "nobody"
     listed = fleet(lab, "ls")
     assert {host["state"] for host in listed.values()} == {"joined"}
+    archive = lab.folder / "support.tgz"
+    words = ["fleet", "doctor", "-f", lab.inventory, "--bundle", archive]
+    assert "connectivity: 4 of 4 checks well" in run(*words)
+    with tarfile.open(archive) as files:
+        assert "gw-1/node.log" in files.getnames()
+    first.stop()
+    assert "gw-1  ssh: cannot connect" in run(*words, status=3)
+
+
+def test_support_gets_no_secrets() -> None:
+    pair = KeyPair.create("U")
+    text = f"seed {pair.seed} at nats://ana:secret@hub:4222 with eyJh.eyJq.c2ln password: hush"
+    assert redacted(text) == (
+        "seed REDACTED at nats://REDACTED@hub:4222 with REDACTED password: REDACTED"
+    )
