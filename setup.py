@@ -17,11 +17,14 @@ tree = build_accel.link_tree(ROOT)
 # A developer may compile a few modules only: `make ext ONLY="edge/wire/numbers.py ..."`.
 wanted = os.environ.get("HEADWATER_EXT", "").split() or build_accel.COMPILED
 present = [path for path in wanted if (ROOT / path).exists()]
+# `make sanitize` compiles a copy of the tree with the compiler's own checks.
+checks = os.environ.get("HEADWATER_SANITIZE", "").split()
 extensions = [
     Extension(
         build_accel.module_name(path),
         [f"build/tree/headwater/{path}"],
-        extra_compile_args=["-O3", "-g0", "-Wno-unused-function"],
+        extra_compile_args=[*(checks or ["-O3", "-g0"]), "-Wno-unused-function"],
+        extra_link_args=checks,
     )
     for path in present
 ]

@@ -7,6 +7,7 @@ signals into actions, and ends with a status that service managers understand.
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ from headwater.edge.node.node import Node
 from headwater.edge.view.version import NATS_LEVEL
 
 log = logging.getLogger("headwater.node")
+
+CORE_DUMPS = "HEADWATER_CORE_DUMPS"
 
 
 class StartError(Exception):
@@ -61,7 +64,7 @@ def run(invocation: Invocation, arguments: list[str]) -> int:
     import uvloop
 
     options = invocation.options
-
+    forbid_core_dumps()
     try:
         configure_logging(options)
     except (OSError, ValueError) as error:
@@ -70,6 +73,19 @@ def run(invocation: Invocation, arguments: list[str]) -> int:
     for warning in invocation.warnings:
         log.warning("%s", warning)
     return uvloop.run(_main(options, arguments))
+
+
+def forbid_core_dumps() -> None:
+    """Leave no image of this process's memory, which holds keys and passwords, when it crashes.
+
+    A limit of one byte keeps Linux from writing a file and from starting a helper that
+    `core_pattern` names; zero would not stop the helper. CORE_DUMPS in the environment lets both.
+    """
+    if os.environ.get(CORE_DUMPS):
+        return
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    soft = 1 if hard == resource.RLIM_INFINITY else min(1, hard)
+    resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
 def configure_logging(options: Options) -> None:

@@ -155,6 +155,18 @@ def key_from_file(path: str) -> NodeKey:
         raise SealingError(f"cannot read the key in {path}: {error.strerror}") from error
 
 
+def write_new_key(path: str) -> NodeKey:
+    """Make a random key and write it to a new file that only this user can read. Raises OSError,
+    FileExistsError when there is one."""
+    text = os.urandom(KEY_BYTES).hex().encode() + b"\n"
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return NodeKey.of(text)
+
+
 def key_from_environment(name: str) -> NodeKey:
     """A key from an environment variable. Raises SealingError."""
     value = os.environ.get(name)

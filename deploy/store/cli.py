@@ -190,6 +190,48 @@ def repair(
         show.finish(report.ok, shown, "Streams that lost messages", ("put_back", "lost"))
 
 
+SEALS = ("state", "key", "cipher", "data_keys")
+
+
+@store.command("keys")
+@place(server=False)
+def sealing_keys(store_dir: str, config: str, as_json: bool) -> None:
+    """Show which key each stream is sealed with: the names of keys, never keys."""
+    from headwater.deploy.store import local
+
+    with Show(as_json) as show:
+        options = local.node_options(store_dir, config)
+        rows = [asdict(row) for row in local.run_seals(options)]
+        result = {"ok": True, "newest": local.newest_key(options), "streams": rows}
+        show.finish(True, result, "Sealing", SEALS)
+
+
+@store.command("new-key")
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def new_key(path: str, as_json: bool) -> None:
+    """Write a new sealing key to a file that only this user can read; it must not be there."""
+    from headwater.security.sealing import write_new_key
+
+    with Show(as_json) as show:
+        made = write_new_key(path)
+        show.finish(True, {"ok": True, "file": path, "key": made.name})
+
+
+@store.command()
+@click.argument("stream")
+@place(server=False)
+@click.option("--account", default="", help="The stream's account, when several have one.")
+def rotate(stream: str, store_dir: str, config: str, as_json: bool, account: str) -> None:
+    """Give a stream a new data key; the node's next start packs all of it again."""
+    from headwater.deploy.store import local
+
+    with Show(as_json) as show:
+        options = local.node_options(store_dir, config)
+        row = asdict(local.run_rotate(options, account, stream))
+        show.finish(True, {"ok": True, "streams": [row]}, "Sealing", SEALS)
+
+
 @store.group()
 def quarantine() -> None:
     """What could not be used is kept: list it, put it back, or remove it for good."""

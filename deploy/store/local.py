@@ -15,6 +15,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.flags import parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.jetstream.backup.backup_file import BackupError, BackupReader
+from headwater.edge.jetstream.config.sealing_keys import key_ring
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.node.offline import OfflineJetStream, Restorer, backup
@@ -22,6 +23,7 @@ from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.node.rebuild import Fetch, FetchedMessage
 from headwater.edge.storage.node.repair import RepairReport, repair
+from headwater.edge.storage.node.sealing_state import StreamSeal, rotate, seals
 from headwater.edge.storage.node.verify import Report, verify
 from headwater.edge.wire.login import Login
 
@@ -108,6 +110,30 @@ def run_quarantine_restore(options: Options, name: str) -> dict[str, Any]:
             }
         finally:
             await storage.close()
+
+    return asyncio.run(work())
+
+
+def run_seals(options: Options) -> list[StreamSeal]:
+    """Raises StoreError, OSError."""
+
+    async def work() -> list[StreamSeal]:
+        return await seals(await _store_options(options))
+
+    return asyncio.run(work())
+
+
+def newest_key(options: Options) -> str:
+    """Name of the key that seals; empty without one. Raises StoreError."""
+    ring = key_ring(options)
+    return ring.newest.name if ring is not None and ring.newest is not None else ""
+
+
+def run_rotate(options: Options, account: str, stream: str) -> StreamSeal:
+    """Raises StoreError, OSError."""
+
+    async def work() -> StreamSeal:
+        return await rotate(await _store_options(options), account, stream)
 
     return asyncio.run(work())
 

@@ -224,6 +224,16 @@ def test_a39_filters(node: Attacked, stream: Any) -> None:
         assert time.monotonic() - began < CALM_S
 
 
+def test_a39_subjects_of_a_stream(node: Attacked) -> None:
+    """a stream with 10,000 subjects, two of which overlap or not | checked as a whole in no time"""
+    began = time.monotonic()
+    many = [f"s.{n}.x" for n in range(10_000)]
+    assert "error" in create(node, subjects=[*many, "s.*.x"])
+    assert "error" not in create(node, subjects=many)
+    assert time.monotonic() - began < 2 * CALM_S
+    node.api("STREAM.DELETE.S")
+
+
 PULLS = [
     {"batch": 2**63 - 1}, {"batch": 2**63}, {"batch": -1}, {"expires": 10**9 * 3600 * 10**9},
     {"expires": -1}, {"batch": 1, "idle_heartbeat": 1, "expires": 10**9}, {"max_bytes": 2**63},

@@ -23,11 +23,13 @@ from headwater.edge.broker.websocket.websocket_filter import WebSocketFilter
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.conf.validate import complete
+from headwater.edge.jetstream.model import archive, s2
 from headwater.edge.node.node import Node
 from headwater.security import jwt
 from headwater.security.claims import UserClaims
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import KeyPair
+from tests.operator_realm import Raw
 
 SHARE = int(os.environ.get("FUZZ_EXAMPLES", "25"))
 CONFIG = """
@@ -210,6 +212,42 @@ TOKEN = jwt.encode(UserClaims(sub=USER.public_key), KeyPair.create("A"))
 def test_tokens(at: int, piece: str, cut: int) -> None:
     with contextlib.suppress(JWTError):
         jwt.decode_user(TOKEN[:at] + piece + TOKEN[at + cut :])
+
+
+ENTRY_NAMES = st.sampled_from(
+    [b"f", b"state.json", b"consumers/c", b"", b"a..b", b"f\r\nPING", b">"]
+)
+NUMBERS = st.one_of(st.sampled_from([0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1]), st.integers(0, 9))
+BODIES = st.one_of(
+    st.sampled_from([b"{}", b"[", b'{"last_seq":18446744073709551615}', b'{"config":{}}', b"null"]),
+    st.binary(max_size=30),
+)
+ENTRIES = st.builds(archive.ArchiveEntry, ENTRY_NAMES, NUMBERS, NUMBERS, BODIES, BODIES)
+STATE = archive.ArchiveEntry(b"state.json", 1, 0, b"", b'{"messages":1}')
+
+
+@fuzzed
+@given(st.lists(ENTRIES, max_size=5), st.booleans(), st.binary(max_size=12), st.integers(1, 400))
+@example([archive.ArchiveEntry(b"f", 1, 2**64 - 1, b"", b"x"), archive.END], True, b"", 400)
+@example([archive.ArchiveEntry(b"f", 1, 1, b"", b"x"), archive.END], True, b"", 3)
+@example([], True, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 7)
+def test_archives(
+    node: Running, entries: list[archive.ArchiveEntry], begun: bool, junk: bytes, size: int
+) -> None:
+    """Backups that are put back: sound frames of any entries, in pieces of any size."""
+    content = archive.MAGIC + archive.packed(STATE) if begun else b""
+    content += b"".join(map(archive.packed, entries)) + junk
+    data = s2.IDENTIFIER + s2.frames(content)
+    with Raw(node.port("nats")) as raw:
+        raw.login()
+        asked = {"config": {"name": "R", "subjects": ["f"], "storage": "file"}, "state": {}}
+        to = raw.request("$JS.API.STREAM.RESTORE.R", asked)["deliver_subject"].encode()
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        for piece in (*pieces, b""):
+            raw.socket.sendall(b"PUB %s x %d\r\n%s\r\n" % (to, len(piece), piece))
+        raw.send()
+        raw.request("$JS.API.STREAM.DELETE.R")
+    node.check()
 
 
 FIELD_NAMES = (

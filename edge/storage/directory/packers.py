@@ -88,14 +88,27 @@ class Packers:
         if ring is None:
             return packer
         if ring.newest is not None and not (rows and all(map(ring.is_newest, rows))):
-            number = max((key.number for key in keys), default=0) + 1
-            keys.append(ring.make(number, self._random))
-            identity["keys"] = [ring.wrap(key, context(identity), self._random) for key in keys]
+            self._append_key(ring, identity, keys)
             if found:
                 identity["repack"] = True
         for key in keys:
             packer.add_key(key, ring.newest is not None and key is keys[-1])
         return packer
+
+    def renew(self, identity: dict[str, Any]) -> DataKey:
+        """A new data key for a stream that has others, put into `identity`; what the stream has is
+        to be packed again. Raises SealingError."""
+        if self.ring is None or self.ring.newest is None:
+            raise SealingError("no key to seal with is configured")
+        keys = self._unwrap(identity)
+        self._append_key(self.ring, identity, keys)
+        identity["repack"] = True
+        return keys[-1]
+
+    def _append_key(self, ring: KeyRing, identity: dict[str, Any], keys: list[DataKey]) -> None:
+        number = max((key.number for key in keys), default=0) + 1
+        keys.append(ring.make(number, self._random))
+        identity["keys"] = [ring.wrap(key, context(identity), self._random) for key in keys]
 
     def load_dictionaries(
         self, path: Path, identity: dict[str, Any], packer: Packer, problems: list[Problem]

@@ -52,6 +52,30 @@ class Repacker:
             if self._identity(store).get("repack"):
                 self._add(store)
 
+    def keys(self, store: Any) -> list[dict[str, Any]]:
+        """A stream's data keys as they are kept, wrapped; the last one seals."""
+        return list(self._identity(store).get("keys", []))
+
+    def is_pending(self, store: Any) -> bool:
+        """Whether what a stream has is still to be packed again."""
+        return bool(self._identity(store).get("repack"))
+
+    def renew(self, store: Any) -> None:
+        """Seal a stream with a new data key from now on, and pack again what it has. The key is on
+        disk before anything is sealed with it. Raises StoreError, SealingError."""
+        identity = self._identity(store)
+        before = dict(identity)
+        key = self._node.packers.renew(identity)
+        try:
+            self._node.rewrite_meta(store, True)
+        except OSError as error:
+            identity.clear()
+            identity.update(before)
+            raise StoreError(f"the stream's meta file cannot be written: {error}") from error
+        store.packer.add_key(key, True)
+        self._node.log.begin_next()
+        self._add(store)
+
     def before_erase(self, store: Any, sequence: int) -> None:
         """A message is about to be erased. Pieces of a dictionary stood in at least `SHARED_MIN`
         messages; when so many of them are erased, it goes away. Raises StoreError."""
