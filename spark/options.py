@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,7 +14,15 @@ DEFAULT_SERVER = "nats://127.0.0.1:4222"
 DEFAULT_PORT = 4222
 #: Seconds; long enough for a server to restart or a leader to be found.
 DEFAULT_RETRY = 120.0
-META_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "payload")
+META_COLUMNS = (
+    "stream",
+    "subject",
+    "sequence",
+    "timestamp",
+    "timestamp_ns",
+    "headers",
+    "payload",
+)
 
 #: Option names as they are written in documentation, with what they mean.
 OPTIONS = {
@@ -23,14 +32,19 @@ OPTIONS = {
     "subjects": "comma-separated subject filters; default everything",
     "starting": "earliest, or the first sequence to read",
     "ending": "latest (fixed at load; at each action with .schema()), or the last sequence",
+    "startingTimestamp": "in place of starting: read messages stored at or after it (RFC 3339)",
+    "endingTimestamp": "in place of ending: read messages stored before it (RFC 3339)",
     "partitions": "how many tasks read one stream, 1 to 10000; default by size",
     "columns": "comma-separated metadata columns: " + ", ".join(META_COLUMNS),
     "headers": "off, map (string to string) or raw (bytes)",
-    "valueFormat": "raw, or json to decode payloads into columns",
-    "valueSchema": "for json: columns as DDL, for example 'device string, value double'",
+    "valueFormat": "raw, or json, msgpack or cbor to decode payloads into columns",
+    "valueSchema": (
+        "columns to decode as DDL, for example 'device string, at struct<lat: double>', or infer "
+        "to learn them from the first 1000 messages of the read"
+    ),
     "metadataPrefix": "put before the names of metadata columns",
     "mode": (
-        "for json: permissive makes bad fields null and keeps the payload's text in "
+        "for decoded values: permissive makes bad fields null and keeps the payload's text in "
         "_corrupt_record, failfast stops"
     ),
     "failOnDataLoss": "true stops when planned rows are lost, false reads what is left",
@@ -93,7 +107,7 @@ class SourceOptions:
     """Checked options. `ending` is None for latest; `partitions` is None for "by size".
 
     `account` is the number of the accumulator that takes reports, None for no reports.
-    `retry_timeout` is in seconds.
+    `retry_timeout` is in seconds. `starting_time` and `ending_time` are ns since 1970.
     """
 
     endpoint: Endpoint
@@ -116,6 +130,8 @@ class SourceOptions:
     retry_timeout: float
     account: int | None
     read_path: str = "auto"
+    starting_time: int | None = None
+    ending_time: int | None = None
 
     @property
     def may_expire(self) -> bool:
@@ -138,11 +154,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     domain = options.get("domain", "")
     if set(domain) & set(" \t\r\n.*>"):
         raise OptionError(f"{domain!r} is no domain name: one token, no blank . * or >")
-    value_format = _choice(options, "valueFormat", ("raw", "json"))
+    value_format = _choice(options, "valueFormat", ("raw", "json", "msgpack", "cbor"))
     if value_format == "raw" and options.get("valueSchema"):
-        raise OptionError("option 'valueSchema' needs valueFormat=json")
+        raise OptionError("option 'valueSchema' needs valueFormat=json, msgpack or cbor")
     headers = _choice(options, "headers", ("off", "map", "raw"))
     starting = _start(options.get("starting", "earliest"))
+    for name, time in (("starting", "startingTimestamp"), ("ending", "endingTimestamp")):
+        if name in options and time in options:
+            raise OptionError(f"options '{name}' and '{time}' exclude each other: give one")
     retry = _number(options, "retryTimeout", float, 0, 86_400)
     return SourceOptions(
         endpoint=_endpoint(options),
@@ -165,6 +184,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         retry_timeout=DEFAULT_RETRY if retry is None else retry,
         account=_number(options, "account", int, 0, 1 << 62),
         read_path=_choice(options, "readPath", ("auto", "block", "wire")),
+        starting_time=_time(options, "startingTimestamp"),
+        ending_time=_time(options, "endingTimestamp"),
     )
 
 
@@ -253,6 +274,22 @@ def _start(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise OptionError(f"option 'starting' is {text!r}; it takes earliest or a sequence from 1")
     return int(text)
+
+
+def _time(options: Mapping[str, str], name: str) -> int | None:
+    """Nanoseconds since 1970; digits below microseconds are dropped."""
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or moment.year < 1970:
+        raise OptionError(
+            f"option '{name}' is {text!r}; it takes a time with its zone, as 2026-11-22T08:00:00Z"
+        )
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
 def _end(text: str) -> int | None:

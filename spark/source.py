@@ -1,7 +1,8 @@
 """`spark.read.format("headwater")`: the Python data source that Spark sees."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -10,6 +11,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -19,6 +21,8 @@ from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.layout import Layout, default_layout, user_layout
 from headwater.spark.read.partition import RangePartition, read_partition
 from headwater.spark.read.planning import SequenceRange, plan_ranges
+from headwater.spark.read.pushdown import Narrowing, narrow, plan_narrowed
+from headwater.spark.read.sampling import infer_fields
 from headwater.spark.read.stream_reader import HeadwaterStreamReader
 from headwater.spark.write.sink import HeadwaterStreamWriter, HeadwaterWriter, check_columns
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 #: Where Spark makes a source: to be written to, or to be read, perhaps from a checkpoint.
 _WRITE_WORKER = "write_into_data_source.py"
 _LOAD_WORKER = "create_data_source.py"
+_PUSHDOWN_WORKER = "data_source_pushdown_filters.py"
 
 
 class HeadwaterSource(DataSource):
@@ -66,13 +71,19 @@ class HeadwaterSource(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        self._layout = default_layout(self._options)
+        inferred = None
+        if self._options.value_schema.lower() == "infer":
+            inferred = infer_fields(self._options, self._ranges)
+        self._layout = default_layout(self._options, inferred)
         return self._layout.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._lost is not None:
             raise self._lost
-        return HeadwaterReader(self._options, self._laid_out(schema), self._ranges)
+        # With the setting for pushdown off, Spark refuses a reader that has `pushFilters`.
+        pushing = sys._getframe(1).f_code.co_filename.endswith(_PUSHDOWN_WORKER)
+        kind = FilteredReader if pushing else HeadwaterReader
+        return kind(self._options, self._laid_out(schema), self._ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return HeadwaterStreamReader(self._options, self._laid_out(schema))
@@ -111,3 +122,16 @@ class HeadwaterReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._layout, partition)
+
+
+class FilteredReader(HeadwaterReader):
+    """Leaves out what Spark's own filters do."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Plan again for what the filters leave; returns those that Spark still applies."""
+        narrowing, rest = narrow(filters, self._layout.meta, self._options)
+        if narrowing != Narrowing() and self._ranges:
+            self._ranges = plan_narrowed(self._options, self._ranges, narrowing)
+            if narrowing.subjects is not None:
+                self._options = replace(self._options, filters=narrowing.subjects)
+        return rest

@@ -1,7 +1,7 @@
 """Block reads, as a client sees them: the request, whether a server knows it, and the blocks.
 
 The format is that of `edge/jetstream/read/block_transfer.py`. The parts of a block are Arrow
-buffers and are used where they are; only times are divided, since Spark wants microseconds.
+buffers and are used where they are.
 """
 
 import json
@@ -120,7 +120,7 @@ def read_block(block: bytes, wanted: Wanted, maps: WireReader) -> tuple[Columns,
     columns = Columns(
         rows=rows,
         sequence=sequence,
-        timestamp=_micros(times),
+        timestamp=times,
         subject_offsets=subjects[0],
         subject_data=subjects[1],
         payload_offsets=payloads[0],
@@ -174,14 +174,6 @@ class _Parts:
         part = self._view[self._at : end], size
         self._at = end + (-end % 8)
         return part
-
-
-def _micros(times: tuple[Any, int]) -> tuple[Any, int]:
-    """Nanoseconds to microseconds, rounded down."""
-    import numpy
-
-    micros = numpy.frombuffer(times[0], "<i8") // 1000
-    return micros.data.cast("B"), times[1]
 
 
 def _clean_subjects(columns: Columns, subjects: list[bytes]) -> Columns:

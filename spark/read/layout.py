@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headwater.spark.errors import OptionError
 from headwater.spark.options import META_COLUMNS, SourceOptions
 from headwater.spark.read.blocks import Wanted
-from headwater.spark.read.json_values import ValueDecoder, parse_value_schema
+from headwater.spark.read.value_decoder import ValueDecoder
+from headwater.spark.read.value_types import checked_type, parse_value_schema
 from headwater.spark.wire.wire_reader import (
     HEADERS_MAP,
     HEADERS_OFF,
@@ -32,15 +33,16 @@ CORRUPT_COLUMN = "_corrupt_record"
 class Layout:
     """Which columns come out, in order.
 
-    `meta` maps column names to metadata kinds. `values` are the decoded JSON fields with
+    `meta` maps column names to metadata kinds. `values` are the decoded fields with
     their types; `corrupt` says whether bad payloads are kept in `_corrupt_record`.
     """
 
     schema: "StructType"
     meta: dict[str, str]
-    values: dict[str, str]
+    values: "dict[str, DataType]"
     corrupt: bool
     headers: str
+    value_format: str = "json"
 
     @property
     def needs_payload(self) -> bool:
@@ -48,8 +50,13 @@ class Layout:
         return bool(self.values) or self.corrupt or "payload" in self.meta.values()
 
 
-def default_layout(options: SourceOptions) -> Layout:
-    """The layout that the options describe, when the user gives no schema of their own."""
+def default_layout(
+    options: SourceOptions, inferred: "dict[str, DataType] | None" = None
+) -> Layout:
+    """The layout that the options describe, when the user gives no schema of their own.
+
+    `inferred` are fields that were learnt from messages, None when options name them.
+    """
     from pyspark.sql.types import StringType, StructField, StructType
 
     kinds = options.columns or _default_kinds(options)
@@ -57,21 +64,21 @@ def default_layout(options: SourceOptions) -> Layout:
     fields = [
         StructField(name, _meta_type(kind, options.headers), False) for name, kind in meta.items()
     ]
-    values: dict[str, str] = {}
+    values: dict[str, DataType] = {}
     corrupt = False
-    if options.value_format == "json":
-        values = parse_value_schema(options.value_schema)
+    if options.value_format != "raw":
+        values = parse_value_schema(options.value_schema) if inferred is None else inferred
         for name in values:
             if name in meta or name == CORRUPT_COLUMN:
                 raise OptionError(
                     f"value column {name!r} has the name of a metadata column: leave that one "
                     "out with option 'columns', or set 'metadataPrefix'"
                 )
-        fields += [StructField(name, _value_type(kind), True) for name, kind in values.items()]
+        fields += [StructField(name, kind, True) for name, kind in values.items()]
         corrupt = not options.fail_fast
         if corrupt:
             fields.append(StructField(CORRUPT_COLUMN, StringType(), True))
-    return Layout(StructType(fields), meta, values, corrupt, options.headers)
+    return Layout(StructType(fields), meta, values, corrupt, options.headers, options.value_format)
 
 
 def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
@@ -80,7 +87,7 @@ def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
     Raises OptionError for a column that cannot be provided with its type.
     """
     meta: dict[str, str] = {}
-    values: dict[str, str] = {}
+    values: dict[str, DataType] = {}
     corrupt = False
     for field in schema.fields:
         kind = field.name.removeprefix(options.metadata_prefix)
@@ -95,14 +102,15 @@ def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
             meta[field.name] = kind
         elif field.name == CORRUPT_COLUMN:
             corrupt = True
-        elif options.value_format == "json":
-            values.update(parse_value_schema(f"`{field.name}` {field.dataType.simpleString()}"))
+        elif options.value_format != "raw":
+            checked_type(field.dataType)
+            values[field.name] = field.dataType
         else:
             raise OptionError(
                 f"column {field.name!r} is unknown: with valueFormat=raw there are only "
                 + ", ".join(META_COLUMNS)
             )
-    return Layout(schema, meta, values, corrupt, options.headers)
+    return Layout(schema, meta, values, corrupt, options.headers, options.value_format)
 
 
 def _default_kinds(options: SourceOptions) -> tuple[str, ...]:
@@ -112,7 +120,8 @@ def _default_kinds(options: SourceOptions) -> tuple[str, ...]:
         if not (
             (kind == "stream" and len(options.streams) == 1)
             or (kind == "headers" and options.headers == "off")
-            or (kind == "payload" and options.value_format == "json")
+            or (kind == "payload" and options.value_format != "raw")
+            or kind == "timestamp_ns"
         )
     )
 
@@ -122,21 +131,13 @@ def _meta_type(kind: str, headers: str) -> "DataType":
 
     if kind == "headers":
         return MapType(StringType(), StringType(), False) if headers == "map" else BinaryType()
-    types = {"sequence": LongType, "timestamp": TimestampType, "payload": BinaryType}
+    types = {
+        "sequence": LongType,
+        "timestamp": TimestampType,
+        "timestamp_ns": LongType,
+        "payload": BinaryType,
+    }
     return types.get(kind, StringType)()
-
-
-def _value_type(kind: str) -> "DataType":
-    from pyspark.sql import types
-
-    return {
-        "string": types.StringType(),
-        "long": types.LongType(),
-        "int": types.IntegerType(),
-        "double": types.DoubleType(),
-        "boolean": types.BooleanType(),
-        "timestamp": types.TimestampType(),
-    }[kind]
 
 
 def wanted_columns(layout: Layout) -> Wanted:
@@ -163,12 +164,14 @@ class BatchMaker:
         self._stream = stream
         self._schema: pa.Schema = to_arrow_schema(layout.schema, timezone="UTC")
         self._decoder = (
-            ValueDecoder(layout.values, fail_fast) if layout.values or layout.corrupt else None
+            ValueDecoder(layout.values, fail_fast, layout.value_format)
+            if layout.values or layout.corrupt
+            else None
         )
 
     @property
     def corrupt(self) -> int:
-        """Payloads so far that were not the JSON asked for."""
+        """Payloads so far that were not what was asked for."""
         return self._decoder.corrupt if self._decoder is not None else 0
 
     def batch(self, columns: Columns) -> "pa.RecordBatch":
@@ -193,8 +196,11 @@ class BatchMaker:
         import pyarrow as pa
 
         rows = columns.rows
-        if kind in ("sequence", "timestamp"):
-            return pa.Array.from_buffers(type_, rows, [None, _buffer(getattr(columns, kind))])
+        if kind in ("sequence", "timestamp_ns"):
+            numbers = columns.sequence if kind == "sequence" else columns.timestamp
+            return pa.Array.from_buffers(type_, rows, [None, _buffer(numbers)])
+        if kind == "timestamp":
+            return pa.Array.from_buffers(type_, rows, [None, _micros(columns.timestamp)])
         if kind == "stream":
             return pa.repeat(pa.scalar(self._stream, type=type_), rows)
         if kind == "headers" and self._layout.headers == "map":
@@ -207,6 +213,14 @@ class BatchMaker:
         if kind == "payload" and columns.payloads is not None:
             return pa.array(columns.payloads, type=type_)
         return pa.Array.from_buffers(type_, rows, [None, _buffer(parts[0]), _buffer(parts[1])])
+
+
+def _micros(times: tuple[Any, int]) -> "pa.Buffer":
+    """Nanoseconds to microseconds, which are Spark's, rounded down."""
+    import numpy
+    import pyarrow as pa
+
+    return pa.py_buffer(numpy.frombuffer(times[0], "<i8", times[1] // 8) // 1000)
 
 
 def _buffer(part: tuple[bytearray, int] | None) -> "pa.Buffer":

@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from headwater.spark.errors import (
@@ -17,10 +18,10 @@ from headwater.spark.options import SourceOptions
 from headwater.spark.read.blocks import serves_blocks
 from headwater.spark.wire.connection import Connection
 
-#: Rows and bytes of a partition when no number of partitions is given. 250 k rows are well
-#: below a second of work, so a lost task costs little; 32 MiB is 16 Arrow batches.
-TARGET_ROWS = 250_000
-TARGET_BYTES = 32 << 20
+#: Rows and bytes of a partition when no number of partitions is given: about a second of work,
+#: beside which the start of a task is little, and a lost task costs no more.
+TARGET_ROWS = 1_000_000
+TARGET_BYTES = 128 << 20
 #: Most partitions of one stream.
 MAX_PARTITIONS = 10_000
 #: Tries to count rows in a moment in which no message comes in.
@@ -140,7 +141,9 @@ def plan_between(
 
     Raises StreamRecreatedError when it is not the same any more, and like `plan_streams`.
     """
-    bounds = replace(options, starting=start, ending=end)
+    bounds = replace(
+        options, starting=start, ending=end, starting_time=None, ending_time=None
+    )
     plan = _plan(connection, bounds, stream)
     if plan.incarnation != incarnation or plan.last < end:
         raise recreated(stream)
@@ -187,6 +190,10 @@ def _plan(connection: Connection, options: SourceOptions, stream: str) -> Stream
     first, last, messages = state["first_seq"], state["last_seq"], state["messages"]
     start = max(options.starting, first, 1)
     end = last if options.ending is None else min(options.ending, last)
+    if options.starting_time is not None:
+        start = max(start, sequence_at(connection, options, stream, options.starting_time))
+    if options.ending_time is not None:
+        end = min(end, sequence_at(connection, options, stream, options.ending_time) - 1)
     _check_start(options, info, end)
     plan = StreamPlan(
         stream=stream,
@@ -285,10 +292,27 @@ class _Tail:
     def _ask(self, start: int) -> int:
         connection, options = self._connection, self._options
         name, pending = create_consumer(connection, options, self._stream, start, idle_seconds=5)
-        # The answer does not matter: the server removes what is idle by itself.
-        subject = f"{options.api_prefix}.CONSUMER.DELETE.{self._stream}.{name}"
-        connection.publish(subject, b"", f"{connection.inbox}.0")
+        _forget(connection, options, self._stream, name)
         return pending
+
+
+def _forget(connection: Connection, options: SourceOptions, stream: str, name: str) -> None:
+    """Delete a consumer. The answer does not matter: what is idle goes by itself."""
+    subject = f"{options.api_prefix}.CONSUMER.DELETE.{stream}.{name}"
+    connection.publish(subject, b"", f"{connection.inbox}.0")
+
+
+def sequence_at(connection: Connection, options: SourceOptions, stream: str, nanos: int) -> int:
+    """The first sequence that was stored at or after a time; one above the last when none was.
+
+    A consumer that begins there says what it takes for delivered.
+    """
+    whole, rest = divmod(nanos, 1_000_000_000)
+    moment = datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    start = {"deliver_policy": "by_start_time", "opt_start_time": f"{moment}.{rest:09d}Z"}
+    answer = _create(connection, replace(options, filters=()), stream, 5, start)
+    _forget(connection, options, stream, answer["name"])
+    return int(answer["delivered"]["stream_seq"]) + 1
 
 
 def create_consumer(
@@ -304,28 +328,38 @@ def create_consumer(
     It is kept in memory, on one replica: a reader that loses it opens another after its last
     row. The server deletes it after `idle_seconds` without a request.
     """
+    place: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
+    if headers_only:
+        place["headers_only"] = True
+    answer = _create(connection, options, stream, idle_seconds, place)
+    return answer["name"], int(answer.get("num_pending", 0))
+
+
+def _create(
+    connection: Connection,
+    options: SourceOptions,
+    stream: str,
+    idle_seconds: int,
+    place: dict[str, Any],
+) -> dict[str, Any]:
     name = f"spark-{secrets.token_hex(11)}"
     config: dict[str, Any] = {
         "name": name,
         "description": "headwater spark read",
         "ack_policy": "none",
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": start,
         "replay_policy": "instant",
         "mem_storage": True,
         "num_replicas": 1,
         "inactive_threshold": idle_seconds * 1_000_000_000,
+        **place,
     }
-    if headers_only:
-        config["headers_only"] = True
     subject = f"{options.api_prefix}.CONSUMER.CREATE.{stream}.{name}"
     if len(options.filters) == 1:
         config["filter_subject"] = options.filters[0]
         subject += f".{options.filters[0]}"
     elif options.filters:
         config["filter_subjects"] = list(options.filters)
-    answer = connection.api(subject, {"stream_name": stream, "config": config})
-    return answer["name"], int(answer.get("num_pending", 0))
+    return connection.api(subject, {"stream_name": stream, "config": config})
 
 
 def cut_ranges(plan: StreamPlan, partitions: int | None) -> Iterator[SequenceRange]:

@@ -103,13 +103,13 @@ class RangeReader:
         """Count the rows of a batch, and remember where it ended."""
         self.delivered += columns.rows
         sequence, _ = columns.sequence
-        micros, _ = columns.timestamp
+        times, _ = columns.timestamp
         at = 8 * (columns.rows - 1)
         self._positions.add(
             ReadPosition(
                 int.from_bytes(sequence[at : at + 8], "little"),
                 self.delivered,
-                int.from_bytes(micros[at : at + 8], "little", signed=True),
+                int.from_bytes(times[at : at + 8], "little", signed=True) // 1000,
             )
         )
 

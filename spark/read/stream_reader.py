@@ -23,7 +23,13 @@ from headwater.spark.errors import ApiError, ConnectError, OptionError, UnknownS
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.layout import Layout
 from headwater.spark.read.partition import RangePartition, read_partition
-from headwater.spark.read.planning import check_retention, plan_between, recreated, stream_info
+from headwater.spark.read.planning import (
+    check_retention,
+    plan_between,
+    recreated,
+    sequence_at,
+    stream_info,
+)
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import WireError
 
@@ -58,11 +64,19 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         streams = {}
         for stream, info in self._infos().items():
             check_retention(info["config"])
-            first = self._options.starting or max(1, info["state"]["first_seq"])
+            first = self._first(stream, info)
             streams[stream] = {"incarnation": info["created"], "sequence": first - 1}
             if not self._options.starting:
                 streams[stream]["earliest"] = True
         return {"version": VERSION, "streams": streams}
+
+    def _first(self, stream: str, info: dict[str, Any]) -> int:
+        options, moment = self._options, self._options.starting_time
+        if moment is not None:
+            return self._retried(
+                lambda connection: sequence_at(connection, options, stream, moment)
+            )
+        return options.starting or max(1, int(info["state"]["first_seq"]))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next microbatch: at most `limit` sequences behind `start`."""

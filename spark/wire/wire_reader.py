@@ -92,7 +92,7 @@ class Frame(NamedTuple):
 class Columns(NamedTuple):
     """One batch. Buffers are (bytearray, used bytes); a column that is off is None.
 
-    Offsets are int32, `sequence` int64, `timestamp` int64 microseconds since 1970 UTC.
+    Offsets are int32, `sequence` int64, `timestamp` int64 ns since 1970 UTC.
     `payloads` is a list of bytes when payloads were asked for as objects.
     """
 
@@ -578,11 +578,7 @@ class WireReader:
         if sequence > self._end:
             return _END
         self.last_sequence = sequence
-        # Division rounds towards zero here, so times before 1970 need one microsecond off.
-        micros: int64_t = stamp // 1000
-        if stamp < 0 and micros * 1000 != stamp:
-            micros -= 1
-        self._append(subject, subject_size, sequence, micros, body, header_size, total)
+        self._append(subject, subject_size, sequence, stamp, body, header_size, total)
         if sequence == self._end:
             return _END
         if pending == 0:
@@ -596,13 +592,13 @@ class WireReader:
         subject: cython.p_char,
         subject_size: cython.Py_ssize_t,
         sequence: int64_t,
-        micros: int64_t,
+        stamp: int64_t,
         body: cython.p_char,
         header_size: cython.Py_ssize_t,
         total: cython.Py_ssize_t,
     ) -> cython.int:
         self._sequence.put_int64(sequence)
-        self._timestamp.put_int64(micros)
+        self._timestamp.put_int64(stamp)
         self._row_bytes += 16
         if self._want_subject:
             self._subject.put_text(subject, subject_size)

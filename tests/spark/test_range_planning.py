@@ -28,8 +28,8 @@ def test_an_empty_plan_has_no_ranges() -> None:
 
 def test_without_a_hint_size_decides() -> None:
     assert len(list(cut_ranges(plan(1, 1000), None))) == 1
-    assert len(list(cut_ranges(plan(1, 1_000_000), None))) == 5
-    assert len(list(cut_ranges(plan(1, 1000, mean_bytes=1 << 20), None))) == 32
+    assert len(list(cut_ranges(plan(1, 4_500_000), None))) == 5
+    assert len(list(cut_ranges(plan(1, 1000, mean_bytes=1 << 20), None))) == 8
     # Holes cost nothing: a range of a million sequences that holds ten messages is one task.
     assert len(list(cut_ranges(plan(1, 1_000_000, held=10), None))) == 1
     assert len(list(cut_ranges(plan(1, 2**50), None))) == MAX_PARTITIONS

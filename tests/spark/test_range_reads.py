@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, StringStartsWith
 
 from headwater.spark.errors import (
     AuthError,
@@ -20,7 +21,7 @@ from headwater.spark.errors import (
     UnknownStreamError,
     UnsupportedStreamError,
 )
-from headwater.spark.source import HeadwaterSource
+from headwater.spark.source import FilteredReader, HeadwaterSource
 from tests.spark.conftest import SERVER_KINDS, start_server
 from tests.spark.cutting_proxy import CuttingProxy
 
@@ -418,3 +419,75 @@ def test_tls(make_server: Callable, tmp_path: Path, first: str) -> None:
     assert len(read(server.options("SAFE", **more))) == 1
     with pytest.raises(ConnectError, match="certificate"):
         HeadwaterSource(server.options("SAFE", tlsHandshakeFirst=first))
+
+
+def test_times_bound_a_read(server: Any, fill: Callable) -> None:
+    """Between two times, whatever the filters; before and behind all, nothing or everything."""
+    fill("TIMES", numbered("TIMES", 10))
+
+    async def more(connection: Any, js: Any) -> str:
+        await asyncio.sleep(0.005)
+        moment = datetime.now(UTC).isoformat()
+        for i in range(5):
+            await js.publish("TIMES.late", b"%d" % i)
+        return moment
+
+    moment = server.run(more)
+    ten, late = list(range(1, 11)), list(range(11, 16))
+    for given, wanted in (
+        ({"startingTimestamp": moment}, late),
+        ({"endingTimestamp": moment}, ten),
+        ({"startingTimestamp": moment, "subjects": "TIMES.1"}, []),
+        ({"startingTimestamp": "2000-01-01T00:00:00Z", "endingTimestamp": moment}, ten),
+        ({"startingTimestamp": "2199-01-01T00:00:00Z"}, []),
+        ({"endingTimestamp": "2000-01-01T00:00:00+01:00"}, []),
+    ):
+        assert [row["sequence"] for row in read(server.options("TIMES", **given))] == wanted
+
+
+def test_nanoseconds(server: Any, fill: Callable) -> None:
+    fill("NANO", numbered("NANO", 20))
+    rows = read(server.options("NANO", columns="sequence,timestamp,timestamp_ns"))
+    for row in rows:
+        assert row["timestamp_ns"] // 1000 == round(row["timestamp"].timestamp() * 1e6)
+    assert any(row["timestamp_ns"] % 1000 for row in rows)
+
+
+def test_fields_are_learnt_on_request(server: Any, fill: Callable) -> None:
+    messages = [("INFER.a", b'{"n":%d,"at":{"x":%d.5}}' % (i, i), None) for i in range(5)]
+    fill("INFER", [*messages, ("INFER.a", b"no json", None)])
+    rows = read(server.options("INFER", valueFormat="json", valueSchema="infer"))
+    assert [(row["n"], row["at"]) for row in rows[:5]] == [(i, {"x": i + 0.5}) for i in range(5)]
+    assert rows[5]["n"] is None and rows[5]["_corrupt_record"] == "no json"
+
+
+def narrowed(options: dict[str, str], *filters: Any) -> tuple[list[int], int, list]:
+    """Sequences that are read, rows that were planned, and the filters that Spark applies."""
+    source = HeadwaterSource(options)
+    schema = source.schema()
+    reader = FilteredReader(source._options, source._laid_out(schema), source._ranges)
+    rest = list(reader.pushFilters(list(filters)))
+    parts = reader.partitions()
+    rows = [row["sequence"] for part in read_parts(reader, parts) for row in part]
+    return rows, sum(part.work.planned for part in parts), rest
+
+
+def test_filters_of_sparks_are_met_by_the_server(server: Any, fill: Callable) -> None:
+    fill("PUSH", numbered("PUSH", 60), delete=(25,))
+    options = server.options("PUSH", partitions="2")
+    at, subject = ("sequence",), ("subject",)
+    above, below = GreaterThan(at, 20), LessThanOrEqual(at, 30)
+    wanted = [n for n in range(21, 31) if n != 25]
+    assert narrowed(options, above, below) == (wanted, 9, [])
+    assert narrowed(options, EqualTo(at, 25)) == ([], 0, [])
+    third = [n for n in range(1, 61) if n % 3 == 1 and n != 25]
+    for one in (EqualTo(subject, "PUSH.0"), In(subject, ["PUSH.0"])):
+        assert narrowed(options, one) == (third, len(third), [one])
+    prefix = StringStartsWith(subject, "PUSH.")
+    assert narrowed(options, prefix)[1:] == (59, [prefix])
+    other = StringStartsWith(subject, "OTHER.x")
+    assert narrowed(options, other)[0] == []
+    late = GreaterThan(("timestamp",), datetime(2199, 1, 1))
+    assert narrowed(options, late) == ([], 0, [late])
+    unknown = EqualTo(("payload",), b"x")
+    assert narrowed(options, unknown)[1:] == (59, [unknown])

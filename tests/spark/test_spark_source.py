@@ -219,3 +219,14 @@ def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.stdout.strip() == "headwater", done.stderr
+
+
+def test_filters_reach_the_source(spark: Any, server: Any, fill: Callable) -> None:
+    """Spark hands its filters to the reader, and the rows are those that pass."""
+    fill("WHERE", telemetry("WHERE", 100))
+    account = ReadAccount(spark)
+    frame = load(spark, server.options("WHERE", partitions="2") | account.options)
+    rows = frame.where("sequence > 40 AND sequence <= 50 AND subject = 'WHERE.1'").collect()
+    assert sorted(row.sequence for row in rows) == [42, 46, 50]
+    assert account.total.delivered == 3
+    assert frame.where("timestamp > '2199-01-01'").count() == 0

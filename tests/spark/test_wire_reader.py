@@ -76,7 +76,7 @@ def test_every_split_of_a_mixed_stream_gives_the_same_rows() -> None:
         assert answer == w.NEED
         (rows,) = batches
         assert longs(rows.sequence) == [1, 2, 7]
-        assert longs(rows.timestamp) == [1, -1, 2]
+        assert longs(rows.timestamp) == [1500, -1, 2999]
         assert cells(rows.subject_offsets, rows.subject_data) == [b"a.b", b"a.c", b"a.d"]
         assert cells(rows.payload_offsets, rows.payload_data) == [
             b"one\r\nMSG x 1 3\r\n",
@@ -127,7 +127,7 @@ def test_model(messages: list, step: int, target: int) -> None:
             lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
             block = b"NATS/1.0\r\n" + lines + b"\r\n"
         data += msg(subject, ack(sequence, delivered, stamp), payload, block)
-        model.append((sequence, stamp // 1000, text(subject), payload, joined(headers)))
+        model.append((sequence, stamp, text(subject), payload, joined(headers)))
     chunks = [data[at : at + step] for at in range(0, len(data), step)]
     batches, frames, _ = drain(reader(target_bytes=target, headers=w.HEADERS_MAP), chunks)
     assert not frames

@@ -1,0 +1,297 @@
+"""Types of decoded values: from DDL, from sample messages, and for the decoder."""
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from pyspark.sql import types as t
+
+from headwater.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_PLAIN: dict[str, type[t.DataType]] = {
+    "string": t.StringType,
+    "bigint": t.LongType,
+    "long": t.LongType,
+    "int": t.IntegerType,
+    "integer": t.IntegerType,
+    "smallint": t.ShortType,
+    "short": t.ShortType,
+    "tinyint": t.ByteType,
+    "byte": t.ByteType,
+    "double": t.DoubleType,
+    "float": t.FloatType,
+    "boolean": t.BooleanType,
+    "bool": t.BooleanType,
+    "timestamp": t.TimestampType,
+    "date": t.DateType,
+    "binary": t.BinaryType,
+}
+_BITS: dict[type[t.DataType], int] = {
+    t.LongType: 63,
+    t.IntegerType: 31,
+    t.ShortType: 15,
+    t.ByteType: 7,
+}
+_TOKEN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_][A-Za-z0-9_]*)|(\d+)|([<>(),:]))")
+#: How deep types may be nested.
+DEPTH_MAX = 16
+#: Fields that are learnt from samples at most.
+INFERRED_MAX = 1000
+
+
+def parse_value_schema(text: str) -> "dict[str, DataType]":
+    """Field names to types from DDL such as "device string, at struct<lat: double>".
+
+    Types are string, long, int, short, byte, double, float, boolean, timestamp and date (RFC
+    3339), decimal(p,s), binary (base64 in JSON), array<…>, map<string,…> and struct<…>. Raises
+    OptionError.
+    """
+    return _Ddl(text).fields()
+
+
+class _Ddl:
+    """Reads DDL from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[str, str]] = []
+        at = 0
+        while at < len(text.rstrip()):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise OptionError(f"valueSchema: {text[at:].strip()[:40]!r} is not understood")
+            kind = ("name", "name", "number", "mark")[(match.lastindex or 1) - 1]
+            self._tokens.append((kind, match.group(match.lastindex or 1)))
+            at = match.end()
+        self._at = 0
+
+    def fields(self) -> "dict[str, DataType]":
+        found = self._fields("", 0)
+        if self._at < len(self._tokens):
+            raise OptionError(f"valueSchema: {self._tokens[self._at][1]!r} was not expected")
+        return found
+
+    def _peek(self) -> str:
+        return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
+
+    def _take(self, kind: str) -> str:
+        if self._at == len(self._tokens) or self._tokens[self._at][0] != kind:
+            raise OptionError(
+                f"valueSchema: a {kind} was expected, not {self._peek() or 'the end'!r}; "
+                "write for example valueSchema='device string, value double'"
+            )
+        self._at += 1
+        return self._tokens[self._at - 1][1]
+
+    def _expect(self, mark: str) -> None:
+        if self._take("mark") != mark:
+            raise OptionError(f"valueSchema: {mark!r} is missing before {self._peek()!r}")
+
+    def _fields(self, end: str, depth: int) -> "dict[str, DataType]":
+        found: dict[str, DataType] = {}
+        while True:
+            name = self._take("name")
+            if self._peek() == ":":
+                self._take("mark")
+            if name in found:
+                raise OptionError(f"valueSchema: {name!r} is there twice")
+            found[name] = self._type(name, depth)
+            if self._peek() != ",":
+                break
+            self._take("mark")
+        if end:
+            self._expect(end)
+        return found
+
+    def _type(self, name: str, depth: int) -> "DataType":
+        if depth > DEPTH_MAX:
+            raise OptionError(f"valueSchema: {name!r} is nested more than {DEPTH_MAX} times")
+        kind = self._take("name").lower()
+        if kind in _PLAIN:
+            return _PLAIN[kind]()
+        if kind == "decimal":
+            return self._decimal()
+        if kind not in ("array", "map", "struct"):
+            raise OptionError(
+                f"valueSchema: type {kind!r} of {name!r} is none of {', '.join(_PLAIN)}, decimal, "
+                "array, map, struct"
+            )
+        self._expect("<")
+        if kind == "struct":
+            fields = self._fields(">", depth + 1)
+            return t.StructType([t.StructField(n, one) for n, one in fields.items()])
+        if kind == "map" and self._take("name").lower() != "string":
+            raise OptionError(f"valueSchema: the keys of map {name!r} must be string")
+        if kind == "map":
+            self._expect(",")
+        inner = self._type(name, depth + 1)
+        self._expect(">")
+        return t.ArrayType(inner) if kind == "array" else t.MapType(t.StringType(), inner)
+
+    def _decimal(self) -> "DataType":
+        precision, scale = 10, 0
+        if self._peek() == "(":
+            self._take("mark")
+            precision = int(self._take("number"))
+            if self._peek() == ",":
+                self._take("mark")
+                scale = int(self._take("number"))
+            self._expect(")")
+        if not 1 <= precision <= 38 or scale > precision:
+            raise OptionError("valueSchema: decimal takes 1 to 38 digits, as in decimal(10,2)")
+        return t.DecimalType(precision, scale)
+
+
+def checked_type(kind: "DataType") -> Any:
+    """The Python type that a value is checked against. Raises OptionError for other types."""
+    import msgspec
+
+    bits = _BITS.get(type(kind))
+    if bits is not None:
+        return Annotated[int, msgspec.Meta(ge=-(1 << bits), le=(1 << bits) - 1)]
+    if isinstance(kind, t.ArrayType):
+        return list[checked_type(kind.elementType) | None]  # type: ignore[misc]
+    if isinstance(kind, t.MapType) and isinstance(kind.keyType, t.StringType):
+        return dict[str, checked_type(kind.valueType) | None]  # type: ignore[misc]
+    if isinstance(kind, t.StructType):
+        fields = {field.name: checked_type(field.dataType) | None for field in kind.fields}
+        return TypedDict("Fields", fields, total=False)  # type: ignore[operator]
+    plain = {
+        t.StringType: str,
+        t.DoubleType: float,
+        t.FloatType: float,
+        t.BooleanType: bool,
+        t.TimestampType: datetime,
+        t.DateType: date,
+        t.DecimalType: Decimal,
+        t.BinaryType: bytes,
+    }
+    if type(kind) not in plain:
+        raise OptionError(f"values cannot be decoded to {kind.simpleString()}: read raw payloads")
+    return plain[type(kind)]
+
+
+def fitter(kind: "DataType") -> Callable[[Any], Any] | None:
+    """What makes a checked value fit its column, None when nothing is to be done.
+
+    Times without a zone are taken as UTC. Decimals are rounded half up to their scale, as Spark
+    does. Raises ValueError for a decimal with too many digits.
+    """
+    if isinstance(kind, t.TimestampType):
+        return _as_utc
+    if isinstance(kind, t.DecimalType):
+        unit = Decimal(1).scaleb(-kind.scale)
+        most = Decimal(10) ** (kind.precision - kind.scale)
+        return lambda value: _rounded(value, unit, most)
+    if isinstance(kind, t.ArrayType):
+        each = fitter(kind.elementType)
+        return (
+            None
+            if each is None
+            else lambda value: [None if one is None else each(one) for one in value]
+        )
+    if isinstance(kind, t.MapType):
+        of = fitter(kind.valueType)
+        if of is None:
+            return None
+        return lambda value: {k: None if v is None else of(v) for k, v in value.items()}
+    if isinstance(kind, t.StructType):
+        fits = {field.name: fitter(field.dataType) for field in kind.fields}
+        fits = {name: fit for name, fit in fits.items() if fit is not None}
+        return (lambda value: _fit_fields(value, fits)) if fits else None
+    return None
+
+
+def _fit_fields(value: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
+    return {k: fits[k](v) if v is not None and k in fits else v for k, v in value.items()}
+
+
+def _rounded(value: Decimal, unit: Decimal, most: Decimal) -> Decimal:
+    try:
+        rounded = value.quantize(unit, ROUND_HALF_UP)
+    except InvalidOperation as error:
+        raise ValueError("a decimal has too many digits") from error
+    if not abs(rounded) < most:
+        raise ValueError("a decimal has too many digits")
+    return rounded
+
+
+def _as_utc(value: datetime) -> datetime:
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+
+
+def infer_types(values: Iterable[Any]) -> "dict[str, DataType]":
+    """Types that hold all of the sample `values`, which are decoded messages.
+
+    Integers become long, and double where fractions are among them; fields of clashing types, and
+    those that are null everywhere, become string. Raises OptionError when no sample is an object.
+    """
+    found: DataType | None = None
+    for value in values:
+        if isinstance(value, dict):
+            found = _widened(found, _type_of(value, 0))
+    if not isinstance(found, t.StructType) or not found.fields:
+        raise OptionError(
+            "valueSchema=infer: none of the sampled messages is an object with fields; give "
+            "valueSchema, or read raw payloads"
+        )
+    settled = _settled(found)
+    assert isinstance(settled, t.StructType)
+    if len(settled.fields) > INFERRED_MAX:
+        raise OptionError(f"valueSchema=infer: there are more than {INFERRED_MAX} fields")
+    return {field.name: field.dataType for field in settled.fields}
+
+
+def _type_of(value: Any, depth: int) -> "DataType":
+    if isinstance(value, bool):
+        return t.BooleanType()
+    if isinstance(value, int):
+        return t.LongType() if -(1 << 63) <= value < 1 << 63 else t.DoubleType()
+    if isinstance(value, float):
+        return t.DoubleType()
+    if isinstance(value, bytes):
+        return t.BinaryType()
+    if isinstance(value, datetime):
+        return t.TimestampType()
+    if isinstance(value, dict) and depth < DEPTH_MAX:
+        fields = {str(name): _type_of(one, depth + 1) for name, one in value.items()}
+        return t.StructType([t.StructField(name, one) for name, one in fields.items()])
+    if isinstance(value, list) and depth < DEPTH_MAX:
+        inner: DataType | None = None
+        for one in value:
+            inner = _widened(inner, _type_of(one, depth + 1))
+        return t.ArrayType(inner or t.NullType())
+    return t.NullType() if value is None else t.StringType()
+
+
+def _widened(left: "DataType | None", right: "DataType") -> "DataType":
+    if left is None or left == right or isinstance(left, t.NullType):
+        return right
+    if isinstance(right, t.NullType):
+        return left
+    if isinstance(left, t.StructType) and isinstance(right, t.StructType):
+        fields = {field.name: field.dataType for field in left.fields}
+        for field in right.fields:
+            fields[field.name] = _widened(fields.get(field.name), field.dataType)
+        return t.StructType([t.StructField(name, one) for name, one in fields.items()])
+    if isinstance(left, t.ArrayType) and isinstance(right, t.ArrayType):
+        return t.ArrayType(_widened(left.elementType, right.elementType))
+    if {type(left), type(right)} == {t.LongType, t.DoubleType}:
+        return t.DoubleType()
+    return t.StringType()
+
+
+def _settled(kind: "DataType") -> "DataType":
+    """Nothing is left open: what was null everywhere, or an object without fields, is a string."""
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(_settled(kind.elementType))
+    if isinstance(kind, t.StructType) and kind.fields:
+        fields = [t.StructField(field.name, _settled(field.dataType)) for field in kind.fields]
+        return t.StructType(fields)
+    if isinstance(kind, (t.NullType, t.StructType)):
+        return t.StringType()
+    return kind
