@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +15,7 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError
 from headwater.federation.origin_follower import OriginFollower
-from headwater.federation.origin_request import parse_source_header
+from headwater.federation.origin_request import parse_source_header, source_parts
 from headwater.federation.origin_sink import SOURCE_HEADER, Afterwards, Cursors, OriginSink
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ log = logging.getLogger("headwater.upstream")
 
 SETUPS_MAX = 32
 """Consumers that are asked for at the same time, over all streams."""
+
+STARTED_AT_ONCE = 200
+"""Followers of one stream that start in one round of the loop, so that none takes long."""
 
 SCAN_MAX = 100_000
 """Messages looked at for a source's cursor when none was kept."""
@@ -179,17 +183,30 @@ class OriginDriver:
             self.followers = [
                 OriginFollower(self, source, mirror=False) for source in config.sources
             ]
+        self._by_name = {follower.name: follower for follower in self.followers}
+        self._origins = Counter(follower.source.name for follower in self.followers)
+        self._stopped = False
         self._afterwards = Afterwards(stream)
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin."""
+        self._stopped = False
         self.stream.store.listener = self._afterwards
-        for follower in self.followers:
+        self._start_from(0)
+
+    def _start_from(self, first: int) -> None:
+        """Start followers from that place on, some in each round of the loop."""
+        if self._stopped:
+            return
+        for follower in self.followers[first : first + STARTED_AT_ONCE]:
             follower.start()
+        if first + STARTED_AT_ONCE < len(self.followers):
+            self.stream.kernel.loop.call_soon(self._start_from, first + STARTED_AT_ONCE)
 
     def stop(self) -> None:
         """End; the stream's data and cursors stay."""
+        self._stopped = True
         for follower in self.followers:
             follower.stop()
         if self.stream.store.listener is self._afterwards:
@@ -217,14 +234,12 @@ class OriginDriver:
 
     def info(self, source: StreamSource) -> SourceInfo | None:
         """How far the mirror or a source is; None for one that is not driven here."""
-        for follower in self.followers:
-            if follower.source == source:
-                return follower.info()
-        return None
+        follower = self._by_name.get(" ".join(source_parts(source)))
+        return follower.info() if follower is not None and follower.source == source else None
 
     def has_twins(self, source: StreamSource) -> bool:
         """Whether several sources have the same origin."""
-        return sum(1 for follower in self.followers if follower.source.name == source.name) > 1
+        return self._origins[source.name] > 1
 
     def source_of(self, headers: bytes) -> tuple[str, int, str]:
         """Which source a stored message came from: (name, sequence there, identity)."""
