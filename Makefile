@@ -31,7 +31,7 @@ install: $(STAMP)  ## Make the virtual environment and compile
 
 ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of them
 	@mkdir -p build
-	@HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace
+	@HEADWATER_STRICT=1 HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace
 	@$(BIN)/python -m compileall -q $(FOLDERS)
 
 wheels: $(STAMP)  ## Wheels in dist/: TARGETS="x86_64 aarch64" PYTHONS="3.11 3.12" (this machine's without)

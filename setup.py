@@ -13,6 +13,10 @@ sys.path.insert(0, str(ROOT))
 import build_accel  # noqa: E402
 
 os.chdir(ROOT)
+# `make ext` makes errors of what a compiler warns of. Whoever installs Headwater, perhaps with a
+# newer compiler, gets warnings.
+WRONG = ("sign-compare", "return-type", "incompatible-pointer-types", "int-conversion", "format")
+STRICT = [f"-Werror={kind}" for kind in WRONG] if os.environ.get("HEADWATER_STRICT") else []
 tree = build_accel.link_tree(ROOT)
 # A developer may compile a few modules only: `make ext ONLY="edge/wire/numbers.py ..."`.
 wanted = os.environ.get("HEADWATER_EXT", "").split() or build_accel.COMPILED
@@ -23,7 +27,7 @@ extensions = [
     Extension(
         build_accel.module_name(path),
         [f"build/tree/headwater/{path}"],
-        extra_compile_args=[*(checks or ["-O3", "-g0"]), "-Wno-unused-function"],
+        extra_compile_args=[*(checks or ["-O3", "-g0"]), "-Wno-unused-function", *STRICT],
         extra_link_args=checks,
     )
     for path in present

@@ -133,7 +133,13 @@ class OriginDrivers:
         try:
             return msgspec.json.decode(value, type=Cursor)
         except msgspec.DecodeError as error:
-            log.error("the cursor of %r in stream %s is unreadable: %s", name, stream.name, error)
+            log.error(
+                "the cursor of %r in stream %s is unreadable (%s): the newest messages from it "
+                "tell where to go on",
+                name,
+                stream.name,
+                error,
+            )
             return Cursor()
 
     def bind(self, sink: OriginSink, name: str) -> None:

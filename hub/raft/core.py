@@ -41,15 +41,17 @@ class Core(ABC):
         options: Options | None = None,
     ) -> None:
         invariant(node > 0 and boot > 0, "node and boot begin at 1")
-        self.group = group
-        self.node = node
+        self.group = group  # its number
+        self.node = node  # this node's number
         self.boot = boot
         """Number of this start of the node, greater than that of every start before."""
-        self.options = options or Options()
-        self.chance = chance
-        self.log = RaftLog(restored.snapshot, list(restored.entries))
+        self.options = options or Options()  # timeouts and bounds
+        self.chance = chance  # see the class
+        self.log = RaftLog(
+            restored.snapshot, list(restored.entries)
+        )  # entries behind the newest snapshot
         hard = restored.hard_state or HardState()
-        self.term = hard.term
+        self.term = hard.term  # the newest one that is known
         self.vote = hard.vote
         """The node voted for in this term."""
         self.incarnation = hard.incarnation
@@ -60,8 +62,8 @@ class Core(ABC):
         """No vote for a log that ends before this (term, index)."""
         self.removed = hard.removed
         """Removed for good: says nothing any more."""
-        self.role = Role.FOLLOWER
-        self.leader = 0
+        self.role = Role.FOLLOWER  # follower, candidate, leader, ...
+        self.leader = 0  # the node that leads this term; 0 when none is known
         self.ticks = 0  # since the start
         self.led = -self.options.election_ticks
         """The tick at which a leader was heard last, in whatever term."""
@@ -79,10 +81,12 @@ class Core(ABC):
         """The newest start of each node that was heard."""
         self.assembly: Assembly | None = None
         """The snapshot that is arriving."""
-        self.transfer = Transfer()
-        self.reading = Reading()
-        self.sleep = Sleep()
-        self.recovery = Recovery(restored.seeds, restored.incarnation_floor)
+        self.transfer = Transfer()  # a handover under way
+        self.reading = Reading()  # reads that wait for a quorum
+        self.sleep = Sleep()  # whether the group hibernates
+        self.recovery = Recovery(
+            restored.seeds, restored.incarnation_floor
+        )  # how a member that may have forgotten comes back
         self.recovering = False
         """Votes or acks may be forgotten: no vote, no candidacy, no counted ack."""
         self.append_due = False
@@ -91,16 +95,16 @@ class Core(ABC):
         """A member needs the state, and the driver has not made a snapshot of it: see `compact`."""
         self.verified = 0
         """Up to here the log is known to be that of the leader of this term."""
-        self._now: list[Message] = []
-        self._held: list[Message] = []
-        self._reads_done: list[ReadState] = []
-        self._unsynced: deque[Unsynced] = deque()
-        self._number = 0
-        self._hard_version = 0
-        self._hard_synced = 0
-        self._hard_handed = 0
-        self._hard_last = restored.hard_state
-        self._installed: Snapshot | None = None
+        self._now: list[Message] = []  # messages to send at once
+        self._held: list[Message] = []  # messages to send after the next sync
+        self._reads_done: list[ReadState] = []  # reads to answer with the next Ready
+        self._unsynced: deque[Unsynced] = deque()  # what waits for the disk, in order
+        self._number = 0  # of the newest Ready
+        self._hard_version = 0  # counts changes of the hard state
+        self._hard_synced = 0  # the newest version on disk
+        self._hard_handed = 0  # the newest version in a Ready
+        self._hard_last = restored.hard_state  # the hard state that was handed over last
+        self._installed: Snapshot | None = None  # a leader's snapshot for the next Ready
 
     # -- what may be asked ----------------------------------------------------
 

@@ -21,10 +21,10 @@ class EntryKind(IntEnum):
 class Entry(NamedTuple):
     """`term` and `index` name it for good; `data` travels untouched from proposal to apply."""
 
-    term: int
+    term: int  # in which a leader made it
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    kind: int
-    data: bytes
+    kind: int  # an EntryKind
+    data: bytes  # of the machine, or an encoded configuration
 
 
 kind_of = itemgetter(2)

@@ -10,7 +10,7 @@ class NotLeader(RaftError):
 
     def __init__(self, leader: int) -> None:
         super().__init__(f"not the leader; ask node {leader}" if leader else "there is no leader")
-        self.leader = leader
+        self.leader = leader  # the node to ask; 0 when none is known
 
 
 class ProposalsFull(RaftError):

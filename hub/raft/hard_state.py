@@ -12,7 +12,7 @@ class HardState:
     """Kept in two checksummed copies by storage. A node that finds none of them good is not at
     term 0: it is recovering."""
 
-    term: int = 0
+    term: int = 0  # the newest one that was known
     vote: int = 0
     """Node voted for in `term`; 0 for none."""
     commit: int = 0
@@ -21,7 +21,7 @@ class HardState:
     """The incarnation of this node that is a member of the group."""
     vote_floor: int = 0
     """No vote and no candidacy in a smaller term: there might have been one that was forgotten."""
-    barrier_term: int = 0
+    barrier_term: int = 0  # see `Core.barrier`
     barrier_index: int = 0
     """No vote for, and no candidacy with, a log that ends before this: acks might be forgotten."""
     removed: bool = False

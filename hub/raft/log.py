@@ -21,20 +21,22 @@ class RaftLog:
     """Invariant: base <= applied <= min(committed, durable) <= last."""
 
     def __init__(self, snapshot: Snapshot, entries: list[Entry]) -> None:
-        self.snapshot = snapshot
-        self.base_index = snapshot.index
-        self.base_term = snapshot.term
-        self.entries = entries
-        self.last = self.base_index + len(entries)
-        self.last_term = entries[-1].term if entries else self.base_term
-        self.committed = self.base_index
-        self.applied = self.base_index
+        self.snapshot = snapshot  # what the log begins behind
+        self.base_index = snapshot.index  # index of the snapshot
+        self.base_term = snapshot.term  # its term
+        self.entries = entries  # those behind `base_index`, in order
+        self.last = self.base_index + len(entries)  # index of the newest entry
+        self.last_term = entries[-1].term if entries else self.base_term  # its term
+        self.committed = self.base_index  # index up to which entries stay
+        self.applied = self.base_index  # index up to which they were handed out
         self.durable = self.last
         """Up to here entries are on this node's disk."""
         self.handed = self.last
         """Up to here entries were given to the driver to write."""
-        self.bytes = bytes_of(entries)
-        self.configs: list[tuple[int, Config]] = [(self.base_index, snapshot.config)]
+        self.bytes = bytes_of(entries)  # of the entries, for `Options`
+        self.configs: list[tuple[int, Config]] = [
+            (self.base_index, snapshot.config)
+        ]  # (index, configuration) of those in the log
         for position, entry in enumerate(entries):
             invariant(entry.index == self.base_index + 1 + position, "a hole in the log")
             if entry.kind == EntryKind.CONFIG:

@@ -53,11 +53,11 @@ OUT_OF_TERM = frozenset((Kind.HELLO, Kind.HELLO_REPLY, Kind.GONE))
 class Message:
     """One message; treat it as immutable once sent. Fields that a kind does not use stay 0."""
 
-    kind: Kind
-    sender: int
-    to: int
-    group: int = 0
-    term: int = 0
+    kind: Kind  # what it says
+    sender: int  # number of the node
+    to: int  # number of the node
+    group: int = 0  # its number
+    term: int = 0  # of the sender; 0 where none is meant
     incarnation: int = 0
     """Which incarnation of the sender speaks as a member."""
     boot: int = 0
@@ -70,9 +70,9 @@ class Message:
     index."""
     log_term: int = 0
     """Term at `index`."""
-    commit: int = 0
-    entries: list[Entry] = field(default_factory=list)
-    reject: bool = False
+    commit: int = 0  # the sender's commit index
+    entries: list[Entry] = field(default_factory=list)  # APPEND: behind `index`, in order
+    reject: bool = False  # replies: refused
     hint: int = 0
     """APPEND_REPLY that refuses: an index at or before which the logs may agree, of term
     `log_term`."""
@@ -82,8 +82,8 @@ class Message:
     """VOTE: the leader wants this election. HEARTBEAT: go to sleep, all is quiet."""
     offset: int = 0
     """SNAPSHOT: where `part` belongs. Its reply: the offset expected next."""
-    size: int = 0
-    digest: int = 0
-    part: bytes = b""
+    size: int = 0  # SNAPSHOT: bytes in all
+    digest: int = 0  # SNAPSHOT: of all of it
+    part: bytes = b""  # SNAPSHOT: bytes from the offset on
     config: Config | None = None
     """SNAPSHOT, HELLO_REPLY."""

@@ -26,10 +26,10 @@ BOOT_STEP = 1 << 30
 class Packet:
     """Everything for one node at one moment. Without messages it is a ping."""
 
-    sender: int
-    to: int
-    boot: int
-    messages: list[Message] = field(default_factory=list)
+    sender: int  # number of the node
+    to: int  # number of the node
+    boot: int  # the sender's start, a number that grows
+    messages: list[Message] = field(default_factory=list)  # of all groups, in order
     known_boot: int = 0
     """The receiver's newest start that the sender knows, when it is newer than the one it heard."""
 
@@ -39,9 +39,11 @@ class WriteSet:
     """The work of all groups at one moment: write and sync it with one sync, then
     `MultiRaft.synced`."""
 
-    number: int
-    groups: list[tuple[Raft, Ready]] = field(default_factory=list)
-    packets: list[Packet] = field(default_factory=list)
+    number: int  # grows by one
+    groups: list[tuple[Raft, Ready]] = field(
+        default_factory=list
+    )  # what each has to write, by group
+    packets: list[Packet] = field(default_factory=list)  # to send before the sync
 
     @property
     def writes(self) -> bool:
@@ -54,23 +56,25 @@ class MultiRaft:
     def __init__(
         self, node: int, boot: int, chance: Callable[[int], int], options: Options | None = None
     ) -> None:
-        self.node = node
-        self.boot = boot
-        self.chance = chance
-        self.options = options or Options()
-        self.groups: dict[int, Raft] = {}
-        self.awake: dict[int, Raft] = {}
-        self._touched: dict[int, Raft] = {}
-        self._heard: dict[int, int] = {}
-        self._boots: dict[int, int] = {}
+        self.node = node  # this node's number
+        self.boot = boot  # the sender's start, a number that grows
+        self.chance = chance  # see the class
+        self.options = options or Options()  # of all groups
+        self.groups: dict[int, Raft] = {}  # what each has to write, by group
+        self.awake: dict[int, Raft] = {}  # groups that count ticks
+        self._touched: dict[int, Raft] = {}  # groups that may have something to do
+        self._heard: dict[int, int] = {}  # by node: the tick of its last packet
+        self._boots: dict[int, int] = {}  # by node: its newest start
         self.stale_boot = 0
         """Others know a later start of this node: its disk was replaced and its clock was set
         back. Nobody listens; start again with a greater number than this one. A random step
         keeps it apart from a start that the teller has not heard of."""
-        self._ticks = 0
-        self._number = 0
-        self._unsynced: deque[tuple[int, list[tuple[Raft, Ready]]]] = deque()
-        self._pings: list[Packet] = []
+        self._ticks = 0  # since the start
+        self._number = 0  # of the newest write set
+        self._unsynced: deque[tuple[int, list[tuple[Raft, Ready]]]] = (
+            deque()
+        )  # write sets on their way to the disk
+        self._pings: list[Packet] = []  # packets without messages, for the next `ready`
 
     def add(self, group: int, restored: Restored) -> Raft:
         """Start a group of this node."""

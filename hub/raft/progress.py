@@ -16,9 +16,9 @@ from enum import Enum
 class State(Enum):
     """How a member is fed."""
 
-    PROBE = "probe"
-    REPLICATE = "replicate"
-    SNAPSHOT = "snapshot"
+    PROBE = "probe"  # one message at a time
+    REPLICATE = "replicate"  # many under way
+    SNAPSHOT = "snapshot"  # what it needs is compacted
 
 
 @dataclass(slots=True)
@@ -31,24 +31,24 @@ class MemberProgress:
     """The index to send next."""
     match: int = 0
     """Everything up to here is durable there."""
-    state: State = State.PROBE
+    state: State = State.PROBE  # how it is fed now
     paused: bool = False
     """PROBE: a message is under way; a heartbeat's reply sends again."""
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
     """REPLICATE: (last index, bytes) of messages under way; bounded by `Options.inflight_max`."""
-    inflight_bytes: int = 0
-    snapshot_index: int = 0
-    snapshot_offset: int = 0
+    inflight_bytes: int = 0  # of `inflight`
+    snapshot_index: int = 0  # of the snapshot that is sent; 0: none
+    snapshot_offset: int = 0  # bytes of it that arrived
     active: bool = False
     """It was heard since the last check of the quorum."""
     round: int = 0
     """Newest round of heartbeats it has answered."""
-    commit_sent: int = 0
+    commit_sent: int = 0  # commit index that was sent last
     asleep: bool = False
     """It agreed to hibernate."""
     hello_ticks: int = 0
     """How long another incarnation of this node has been asking to come back."""
-    hello_boot: int = 0
+    hello_boot: int = 0  # number of the start that asks to come back
 
     def to_probe(self) -> None:
         """Find out where the logs agree."""

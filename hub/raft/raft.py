@@ -44,7 +44,7 @@ class Raft(Core):
         options: Options | None = None,
     ) -> None:
         super().__init__(group, node, boot, restored, chance, options)
-        self._seen_config = self.log.config
+        self._seen_config = self.log.config  # the configuration that was reported last
         election.reset_timeout(self)
         recovery.start(self, restored)
 

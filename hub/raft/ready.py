@@ -15,8 +15,8 @@ class ReadState:
     """The end of a read: serve it when `index` is applied; None: no leader confirmed it, ask
     again."""
 
-    context: int
-    index: int | None
+    context: int  # of who asked
+    index: int | None  # None: no leader confirmed it
 
 
 @dataclass(slots=True)
@@ -32,17 +32,17 @@ class Ready:
     applied. More batches may be taken while one is being synced.
     """
 
-    number: int
-    messages: list[Message] = field(default_factory=list)
-    hard_state: HardState | None = None
+    number: int  # grows by one
+    messages: list[Message] = field(default_factory=list)  # to send at once
+    hard_state: HardState | None = None  # to write; None: unchanged
     entries: list[Entry] = field(default_factory=list)
     """The first one's index tells from where on the disk's entries are replaced."""
     before_term: int = 0
     """The term of the index before `entries`."""
     snapshot: Snapshot | None = None
     """Takes the place of the whole log and of the state machine."""
-    committed: list[Entry] = field(default_factory=list)
-    reads: list[ReadState] = field(default_factory=list)
+    committed: list[Entry] = field(default_factory=list)  # to apply, in order
+    reads: list[ReadState] = field(default_factory=list)  # that can be answered
 
     @property
     def writes(self) -> bool:
@@ -54,12 +54,12 @@ class Ready:
 class Unsynced:
     """What waits for the disk, and what may be said when it is done."""
 
-    number: int
-    last: int
-    last_term: int
-    hard_version: int
-    held: list[Message]
-    writes: bool
+    number: int  # grows by one
+    last: int  # index of the newest entry in it
+    last_term: int  # its term
+    hard_version: int  # of the hard state in it
+    held: list[Message]  # messages to send when it is durable
+    writes: bool  # whether there is anything to sync
 
 
 @dataclass(frozen=True, slots=True)

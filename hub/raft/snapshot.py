@@ -10,10 +10,10 @@ from headwater.hub.raft.config import Config
 class Snapshot:
     """Everything up to and including `index`. `data` belongs to the state machine."""
 
-    index: int
-    term: int
-    config: Config
-    data: bytes = b""
+    index: int  # of the last entry that it has in it
+    term: int  # of that entry
+    config: Config  # in force there
+    data: bytes = b""  # the state, as the machine wrote it
     made: bool = True
     """False: the driver has the state and has not made `data` of it, see `Raft.snapshot_wanted`."""
 
@@ -26,12 +26,12 @@ class Assembly:
     """A snapshot that arrives in parts. Parts come in order; anything else is asked for again."""
 
     def __init__(self, index: int, term: int, config: Config, size: int, digest: int) -> None:
-        self.index = index
-        self.term = term
-        self.config = config
-        self.size = size
-        self.digest = digest
-        self.data = bytearray()
+        self.index = index  # of the last entry that it has in it
+        self.term = term  # of that entry
+        self.config = config  # in force there
+        self.size = size  # bytes in all
+        self.digest = digest  # what all of it must have
+        self.data = bytearray()  # the state, as the machine wrote it
 
     def same(self, index: int, term: int, size: int, digest: int) -> bool:
         """Whether a part belongs to this snapshot."""

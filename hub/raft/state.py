@@ -17,30 +17,32 @@ ROUNDS_MAX = 64
 class Round(NamedTuple):
     """When a round of heartbeats was sent."""
 
-    number: int
-    ticks: int
-    now_ns: int
+    number: int  # grows with every round
+    ticks: int  # when it was sent, in ticks
+    now_ns: int  # and by the driver's clock
 
 
 class Pending(NamedTuple):
     """A read that waits for round `round`."""
 
-    round: int
+    round: int  # of heartbeats that has to be answered
     index: int  # type: ignore[assignment]  # hides tuple.index
-    context: int
-    request: Message | None
+    context: int  # of who asked, handed back
+    request: Message | None  # a follower's message; None: asked here
 
 
 @dataclass(slots=True)
 class Reading:
     """`reads` and `heartbeat`. Bounded by `Options.reads_max` and `ROUNDS_MAX`."""
 
-    since_heartbeat: int = 0
-    number: int = 0
-    rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_MAX))
+    since_heartbeat: int = 0  # ticks
+    number: int = 0  # grows with every round
+    rounds: deque[Round] = field(
+        default_factory=lambda: deque(maxlen=ROUNDS_MAX)
+    )  # those that may still be answered
     confirmed: Round | None = None
     """The newest round that a quorum answered."""
-    pending: deque[Pending] = field(default_factory=deque)
+    pending: deque[Pending] = field(default_factory=deque)  # reads that wait for a round
     early: list[tuple[int, Message | None]] = field(default_factory=list)
     """Reads before this leader's first commit: it does not know the commit index yet."""
     asked: dict[int, int] = field(default_factory=dict)
@@ -51,7 +53,7 @@ class Reading:
 class Transfer:
     """`transfer`: a handover under way. No proposal is taken meanwhile."""
 
-    target: int = 0
+    target: int = 0  # the node that shall lead; 0: none
     since: int = 0
     """The tick at which it was asked for."""
     spent: bool = False
@@ -68,26 +70,26 @@ class Transfer:
 class Sleep:
     """`hibernation`: whether the group sleeps, and how long it has been quiet."""
 
-    asleep: bool = False
-    quiet_ticks: int = 0
-    quiet_last: int = 0
+    asleep: bool = False  # no ticks count until somebody wakes it
+    quiet_ticks: int = 0  # ticks without anything new
+    quiet_last: int = 0  # the log's end then
 
 
 class Answer(NamedTuple):
     """What another voter knows."""
 
-    term: int
-    log_term: int
-    last: int
-    config: Config
+    term: int  # the newest one it knows
+    log_term: int  # of its last entry
+    last: int  # index of its last entry
+    config: Config  # the newest configuration it has
 
 
 @dataclass(slots=True)
 class Recovery:
     """`recovery`. Bounded by the number of members."""
 
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # nodes to ask when no member is known
     incarnation_floor: int = 0
     """Incarnations below this number are over, even when the present start has their number."""
-    since_hello: int = 0
-    answers: dict[int, Answer] = field(default_factory=dict)
+    since_hello: int = 0  # ticks since the others were asked
+    answers: dict[int, Answer] = field(default_factory=dict)  # by node, of this recovery

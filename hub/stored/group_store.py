@@ -234,7 +234,11 @@ class GroupStore:
             self._waits = False
         except (StoreError, OSError) as error:
             if not self._waits:
-                log.warning("entries wait for storage: %s", error)
+                log.warning(
+                    "entries of Raft groups wait for storage (%s): this node acknowledges none, "
+                    "and tries again",
+                    error,
+                )
             self._waits = True
         self._sync_hard()
         for replica in self.replicas.values():
@@ -332,7 +336,12 @@ class GroupStore:
         try:
             self.node.finish_stream(store, old)
         except (OSError, StoreError) as error:
-            log.warning("a snapshot waits for storage: %s", error)
+            log.warning(
+                "a snapshot of group %d waits for storage (%s): the group goes on "
+                "without this node",
+                group,
+                error,
+            )
             self.node.kernel.loop.call_later(RETRY_SECONDS, self._finish_install, group, store, old)
             return
         self._installing = None
@@ -351,7 +360,11 @@ class GroupStore:
         def done(result: object, error: BaseException | None) -> None:
             self._hard_busy = False
             if error is not None:
-                log.error("hard state cannot be written: %s", error)
+                log.error(
+                    "%s cannot be written (%s): this node promises nothing until it can",
+                    HARD_NAME,
+                    error,
+                )
                 self._hard_bad = True
                 self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
                 return
@@ -366,7 +379,11 @@ class GroupStore:
         try:
             self.files.make_again(HARD_NAME)
         except OSError as error:
-            log.error("hard state cannot be written: %s", error)
+            log.error(
+                "%s cannot be written (%s): this node promises nothing until it can",
+                HARD_NAME,
+                error,
+            )
             self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
             return
         self._hard_bad = False

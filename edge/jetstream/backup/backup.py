@@ -179,7 +179,7 @@ class BackupSender:
             try:
                 message = store.get(at)
             except Damaged as error:
-                log.warning("snapshot of stream %s: %s", self.stream.name, error)
+                log.warning("backup of stream %s leaves a message out: %s", self.stream.name, error)
                 message = None
             if message is not None:
                 yield archive.ArchiveEntry(
@@ -274,7 +274,10 @@ class Restore:
 
     def stalled(self) -> None:
         """Nothing came for too long."""
-        log.warning("restore of stream %s is stalled", self.config.name)
+        log.warning(
+            "restore of stream %s ends, since nothing came any more: what was restored is removed",
+            self.config.name,
+        )
         self.end(failed=True)
 
     def end(self, failed: bool) -> None:
@@ -337,7 +340,12 @@ class Restore:
     def fail(self, reply: bytes, error: Exception) -> None:
         """Leave nothing behind, and tell why."""
         bug = None if isinstance(error, FAILURES) else error
-        log.warning("restore of stream %s failed: %s", self.config.name, error, exc_info=bug)
+        log.warning(
+            "restore of stream %s failed, and what was restored is removed: %s",
+            self.config.name,
+            error,
+            exc_info=bug,
+        )
         self.end(failed=True)
         known = error if isinstance(error, JetStreamError) else None
         refusal = known or errors.STREAM_RESTORE.error(err=error)

@@ -605,5 +605,7 @@ class Delivery(Demand):
     def reset(self, sequence: int) -> int:
         """Deliver again from `sequence`, 0 for behind the ack floor; returns the sequence."""
         target: cython.ulonglong = sequence if sequence else self.at.floor_seq + 1
-        self.reset_to(max(target, 1))
+        if target == 0:
+            target = 1
+        self.reset_to(target)
         return self.at.next_seq

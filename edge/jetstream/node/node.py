@@ -315,7 +315,11 @@ class NodeJetStream:
         try:
             wanted = stream_durability.durability(stream.config, storage.default_durability, lazy)
         except errors.JetStreamError as error:
-            log.error("stream '%s' is synced before every ack: %s", stream.name, error)
+            log.error(
+                "stream '%s' is synced before every ack, and not by an interval: %s",
+                stream.name,
+                error,
+            )
             wanted = Durability()
         storage.set_durability(stream.store, wanted)
 

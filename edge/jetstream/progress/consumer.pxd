@@ -15,44 +15,44 @@ cdef enum:
     ACK_FLOW = 3
 
 cdef class Consumer(StreamObserver):
-    cdef public str name
-    cdef public bytes name_bytes
-    cdef public Stream stream
+    cdef public str name                # as its configuration says
+    cdef public bytes name_bytes        # the same, for subjects
+    cdef public Stream stream           # whose messages it delivers
     cdef public object config           # models.ConsumerConfig
-    cdef public long long created_ns
-    cdef public bint deleted
-    cdef Kernel kernel
-    cdef Account account
-    cdef MessageStore store
+    cdef public long long created_ns    # ns since the Unix epoch
+    cdef public bint deleted            # delivers nothing and takes no acks any more
+    cdef Kernel kernel                  # of the node
+    cdef Account account                # whose subjects it uses
+    cdef MessageStore store             # of the stream
     cdef Filter filter                  # None matches everything
-    cdef Position at
-    cdef public PendingTable pending
+    cdef Position at                    # how far it is: sequences and times, see delta.pxd
+    cdef public PendingTable pending    # what was delivered and is not acknowledged
     cdef public dict exhausted          # sequence -> deliveries, of messages at max_deliver
-    cdef int ack_policy
+    cdef int ack_policy                 # one of ACK_*
     cdef long long ack_wait             # ns, 0 for ever
     cdef long long* backoff             # ns, by number of deliveries
-    cdef int backoff_count
+    cdef int backoff_count              # rows of `backoff`
     cdef long long max_deliver          # 0: no limit
     cdef long long max_ack_pending      # 0: no limit
-    cdef int sample_percent
+    cdef int sample_percent             # of acks that are told as metrics, 0 to 100
     cdef long long wall_offset          # wall clock minus monotonic clock, ns
     cdef public bytes ack_event         # subjects of advisories and metrics
-    cdef public bytes nak_event
-    cdef public bytes term_event
-    cdef public bytes limit_event
+    cdef public bytes nak_event         # see `ack_event`
+    cdef public bytes term_event        # see `ack_event`
+    cdef public bytes limit_event       # see `ack_event`; of messages at max_deliver
     cdef unsigned long long unread      # matching messages from `at.next_seq` to `counted`
-    cdef unsigned long long counted
-    cdef bint unread_known
+    cdef unsigned long long counted     # the sequence up to which `unread` was counted
+    cdef bint unread_known              # whether `unread` is right; else it is counted anew
     cdef unsigned long long* skip       # last-per-subject: skip[skip_at:skip_len] come first
-    cdef Py_ssize_t skip_at
-    cdef Py_ssize_t skip_len
+    cdef Py_ssize_t skip_at             # rows of it that were delivered
+    cdef Py_ssize_t skip_len            # rows in all
     cdef Delta delta                    # None when progress is kept in memory only
     cdef list unsaved                   # the node's list of consumers to be saved this turn
-    cdef bint dirty
+    cdef bint dirty                     # whether it is in `unsaved`
     cdef public list replies            # subjects of acks to answer once the progress is durable
     cdef public bint stale              # the log lacks a delta: write the whole state next
     cdef public bytes owner             # of the state in the log
-    cdef public bytes key
+    cdef public bytes key               # see `owner`
     cpdef bytes save_whole(self)        # configuration and progress, as one value for the log
     cpdef bytes snapshot(self)          # progress, as one delta
     cpdef purged(self)                  # the stream dropped many messages: purge, rollback

@@ -334,7 +334,9 @@ class Consumer(StreamObserver):
                 self.pending.pop(sequence)
         for sequence in [s for s in self.exhausted if self.store.at(s) == cython.NULL]:
             del self.exhausted[sequence]
-        self.at.next_seq = max(1, min(self.at.next_seq, last + 1))
+        self.at.next_seq = min(self.at.next_seq, last + 1)
+        if self.at.next_seq == 0:
+            self.at.next_seq = 1
         self.at.delivered_seq = min(self.at.delivered_seq, self.at.next_seq - 1)
         self.at.floor_seq = min(self.at.floor_seq, self.at.delivered_seq)
         self.move_floor(False)

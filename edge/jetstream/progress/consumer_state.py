@@ -72,4 +72,10 @@ def flush(consumer: Any) -> None:
     try:
         save(consumer)
     except StoreError as error:
-        log.warning("the last progress of consumer %s is not saved: %s", consumer.name, error)
+        log.warning(
+            "the last progress of consumer %s of stream %s is not saved (%s): it may deliver "
+            "messages again after the next start",
+            consumer.name,
+            consumer.stream.name,
+            error,
+        )

@@ -78,7 +78,7 @@ class BlockGet:
         self.filters: dict[tuple[bytes, ...], Any] = {}
 
     def on_request(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """Begin to answer one request."""
         if not reply:

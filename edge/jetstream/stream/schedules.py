@@ -154,7 +154,11 @@ class Schedules:
             try:
                 self.put(scheduler, self.by_subject[scheduler][0], parse_time(following.decode()))
             except ValueError:
-                log.warning("message %d names no time for its schedule", sequence)
+                log.warning(
+                    "stream %s: message %d names no time for its schedule, which ends",
+                    self.stream.name,
+                    sequence,
+                )
 
     def add(self, sequence: int, subject: bytes, found: dict[bytes, bytes], timestamp: int) -> None:
         """Take a stored message as its subject's schedule, if it is one."""
@@ -217,7 +221,12 @@ class Schedules:
             try:
                 self.fire(subject, sequence, at, now)
             except StoreError as error:
-                log.warning("schedule on %r is put off: %s", subject, error)
+                log.warning(
+                    "stream %s: the schedule on %r is put off by a second: %s",
+                    self.stream.name,
+                    subject,
+                    error,
+                )
                 self.put(subject, sequence, now + RETRY_NS)
         self.arm()
         self.stream.kernel.turn()

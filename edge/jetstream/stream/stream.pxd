@@ -10,26 +10,26 @@ from headwater.edge.storage.index.store cimport MessageStore
 from headwater.edge.subjects.transform cimport Transform
 
 cdef class Stream(Task):                # as a Task: runs when the store's `committed` grew
-    cdef public str name
-    cdef public bytes name_bytes
+    cdef public str name                # as its configuration says
+    cdef public bytes name_bytes        # the same, for subjects and headers
     cdef public str incarnation         # hex; names this making of the stream for ever
-    cdef public Account account
-    cdef public Kernel kernel
-    cdef public MessageStore store
+    cdef public Account account         # whose subjects it listens on
+    cdef public Kernel kernel           # of the node
+    cdef public MessageStore store      # its messages; the stream sees to their limits
     cdef public object config           # models.StreamConfig
     cdef public object node             # jetstream.node.NodeJetStream
-    cdef public long long created_ns
+    cdef public long long created_ns    # ns since the Unix epoch
     cdef public dict consumers          # name -> Consumer; call `consumers_changed` after a change
-    cdef public bint deleted
+    cdef public bint deleted            # takes no messages and answers nobody any more
     cdef public object origin_driver         # federation's mirror/source driver, None without
     cdef public unsigned long long group    # number of its Raft group; 0 with one replica
     cdef public str cluster             # identity of the cluster that the group is of
     cdef public Replicator replicator   # None with one replica, and where another node leads
     # For the stream's own compiled parts.
     cdef public list sinks              # IngestSinks and direct-get sinks in the account
-    cdef public AckQueue acks
+    cdef public AckQueue acks           # answers that wait until messages are committed
     cdef AckQueue refusals              # answers that overtake `acks` while the store has failed
-    cdef public DedupeWindow dedupe
+    cdef public DedupeWindow dedupe     # message ids of the duplicate window
     cdef public Republisher republisher # None without
     cdef public Transform transform     # input transform, None without
     cdef public Usage usage             # the account's tier that this stream draws on
@@ -40,27 +40,27 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef list active                    # consumers.values(), as a list
     cdef tuple interests                # patterns that some consumer wants, if `keeps_interest`
     cdef dict error_texts               # err_code -> PubAck payload of a constant error
-    cdef public bytes last_msg_id
-    cdef long long max_msgs
+    cdef public bytes last_msg_id       # id of the newest message that had one, for expected-last-msg-id
+    cdef long long max_msgs             # -1: no limit, as in the configuration; so are the other limits
     cdef public long long max_bytes     # in force: that of the configuration, or `disk` sets it
     cdef public object disk             # stream_budget.StreamBudget, None without
-    cdef long long max_age
+    cdef long long max_age              # ns; 0: messages do not age
     cdef public long long age_offset    # wall clock less the node's age clock, ns (see age_clock.py)
     cdef public long long lift          # what timestamps are ahead of a clock that was set back, ns
     cdef public bint age_armed          # whether `timers` waits for the oldest message to end
-    cdef long long max_per_subject
-    cdef long long max_msg_size
-    cdef long long marker_ttl_s
-    cdef bint discard_new
-    cdef bint discard_new_per
-    cdef bint no_ack
-    cdef public bint sealed
+    cdef long long max_per_subject      # messages of one subject
+    cdef long long max_msg_size         # bytes of headers and payload
+    cdef long long marker_ttl_s         # of delete markers; 0: none are left
+    cdef bint discard_new               # what does not fit is refused, else the oldest go
+    cdef bint discard_new_per           # the same for each subject
+    cdef bint no_ack                    # publishers get no answer
+    cdef public bint sealed             # nothing is stored or removed any more
     cdef bint keeps_interest            # interest retention
     cdef public bint doubtful           # a consumer is unreadable: drop nothing for lack of interest
     cdef bint keeps_work                # work-queue retention
-    cdef bint ttl_allowed
-    cdef bint rollup_allowed
-    cdef public bint is_mirror
+    cdef bint ttl_allowed               # messages may bear a Nats-TTL
+    cdef bint rollup_allowed            # messages may bear a Nats-Rollup
+    cdef public bint is_mirror          # messages come from its origin alone
     cdef bint counter                   # a counter stream (ADR-49)
     cdef long long overhead             # bytes counted per message besides its content
     cdef long long counted_bytes        # of this stream's bytes, as far as `usage` knows

@@ -8,7 +8,7 @@ from pathlib import Path
 from headwater.edge.ports import files
 from headwater.edge.ports.files import read_file, sync_directory, write_file
 from headwater.edge.storage.format.crc import checksum
-from headwater.edge.storage.format.errors import FormatError
+from headwater.edge.storage.format.errors import FormatError, invariant
 
 # One copy: magic, version, reserved, generation, length, checksum of header and content.
 COPY_HEAD = struct.Struct("<4sHHQI")
@@ -99,6 +99,7 @@ class TwoCopyFile:
 
     def write(self, content: bytes) -> None:
         """Replace the content durably. Raises OSError."""
+        invariant(len(content) < 1 << 32, f"{self.path} would have {len(content)} bytes")
         copy = _encode_copy(self.generation + 1, content)
         try:
             replace_file(self.path, copy + copy)

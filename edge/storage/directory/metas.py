@@ -202,7 +202,12 @@ class Metas:
             try:
                 self.forget(name)
             except StoreError as error:
-                log.warning("the log still has the meta of %s: %s", name, error)
+                log.warning(
+                    "the meta of the removed stream %s cannot be taken out of the log (%s): the "
+                    "next start does that",
+                    name,
+                    error,
+                )
         self._log_filed()
         self._later(REST_SECONDS)
 
@@ -257,7 +262,11 @@ class Metas:
             self._log.put_state(METAS_OWNER, key, GENERATION.pack(generation) + content)
             self._log.add_delta(METAS_OWNER, key, FILED, FILED_NS)
         except StoreError as error:
-            log.warning("the log has no newer copy of the meta of %s: %s", incarnation, error)
+            log.warning(
+                "the meta of stream %s cannot be written to the log (%s): its file alone has it",
+                incarnation,
+                error,
+            )
 
     @property
     def idle(self) -> bool:

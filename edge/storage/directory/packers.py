@@ -161,7 +161,12 @@ class Packers:
                 save_number(content)
                 store.packer.use_dictionary(number, content)
             except (OSError, StoreError) as failure:
-                log.warning("%s compresses without a dictionary: %s", store.directory, failure)
+                log.warning(
+                    "the stream in %s compresses without a dictionary, since none can be "
+                    "stored: %s",
+                    store.directory,
+                    failure,
+                )
 
         background.submit(lambda: make_dictionary(samples), made)
 

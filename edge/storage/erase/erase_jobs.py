@@ -12,6 +12,7 @@ from typing import NamedTuple
 from headwater.edge.ports import files
 from headwater.edge.storage.erase.erase_kept import erase_kept
 from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT
+from headwater.edge.storage.format.errors import invariant
 from headwater.edge.storage.format.record_layout import (
     HEADER_BYTES,
     MESSAGE,
@@ -46,6 +47,9 @@ class Location(NamedTuple):
 
 
 def encode_locations(locations: list[Location]) -> bytes:
+    """The body of an ERASE record: what is written over can only be records."""
+    sound = all(at.offset and at.size >= HEADER_BYTES for at in locations)
+    invariant(sound, "what is to be erased is no record")
     return b"".join(LOCATION.pack(*location) for location in locations)
 
 

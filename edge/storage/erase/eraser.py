@@ -264,7 +264,12 @@ class Eraser:
 
     def _failed(self, error: BaseException) -> None:
         """Tell who waits, and try again later."""
-        log.error("erased messages cannot be overwritten yet: %s", error)
+        log.error(
+            "%d erased messages cannot be overwritten yet (%s): nobody can read them, and it is "
+            "tried again",
+            len(self._ready),
+            error,
+        )
         waiters, self._waiters = self._waiters, []
         for _, future in waiters:
             if not future.done():
@@ -279,7 +284,11 @@ class Eraser:
         try:
             self.log.write_record(ERASE_DONE, 0, done, b"", b"", b"")
         except StoreError as error:
-            log.warning("the log cannot tell yet that messages are erased: %s", error)
+            log.warning(
+                "that messages were overwritten cannot be written to the log yet (%s): it is tried "
+                "again",
+                error,
+            )
             self._later(RETRY, self._finish)
             return
         for intent in self._ready:

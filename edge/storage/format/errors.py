@@ -34,6 +34,16 @@ class Damaged(StoreError):
         self.reason = reason
 
 
+class InvariantBroken(StoreError):
+    """A value that must not exist was about to be written: nothing is written or acknowledged."""
+
+
+def invariant(condition: bool, text: str) -> None:
+    """Raise `InvariantBroken` unless `condition` holds. Unlike `assert` it is never stripped."""
+    if not condition:
+        raise InvariantBroken(f"{text}; please report this, with the log")
+
+
 class StoreLocked(StoreError):
     """Another process uses the directory."""
 

@@ -9,9 +9,9 @@ cdef enum:
     RUN_BYTES = 24                  # a run of messages in a footer
 
 cdef class BatchWriter:
-    cdef public Kernel kernel
+    cdef public Kernel kernel           # whose turns end batches
     cdef public unsigned int seed       # of every checksum of this node's store
-    cdef public LogSegment active
+    cdef public LogSegment active       # the segment that records go to; None before the start
     cdef unsigned long long batch       # number of the batch being filled
     cdef Py_ssize_t batch_start         # its offset in the active segment
     cdef Py_ssize_t batch_records       # records in it, footers not counted
@@ -23,7 +23,7 @@ cdef class BatchWriter:
     cdef long long batch_delay_ns       # how long the sync of this batch may wait
     cdef bint batch_strict              # an ack of this batch waits for its sync
     cdef bint batch_notify                # somebody waits for this batch to be written
-    cdef public bint closed
+    cdef public bint closed             # nothing is written any more
     cdef Py_ssize_t footer_room(self, Py_ssize_t more) noexcept
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1
     cdef int write_footers(self, int flags, Py_ssize_t align, unsigned long long synced) except -1

@@ -25,7 +25,7 @@ from cython.cimports.headwater.edge.storage.log.commit_thread import BLOCK_BYTES
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.libc.string import memcpy, memset
 
-from headwater.edge.storage.format.errors import StoreClosed
+from headwater.edge.storage.format.errors import InvariantBroken, StoreClosed
 
 # Begin of a footer's body: batch number, offset of the batch's first record, records.
 FOOTER = struct.Struct("<QII")
@@ -62,6 +62,10 @@ class BatchWriter:
         """Seal a record whose fields and body are in place."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
         size: cython.Py_ssize_t = record_size(length)
+        if at != self.active.image + self.active.end or (
+            self.active.end + size > self.active.capacity
+        ):
+            raise InvariantBroken(f"a record of {size} bytes is not at the log's end")
         memset(at + HEADER_BYTES + length, 0, size - HEADER_BYTES - length)
         header.length = cython.cast(cython.uint, length)
         header.body_crc = crc32c(0, at + HEADER_BYTES, length)

@@ -12,7 +12,7 @@ from headwater.edge.storage.log.watermarks cimport Watermarks
 cdef class CommitLog
 
 cdef class TurnEnd(Task):
-    cdef CommitLog log
+    cdef CommitLog log                  # handed over when the turn ends
 
 cdef class CommitLog(BatchWriter):
     cdef public object directory        # pathlib.Path
@@ -26,12 +26,12 @@ cdef class CommitLog(BatchWriter):
     cdef public object on_broken        # called with why a write or sync failed
     cdef public object on_checkpoint        # called when segments wait to be checkpointed
     cdef public object on_low           # called with a LoggedStore above its low mark
-    cdef public bytes node_id
-    cdef public Py_ssize_t segment_bytes
+    cdef public bytes node_id           # of this store, in the header of every segment: 16 bytes
+    cdef public Py_ssize_t segment_bytes # of a new segment
     cdef public unsigned int keep       # full segments kept in memory besides the active one
-    cdef public unsigned long long sync_failures
-    cdef CommitThread thread
-    cdef Task turn_hook
+    cdef public unsigned long long sync_failures # since the start, for monitoring
+    cdef CommitThread thread            # writes and syncs what is handed over
+    cdef Task turn_hook                 # a TurnEnd: hands the batch over
     cdef Endpoint gate                  # producers wait here while too much is unsynced
     cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1
     cdef SecondCopies again             # what follows this batch once more
@@ -42,17 +42,17 @@ cdef class CommitLog(BatchWriter):
     cdef Waiters early_waiters          # for batches to be written
     cdef unsigned long long notified        # newest batch of which the thread tells when it is written
     cdef unsigned long long reached     # newest batch known to be written
-    cdef unsigned long long durable
-    cdef unsigned int durable_segment
-    cdef Py_ssize_t durable_end
-    cdef unsigned int durable_chain
+    cdef unsigned long long durable     # number of the newest batch that is synced
+    cdef unsigned int durable_segment   # number of the segment in which it ended
+    cdef Py_ssize_t durable_end         # its end there, an offset
+    cdef unsigned int durable_chain     # header checksum of its last record
     cdef unsigned long long durable_bytes   # of these durable
     cdef unsigned long long flushed     # of these written, as far as is known
-    cdef Py_ssize_t high_water
+    cdef Py_ssize_t high_water          # unsynced bytes above which producers wait
     cdef bint slow                      # checkpointing is far behind
     cdef public bint checkpointing           # what is written gives a segment back
     cdef public bint blocked                   # checkpointing met a full device
-    cdef bint watching
+    cdef bint watching                  # whether the loop watches the thread's descriptor
     cdef public object stepper          # commit_stepper.CommitStepper in place of the thread; None
     cdef bint is_congested(self) noexcept
     cdef int join_turn(self, LoggedStore store) except -1

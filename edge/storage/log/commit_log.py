@@ -45,7 +45,13 @@ from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopie
 from cython.cimports.headwater.edge.storage.log.watermarks import Watermarks
 
 from headwater.edge.ports.files import FIRST_TWIN
-from headwater.edge.storage.format.errors import StoreClosed, StoreError, StoreFailed, StoreFull
+from headwater.edge.storage.format.errors import (
+    InvariantBroken,
+    StoreClosed,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
 from headwater.edge.storage.log.commit_stepper import CommitStepper
 from headwater.edge.storage.log.log_files import LogFiles, LogHeader, Slot
 from headwater.edge.storage.log.states import Encoder, StateTable
@@ -185,6 +191,8 @@ class CommitLog(BatchWriter):
             raise self.failure
         if self.active.end + need + footers > self.active.capacity:
             self.roll(need + footers, message)
+            if self.active.end + need + footers > self.active.capacity:
+                raise InvariantBroken(f"{need} bytes do not fit log segment {self.active.number}")
         if self.batch_records == 0 and not self.kernel.turning:
             self.kernel.kick()
         if message and self.is_congested():

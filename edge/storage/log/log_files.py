@@ -17,6 +17,7 @@ from headwater.edge.ports.allocation import Allocation
 from headwater.edge.storage.device.ballast import Ballast
 from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.crc import checksum
+from headwater.edge.storage.format.errors import invariant
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 
 HEADER = struct.Struct("<4sIIIIIIIqQ16s")
@@ -58,6 +59,8 @@ class LogHeader:
 
     def encode(self, seed: int, node_id: bytes) -> bytes:
         """Both copies, padded to where records begin."""
+        ordered = self.previous < self.number and self.oldest <= self.number
+        invariant(ordered, f"log segment {self.number} follows {self.previous}")
         head = HEADER.pack(
             HEADER_MAGIC,
             FORMAT,
@@ -373,13 +376,13 @@ class LogFiles:
             if slot.capacity == self.segment_bytes:
                 self.spares.append(slot)
                 return
-            log.warning("%s is left behind: %s", slot.path, error)
+            log.warning("%s cannot be removed (%s): the next start uses it", slot.path, error)
             slot.close()
             return
         try:
             self._remove(slot)
         except OSError as error:
-            log.warning("%s is left behind: %s", slot.path, error)
+            log.warning("%s cannot be removed (%s): the next start uses it", slot.path, error)
 
     def _remove(self, slot: Slot) -> None:
         self.listed.pop(slot.path.name, None)

@@ -66,7 +66,12 @@ class StateTable:
             return stored
         value: bytes | None = packer.open_blob(stored, PURPOSE + key)
         if value is None:
-            log.warning("state %r of %r does not open; it is left out", key, owner)
+            log.warning(
+                "state %r of %r does not open with the configured keys; it is left out: add the "
+                "key it was sealed with to `previous_keys` and start again",
+                key,
+                owner,
+            )
         return value
 
     def _row(self, owner: bytes, key: bytes) -> State:

@@ -178,7 +178,12 @@ class NodeStore:
         try:
             self.log.watermarks.open(self.directory.root, self.log.seed)
         except OSError as error:
-            log.warning("nothing tells how far the log had come: %s", error)
+            log.warning(
+                "the file tidemarks of %s cannot be used (%s): what a damaged end of the log takes "
+                "is not named",
+                self.directory.root,
+                error,
+            )
             self.log.watermarks.close()
 
     def _open(self) -> list[RecoveredStream]:
@@ -283,7 +288,12 @@ class NodeStore:
         try:
             self.log.files.accept()
         except OSError as error:
-            log.warning("the list of log slots cannot be written: %s", error)
+            log.warning(
+                "the list of log slots beside %s cannot be written (%s): the next start lists "
+                "them anew, and reports that",
+                self.directory.log,
+                error,
+            )
 
     def _register(self, stream: RecoveredStream) -> None:
         """A stream was opened: the node has it from now on."""
@@ -401,7 +411,11 @@ class NodeStore:
         try:
             await asyncio.wait_for(self._checkpoint_all(), CLOSE_SECONDS)
         except (TimeoutError, StoreError, OSError) as error:
-            log.warning("stopping with messages in the log: %r", error)
+            log.warning(
+                "messages stay in the log of %s at this stop (%r): the next start reads them there",
+                self.directory.root,
+                error,
+            )
         self._finish(clean=self.log.failure is None)
 
     async def _checkpoint_all(self) -> None:
@@ -460,7 +474,12 @@ class NodeStore:
                 self.state_copy.write_last(position_of(self.log.position()))
                 self.directory.record_clean_stop(self.log.position())
             except OSError as error:
-                log.warning("the next start is like one after a crash: %s", error)
+                log.warning(
+                    "the clean-stop record of %s cannot be written (%s): the next start is like "
+                    "one after a crash, and loses nothing",
+                    self.directory.root,
+                    error,
+                )
         for store in list(self._stores.values()):
             store.close()
         self._files.close()
@@ -525,7 +544,13 @@ class NodeStore:
         try:
             self.manifests.begin(incarnation, Manifest(account, name))
         except StoreError as error:
-            log.warning("the manifest of stream '%s > %s': %s", account, name, error)
+            log.warning(
+                "the manifest of stream '%s > %s' cannot be written (%s): the next checkpoint "
+                "writes it",
+                account,
+                name,
+                error,
+            )
         return store
 
     def update_meta(self, store: MessageStore, meta: bytes) -> None:

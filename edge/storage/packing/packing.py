@@ -164,7 +164,7 @@ class Packer:
         self.sample_bytes = 0
         self.samples = [] if self.compress else None
 
-    def use_like(self, other: "Packer") -> None:
+    def use_like(self, other: Packer) -> None:
         """Compress as another packer of the stream does; samples are not taken."""
         if other.compress:
             self.use_dictionary(other.dictionary, other.contents.get(other.dictionary, b""))
@@ -391,9 +391,7 @@ class Packer:
     def repack(self, record: bytes) -> bytes:
         """A whole verified record of a message as it would be written now, but for its place; as
         it is when it does not open, which is counted."""
-        old: cython.p_const_uchar = cython.cast(
-            cython.p_const_uchar, PyBytes_AS_STRING(record)
-        )
+        old: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(record))
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), old)
         made: cython.pointer(RecordHeader)
         result: bytes
@@ -419,9 +417,7 @@ class Packer:
         made.flags &= ~(FLAG_SEALED | FLAG_COMPRESSED)
         made.length = cython.cast(cython.uint, length)
         self.fill(made, cython.address(m))
-        made.body_crc = crc32c(
-            0, cython.cast(cython.p_const_uchar, made) + HEADER_BYTES, length
-        )
+        made.body_crc = crc32c(0, cython.cast(cython.p_const_uchar, made) + HEADER_BYTES, length)
         return result
 
     # Other content of the stream.

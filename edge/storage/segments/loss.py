@@ -72,7 +72,12 @@ def keep_sizes(commit_log: Any, store: Any) -> None:
         try:
             commit_log.put_state(store.incarnation.encode(), LOST_KEY, value)
         except StoreError as error:
-            log.warning("the log does not know the sizes of lost messages: %s", error)
+            log.warning(
+                "sizes of the lost messages of the stream in %s cannot be written to the log (%s): "
+                "after a restart its info counts them as unknown",
+                store.directory,
+                error,
+            )
 
 
 def restore_sizes(commit_log: Any, store: Any) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
+from headwater.edge.storage.format.errors import invariant
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.manifest import (
@@ -36,6 +37,7 @@ class Manifests:
             if store.closed or identity is None or not durable:
                 continue
             oldest, newest = durable[0], durable[-1]
+            invariant(oldest.number <= newest.number, f"{store.directory}: segments out of order")
             store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
             manifest = Manifest(
                 str(identity["account"]),

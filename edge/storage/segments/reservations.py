@@ -70,7 +70,11 @@ class SequenceReservations:
         try:
             lsn = self.log.put_state(store.incarnation.encode(), RESERVATION_KEY, value)
         except StoreError as error:
-            log.warning("acks of stream %x wait for their sync: %s", store.stream_id, error)
+            log.warning(
+                "acks of the stream in %s wait for their sync, until sequences can be reserved: %s",
+                store.directory,
+                error,
+            )
             return
         self._steps[store.stream_id] = (step, now)
         store.reserve_at = reserved_to - step // 2

@@ -142,7 +142,12 @@ class Repacker:
             packer.use_like(store.packer)
             node.log.begin_next()
         except (SealingError, StoreError) as error:
-            log.warning("%s cannot be packed again yet: %s", store.directory, error)
+            log.warning(
+                "the stream in %s cannot be packed with its new key or dictionary yet (%s): it is "
+                "tried again",
+                store.directory,
+                error,
+            )
             self._later(RETRY, self._begin)
             return
         for problem in problems:
