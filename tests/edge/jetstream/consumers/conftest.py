@@ -16,6 +16,7 @@ from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api import Router
 from headwater.edge.jetstream.api.api_routes import routes
+from headwater.edge.jetstream.read.blocks import Transfers
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.storage.directory.store_options import StoreOptions
@@ -62,6 +63,7 @@ class World:
             window_max_ns=0,
             batch_limits=None,
             direct_bytes_max=1 << 20,
+            transfers=Transfers(),
             api_subjects=(b"$JS.API.>",),
             origin_driver_factory=None,
             storage=None,
