@@ -149,11 +149,35 @@ async def test_by_configuration(name: str, encrypted: bool) -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
+async def test_websocket_clients_are_asked_about(name: str) -> None:
+    """Over an encrypted conversation, as on every listener."""
+    issuer, curve = KeyPair.create("A"), KeyPair.create("X")
+    port = free_port()
+    config = CONFIG.format(issuer=issuer.public_key, xkey=curve.public_key, leaf=free_port())
+    config += f'websocket {{ listen: "127.0.0.1:{port}", no_tls: true }}\n'
+    service = Service(issuer, curve)
+    service.token = {"aud": "APP"}
+    with Server(recipe(name, config)) as server:
+        async with serving(service, server.port, user="auth", password="auth"):
+            options: dict[str, Any] = {"allow_reconnect": False, "connect_timeout": 5}
+            client = await nats.connect(
+                f"ws://127.0.0.1:{port}", user="u", password="right", **options
+            )
+            assert service.questions[0].nats["client_info"]["type"] == "websocket"
+            await client.close()
+            with pytest.raises(nats.errors.Error):
+                await nats.connect(
+                    f"ws://127.0.0.1:{port}", user="u", password="wrong", **options
+                )
+            assert len(service.questions) == 2
+
+
+@pytest.mark.parametrize("name", SERVERS)
 async def test_leafs_are_asked_about(name: str) -> None:
-    issuer = KeyPair.create("A")
+    issuer, curve = KeyPair.create("A"), KeyPair.create("X")
     leaf = free_port()
-    config = CONFIG.format(issuer=issuer.public_key, xkey="", leaf=leaf).replace(", xkey: ", "")
-    service = Service(issuer)
+    config = CONFIG.format(issuer=issuer.public_key, xkey=curve.public_key, leaf=leaf)
+    service = Service(issuer, curve)
     service.token = {"aud": "APP"}
 
     def link(password: str) -> list[str]:
