@@ -100,7 +100,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", By("edge.system.account_lookups"), "resolver_tls"),
     **_rows("", By("edge.monitor.service"), "http https http_port monitor_port https_port "
             "http_base_path"),
-    **_rows("", By("edge.monitor.pages.varz"), "feature_flags server_tags server_metadata"),
+    **_rows("", By("edge.monitor.pages.varz"), "feature_flags server_metadata"),
+    **_rows("", By("hub.meta.placement"), "server_tags"),
     **_rows("", By("hub.route_service"), "cluster"),
     **_rows("", Refused("gateways; join clusters by leafnodes instead"), "gateway"),
     **_rows("", By("federation.service"), "leaf leafnodes"),
@@ -249,8 +250,9 @@ _FATES: dict[tuple[str, str], Fate] = {
             "enable enabled limits"),
     **_rows("jetstream", By("edge.jetstream.config.sealing_keys"), "key ek encryption_key prev_key "
             "prev_ek prev_encryption_key cipher"),
-    **_rows("jetstream", Hint("streams are not replicated, and have one queue of requests"),
-            "extension_hint unique_tag max_outstanding_catchup max_buffered_size "
+    **_rows("jetstream", By("hub.meta.placement"), "unique_tag"),
+    **_rows("jetstream", Hint("groups of streams bound themselves; there is one queue of requests"),
+            "extension_hint max_outstanding_catchup max_buffered_size "
             "max_buffered_msgs request_queue_limit info_queue_limit meta_compact "
             "meta_compact_size meta_compact_sync max_concurrent_io"),
     **_rows("jetstream", Refused("keys in a TPM; name a file, a variable or a command in "

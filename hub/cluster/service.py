@@ -1,6 +1,7 @@
 """What makes a node with JetStream and routes a member of one JetStream cluster."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from headwater.hub.meta.assignment import META_GROUP, Assignment, decode, encode
 from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
+from headwater.hub.raft.errors import RaftError
+from headwater.hub.raft.raft import Raft
 from headwater.hub.route_service import RouteService
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Machine
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.cluster")
 
+HAND_OVER_SECONDS = 1.0
+"""That a stop waits for other nodes to lead what is led here."""
 ACCOUNT = "$RAFT"
 """Of the store's streams that hold the state of groups which are no user's."""
 
@@ -95,7 +100,7 @@ class ClusterService:
         self.driver = driver
         self.cluster = Cluster(jetstream, group, founding, self._transport, applier)
         self.cluster.groups = groups
-        groups.on_leader = self.cluster.led_here
+        groups.on_leader = self._led_here
         self._routes = ClusterRoutes(self.cluster)
         Answers(self.cluster)
         self._transport.methods["adopt"] = self._adopt
@@ -107,6 +112,25 @@ class ClusterService:
         applier.emptied = not group.resume()
         applier.on_joined = founding.say
         return [each for each in found if not stream_life.group_of(each.meta)]
+
+    def _led_here(self, assignment: Any) -> None:
+        """A replicated stream is led here from now on: tell who listens."""
+        cluster = self.cluster
+        assert cluster is not None
+        cluster.led_here(assignment)
+        advisories, account = cluster.jetstream.advisories, cluster.jetstream.lookup
+        place = msgspec.to_builtins(cluster.place_of(assignment))
+        advisories.send(
+            account(assignment.account),
+            f"STREAM.LEADER_ELECTED.{assignment.name}",
+            "stream_leader_elected",
+            {
+                "account": assignment.account,
+                "stream": assignment.name,
+                "leader": cluster.jetstream.server_name,
+                "replicas": place.get("replicas", []),
+            },
+        )
 
     def _naming(self, group: int) -> Naming:
         if group != META_GROUP:
@@ -145,6 +169,8 @@ class ClusterService:
             return
         self._ticker = cluster.jetstream.kernel.loop.call_later(HELLO_SECONDS, self._tick)
         cluster.founding.tick()
+        if self.leaving:
+            self.hand_over()
         applier = cluster.applier
         applier.find_unknown()
         applier.leave_groups()
@@ -198,11 +224,46 @@ class ClusterService:
             self.cluster.founding.say()
             self.hand_over()
 
-    def hand_over(self) -> None:
-        """Let another node lead what is led here."""
-        cluster = self.cluster
-        if cluster is not None and cluster.group.leads and len(cluster.group.members) > 1:
-            cluster.group.step_down(0)
+    def hand_over(self) -> bool:
+        """Let other nodes lead what is led here, where one can; whether that is still to come."""
+        cluster, driver, groups = self.cluster, self.driver, self._groups
+        if cluster is None or driver is None or groups is None:
+            return False
+        waits = False
+        for number, raft in list(driver.multi_raft.groups.items()):
+            target = self._successor(cluster, raft) if raft.is_leader else 0
+            if not target:
+                continue
+            waits = True
+            if raft.transfer.target:
+                continue
+            with contextlib.suppress(RaftError):
+                if number == META_GROUP:
+                    cluster.group.step_down(target)
+                else:
+                    groups.transfer(number, target)
+        return waits
+
+    def _successor(self, cluster: Cluster, raft: Raft) -> int:
+        """The voter that is there, stays, and has most of a group's log; 0 for none."""
+        found = [
+            (progress.match, number)
+            for number, progress in raft.progress.items()
+            if number in raft.log.config.voters and cluster.founding.is_online(number)
+        ]
+        hellos = {number: cluster.founding.hello_of(number) for _, number in found}
+        staying = [each for each in found if (hello := hellos[each[1]]) and not hello.leaving]
+        return max(staying)[1] if staying else 0
+
+    async def _leave(self) -> None:
+        """Hand over before the node stops, as far as that is quick."""
+        self.leaving = True
+        if self.cluster is not None:
+            self.cluster.founding.say()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                while self.hand_over():
+                    await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
         """As of `Service`."""
@@ -210,6 +271,7 @@ class ClusterService:
             self._ticker.cancel()
         for task in self._tasks:
             task.cancel()
+        await self._leave()
         if self._groups is not None:
             self._groups.stop()
         if self.driver is not None:

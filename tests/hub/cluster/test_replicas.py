@@ -124,6 +124,26 @@ async def test_a_stream_of_one_node_gets_replicas(lab: Lab) -> None:
     assert message.metadata.sequence.stream == 6
 
 
+async def test_a_stop_hands_leaderships_over_first(lab: Lab) -> None:
+    """Another node leads at once, and who listens is told."""
+    await lab.formed()
+    client = await lab.connect(0)
+    leader = index_of(await api(client, "STREAM.CREATE.R", **R))
+    await until(lambda: current(lab, "R", 3))
+    other = (leader + 1) % 3
+    client = await lab.connect(other)
+    told = await client.subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.R")
+    await client.flush()
+    heard = [cluster.jetstream.lookup("$G").has_interest for cluster in lab.clusters()]
+    await until(lambda: all(interest(told.subject.encode()) for interest in heard))
+    stopping = asyncio.ensure_future(lab.stop_node(leader))
+    elected = json.loads((await told.next_msg(5)).data)
+    assert elected["type"] == "io.nats.jetstream.advisory.v1.stream_leader_elected"
+    assert elected["leader"] != f"n{leader}"
+    assert (await client.jetstream().publish("r.a", b"x")).seq == 1
+    await stopping
+
+
 class Processes:
     """Three nodes as processes, which can be killed."""
 
