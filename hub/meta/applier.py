@@ -164,8 +164,6 @@ class Applier:
                 self.groups.delete(assignment)
 
     def _settle_alone(self, assignment: Assignment, new: bool) -> None:
-        if self.groups is not None and assignment.incarnation in self.done:
-            self.groups.change(assignment)
         js = self.jetstream.account_js(assignment.account)
         config = assignment.stream_config
         stream = js.streams.get(assignment.name)
