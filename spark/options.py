@@ -53,6 +53,10 @@ OPTIONS = {
         "default true for starting=earliest, false for a sequence or a checkpoint"
     ),
     "maxMsgsPerTrigger": "for readStream: most sequences of one microbatch; default all",
+    "maxBytesPerTrigger": (
+        "for readStream: about so many bytes of one microbatch, by the mean size of the "
+        "stream's messages; at least one message of each stream"
+    ),
     "readPath": "auto, block (fail unless the server answers block reads) or wire",
     "account": "set by headwater.spark.account.ReadAccount, which counts rows",
     "batchBytes": "size of one Arrow batch, 65536 to 67108864",
@@ -132,6 +136,7 @@ class SourceOptions:
     read_path: str = "auto"
     starting_time: int | None = None
     ending_time: int | None = None
+    max_bytes_per_trigger: int | None = None
 
     @property
     def may_expire(self) -> bool:
@@ -183,6 +188,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         max_per_trigger=_number(options, "maxMsgsPerTrigger", int, 1, 1 << 53),
         retry_timeout=DEFAULT_RETRY if retry is None else retry,
         account=_number(options, "account", int, 0, 1 << 62),
+        max_bytes_per_trigger=_number(options, "maxBytesPerTrigger", int, 1, 1 << 53),
         read_path=_choice(options, "readPath", ("auto", "block", "wire")),
         starting_time=_time(options, "startingTimestamp"),
         ending_time=_time(options, "endingTimestamp"),

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -79,29 +80,30 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return options.starting or max(1, int(info["state"]["first_seq"]))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next microbatch: at most `limit` sequences behind `start`."""
+        """The end of the next microbatch: what `limit` and the options admit behind `start`."""
         known = self._known(start)
-        left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        left = _Admission(self._options, limit, len(known))
         ends: dict[str, Any] = {}
-        for number, (stream, info) in enumerate(self._news(known).items()):
+        for stream, info in self._news(known).items():
             place, state = known[stream], info["state"]
             if info["created"] != place["incarnation"] or state["last_seq"] < place["sequence"]:
                 raise recreated(stream)
             end = (self._frozen or {}).get(stream, state["last_seq"])
             # What is gone below the first sequence is no part of the limit.
             begin = max(place["sequence"], min(state["first_seq"] - 1, end))
-            if left is not None:
-                end = min(end, begin + -(-left // (len(known) - number)))
-                left -= max(0, end - begin)
+            end = left.admit(state, begin, end)
             ends[stream] = place
             if end > place["sequence"]:
                 ends[stream] = {"incarnation": place["incarnation"], "sequence": end}
         return {"version": VERSION, "streams": ends}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What `maxMsgsPerTrigger` says."""
-        most = self._options.max_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """What `maxMsgsPerTrigger` says, or `maxBytesPerTrigger`. Spark takes one of them; the
+        other one is met as well."""
+        rows, size = self._options.max_per_trigger, self._options.max_bytes_per_trigger
+        if rows is not None:
+            return ReadMaxRows(rows)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Where the streams end, for the progress of the query: the difference is the backlog."""
@@ -191,3 +193,31 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self.stop()
             time.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(MAX_BACKOFF, 2 * wait)
+
+
+class _Admission:
+    """What is left of a microbatch's limits while `streams` streams take their shares in turn.
+
+    Spark lifts all limits for a trigger that takes everything at once.
+    """
+
+    def __init__(self, options: SourceOptions, limit: ReadLimit, streams: int) -> None:
+        self._streams = streams
+        self._rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        bounded = isinstance(limit, (ReadMaxRows, ReadMaxBytes))
+        self._bytes = options.max_bytes_per_trigger if bounded else None
+
+    def admit(self, state: dict[str, Any], begin: int, end: int) -> int:
+        """The last sequence behind `begin` of the next stream, at most `end`."""
+        mean = max(1, state["bytes"] // state["messages"]) if state["messages"] else 1
+        if self._rows is not None:
+            end = min(end, begin + -(-self._rows // self._streams))
+        if self._bytes is not None:
+            end = min(end, begin + max(1, self._bytes // self._streams // mean))
+        taken = max(0, end - begin)
+        if self._rows is not None:
+            self._rows -= taken
+        if self._bytes is not None:
+            self._bytes = max(0, self._bytes - taken * mean)
+        self._streams -= 1
+        return end

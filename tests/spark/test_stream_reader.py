@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from headwater.spark.errors import (
     ConnectError,
@@ -91,6 +91,30 @@ def test_a_limit_is_shared_by_the_streams(server: Any, fill: Callable) -> None:
     assert ends(reader.reportLatestOffset()) == {"ONE": 10, "TWO": 10}
     assert open_reader(server.options("ONE")).getDefaultReadLimit() == ALL
     reader.stop()
+
+
+def test_a_limit_of_bytes(server: Any, fill: Callable) -> None:
+    """About as many bytes as said, by the mean size; with a limit of messages, the tighter one."""
+    fill("BYTES", numbered("BYTES", 20))
+    size = server.run(lambda connection, js: js.stream_info("BYTES")).state.bytes
+    quarter = {"maxBytesPerTrigger": str(size // 4)}
+    reader = open_reader(server.options("BYTES", **quarter))
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxBytes(size // 4)
+    offset, seen, batches = reader.initialOffset(), [], 0
+    while (end := reader.latestOffset(offset, limit)) != offset:
+        batch = rows(reader, offset, end)
+        assert 1 <= len(batch) <= 5
+        seen, offset, batches = seen + batch, end, batches + 1
+    assert seen == list(range(1, 21)) and batches >= 4
+    start = reader.initialOffset()
+    assert ends(reader.latestOffset(start, ALL)) == {"BYTES": 20}
+    both = open_reader(server.options("BYTES", maxMsgsPerTrigger="2", **quarter))
+    assert ends(both.latestOffset(start, both.getDefaultReadLimit())) == {"BYTES": 2}
+    tiny = open_reader(server.options("BYTES", maxBytesPerTrigger="1"))
+    assert ends(tiny.latestOffset(start, tiny.getDefaultReadLimit())) == {"BYTES": 1}
+    for one in (reader, both, tiny):
+        one.stop()
 
 
 def test_available_now_ends_with_what_is_there(server: Any, fill: Callable) -> None:
