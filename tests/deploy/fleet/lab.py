@@ -191,7 +191,7 @@ class Lab:
 
     def write(
         self, hub: str, *, bundle: Path | None = None, template: str = "", enrol: str = "",
-        deadline: float = 15, fleet: str = "", hosts: str | None = None,
+        deadline: float = 60, fleet: str = "", hosts: str | None = None,
     ) -> None:  # fmt: skip
         """The inventory."""
         text = (

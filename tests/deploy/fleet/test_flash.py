@@ -1,6 +1,10 @@
 """`headwater fleet flash` over real SSH: from nothing to joined, and again without a change."""
 
+import re
 import tarfile
+from pathlib import Path
+
+import pytest
 
 from headwater.deploy.fleet.flash.doctor import redacted
 from headwater.security.nkeys import KeyPair
@@ -8,7 +12,9 @@ from tests.deploy.fleet.flashing import flash, fleet, inventory
 from tests.deploy.fleet.lab import Lab, needs_sshd
 from tests.deploy.keys.hub_of_keys import Hub, run
 
-pytestmark = needs_sshd
+pytestmark = [needs_sshd, pytest.mark.timeout(240)]
+
+IDLE_MIB_MAX = 64
 
 
 def test_a_fleet_from_nothing_joins_and_a_second_run_changes_nothing(hub: Hub, lab: Lab) -> None:
@@ -25,6 +31,11 @@ def test_a_fleet_from_nothing_joins_and_a_second_run_changes_nothing(hub: Hub, l
     status = second.agent("status")
     assert status["node"]["joined"], status
     assert status["node"]["links"][0]["state"] == "up"
+    resident = re.search(
+        r"VmRSS:\s+(\d+) kB", Path(f"/proc/{status['node']['pid']}/status").read_text()
+    )
+    assert resident is not None
+    assert int(resident.group(1)) < IDLE_MIB_MAX << 10
     assert (first.data / "keys/gateway.nk").stat().st_mode & 0o777 == 0o600
     assert (first.data / "keys/gateway.nk").owner() == "nobody"
     listed = fleet(lab, "ls")
