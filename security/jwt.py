@@ -168,6 +168,11 @@ def _convert(body: dict[str, Any], wanted: type[_Claims]) -> _Claims:
     nats = body.get("nats")
     if isinstance(nats, dict) and isinstance(nats.get("src"), str):
         nats["src"] = [block.strip() for block in nats["src"].split(",") if block.strip()]
+    if isinstance(nats, dict) and isinstance(nats.get("signing_keys"), list):
+        # A limit that a template does not name is none, other than in a user's own token.
+        for key in nats["signing_keys"]:
+            if isinstance(key, dict) and isinstance(key.get("template"), dict):
+                key["template"] = {"subs": -1, "data": -1, "payload": -1, **key["template"]}
     try:
         return msgspec.convert(body, wanted)
     except msgspec.ValidationError as error:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from bench.servers import Recipe, Server, free_port
-from headwater.security.claims import Export, Import, JetStreamTier
+from headwater.security.claims import (
+    Export,
+    Import,
+    JetStreamTier,
+    SigningScope,
+    UserLimits,
+)
+from headwater.security.nkeys import KeyPair
 from tests.operator_realm import SERVERS, Raw, Realm, recipe
 
 REFUSED = ["-ERR 'Authorization Violation'"]
@@ -54,6 +61,17 @@ def test_subscriptions(name: str, subs: int, own: int) -> None:
         for number in range(lowest):
             assert client.send(f"SUB a.{number} {number}\r\n") == []
         assert client.send("SUB b 99\r\n") == ["-ERR 'maximum subscriptions exceeded'"]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_template_without_limits_limits_nothing(name: str) -> None:
+    """As nsc writes it when a role is made."""
+    realm, key = Realm(), KeyPair.create("A")
+    realm.bodies["A"].signing_keys = [SigningScope(key=key.public_key, template=UserLimits())]
+    user = realm.user(signer=key, subs=0, data=0, payload=0)
+    with Server(recipe(name, realm.config())) as server, Raw(server.port) as client:
+        assert client.login(user) == []
+        assert client.send("SUB a 1\r\nPUB b 1\r\nx\r\n") == []
 
 
 @pytest.mark.parametrize("name", SERVERS)
