@@ -1,0 +1,97 @@
+"""An operator's day with `nsc` and the `nats` tool: accounts are pushed, shared, scoped, revoked.
+
+Both are Go programs: `go build github.com/nats-io/nsc/v2` and `github.com/nats-io/natscli/nats`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.servers import Server
+from tests.operator_realm import recipe
+
+TOOLS = ("nsc", "nats")
+pytestmark = pytest.mark.skipif(
+    not all(map(shutil.which, TOOLS)), reason="nsc or nats (Go programs) is not on PATH"
+)
+SECONDS = 60
+
+
+class Desk:
+    """A folder in which both tools keep everything."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = ""
+        self.environment = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+
+    def run(self, *words: str) -> tuple[int, str]:
+        done = subprocess.run(
+            words, capture_output=True, text=True, env=self.environment, timeout=SECONDS
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def nsc(self, *words: str) -> str:
+        places = [f"--{kind}-dir={self.folder / kind}" for kind in ("config", "data", "keystore")]
+        status, said = self.run("nsc", *places, *words)
+        assert status == 0, said
+        return said
+
+    def nats(self, user: str, *words: str) -> tuple[int, str]:
+        creds = next(self.folder.rglob(f"{user}.creds"))
+        return self.run("nats", "-s", self.url, "--creds", str(creds), *words)
+
+    def push(self) -> None:
+        self.nsc("push", "--all", "-u", self.url)
+
+
+@pytest.mark.parametrize("name", ["headwater", "nats-server"])
+def test_a_day_of_an_operator(name: str, tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.nsc("add", "operator", "--generate-signing-key", "--sys", "--name", "O")
+    for account in ("A", "B"):
+        desk.nsc("add", "account", account)
+        desk.nsc("add", "user", "--account", account, account.lower())
+    desk.nsc("add", "user", "--account", "A", "gone")
+    path = tmp_path / "server.conf"
+    desk.nsc("generate", "config", "--nats-resolver", "--config-file", str(path))
+    config = path.read_text().replace("'./jwt'", f"'{tmp_path / 'jwt'}'")
+    with Server(recipe(name, config)) as server:
+        desk.url = f"nats://127.0.0.1:{server.port}"
+        desk.push()
+        for user in ("a", "b", "gone"):
+            assert desk.nats(user, "pub", "x", "hi")[0] == 0
+        for page in ("list", "info"):
+            assert desk.nats("sys", "server", page)[0] == 0
+        token = tmp_path / "activation"
+        desk.nsc("add", "export", "--account", "A", "--subject", "svc.>", "--service", "--private")
+        desk.nsc("generate", "activation", "--account", "A", "--subject", "svc.>",
+                 "--target-account", "B", "-o", str(token))
+        desk.nsc("add", "import", "--account", "B", "--token", str(token), "--name", "i")
+        desk.nsc("edit", "account", "A", "--sk", "generate")
+        keys = json.loads(desk.nsc("describe", "account", "A", "--json"))["nats"]["signing_keys"]
+        desk.nsc("edit", "signing-key", "--account", "A", "--sk", keys[0], "--role", "r",
+                 "--allow-pub", "ok.{{name()}}.>", "--allow-sub", "_INBOX.>")
+        desk.nsc("add", "user", "--account", "A", "scoped", "-K", "r")
+        desk.push()
+        creds = next(tmp_path.rglob("a.creds"))
+        words = ["nats", "-s", desk.url, "--creds", str(creds), "reply", "svc.x", "pong"]
+        service = subprocess.Popen(words, env=desk.environment, stdout=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 20
+            while "pong" not in desk.nats("b", "request", "svc.x", "?", "--timeout=2s")[1]:
+                assert time.monotonic() < deadline
+        finally:
+            service.terminate()
+            service.wait()
+        assert desk.nats("scoped", "pub", "ok.scoped.a", "1")[0] == 0
+        assert "Permissions Violation" in desk.nats("scoped", "pub", "bad", "1")[1]
+        desk.nsc("revocations", "add-user", "--account", "A", "--name", "gone")
+        desk.push()
+        assert "Authorization Violation" in desk.nats("gone", "pub", "x", "1")[1]
+        assert desk.nats("a", "pub", "x", "1")[0] == 0
