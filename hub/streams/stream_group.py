@@ -19,6 +19,8 @@ from headwater.hub.streams.stream_machine import StreamMachine
 
 KEEP_BYTES = 1 << 20
 """Of applied entries that stay in memory for members that are a little behind."""
+FULL_TICKS = 20
+"""For which a leader's storage may take nothing before another one is asked to lead."""
 EAGER_TICKS = (0, 1, 3, 6)
 """Ticks after a group was founded at which its first leader stands."""
 HOLD_BYTES = 32 << 20
@@ -78,6 +80,7 @@ class StreamGroup:
         self.eager = False
         """This node is to lead first, and nobody has ever led: it need not wait for silence."""
         self._stood = -1
+        self._refuses_since = 0
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
         self.on_quiet: Callable[[], None] = lambda: None
@@ -121,6 +124,7 @@ class StreamGroup:
             stream.replicator.flush()
             if raft.is_leader:
                 self._reconcile(raft)
+                self._give_up_if_full(raft, stream)
         if raft.snapshot_wanted:
             self.store.compact(raft)
         else:
@@ -204,6 +208,16 @@ class StreamGroup:
             self.touch(raft)
         except (ChangeRefused, NotLeader) as error:
             log.debug("stream '%s': %s", self.wanted.name, error)
+
+    def _give_up_if_full(self, raft: Raft, stream: Stream) -> None:
+        """A leader whose storage takes nothing refuses what the others have room for."""
+        if stream.store.failure is None and not self.replica.waiting:
+            self._refuses_since = raft.ticks
+        elif raft.ticks - self._refuses_since >= FULL_TICKS and not raft.transfer.target:
+            self._refuses_since = raft.ticks
+            if any(one.state is State.REPLICATE for one in raft.progress.values()):
+                log.warning("stream '%s': storage is full, another node is to lead", stream.name)
+                self.hand_over(0)
 
     def hand_over(self, to: int) -> None:
         """Have another replica lead, 0 whichever has most. Raises NotLeader, ChangeRefused."""

@@ -347,3 +347,22 @@ def test_a_stream_gets_replicas_and_loses_them_again() -> None:
         node.streams.change(wanted)
     cluster.wait(lambda: len(last.streams.groups[7].raft.log.config.voters) == 3, 30)
     assert equal_replicas(cluster, 7)[0] == (1, 22, 22)
+
+
+def test_a_leader_without_room_hands_over() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    leader.ask("s.a", b"1")
+    leader.disk.capacity = 1
+    for _ in range(100):
+        if leader.streams.stream(2) is None:
+            break
+        leader.publish("s.a", b"x" * 4096)
+        cluster.sleep(0.1)
+    second = cluster.leader()
+    assert second is not leader
+    assert "seq" in second.ask("s.a", b"2")
+    leader.disk.capacity = 0
+    cluster.sleep(3)
+    equal_replicas(cluster)
