@@ -95,6 +95,10 @@ class Core(ABC):
         """A member needs the state, and the driver has not made a snapshot of it: see `compact`."""
         self.verified = 0
         """Up to here the log is known to be that of the leader of this term."""
+        self._begin_outputs(restored)
+
+    def _begin_outputs(self, restored: Restored) -> None:
+        """Nothing is due to be said or written."""
         self._now: list[Message] = []  # messages to send at once
         self._held: list[Message] = []  # messages to send after the next sync
         self._reads_done: list[ReadState] = []  # reads to answer with the next Ready
