@@ -227,6 +227,9 @@ class OriginFollower:
                 pause = random.uniform(0, KICK_JITTER_S)
             except OriginError as error:
                 pause = self._failed(error)
+            except Exception as error:
+                log.exception("%s: begins anew after a fault of this node", self._label())
+                pause = self._failed(OriginError(f"a fault of this node: {error!r}"))
             finally:
                 self._drop_sink()
             self.phase = "waiting"

@@ -333,7 +333,7 @@ class OriginSink(Sink):
         if self.via is None or self.via.kind != KIND_LEAF or self.via.closed:
             return 0
         conn = cython.cast(Conn, self.via)
-        return conn.read_bytes if conn.held_len else 0
+        return conn.read_bytes if conn.buffered_len else 0
 
     def cut(self) -> bool:
         """Whether the link by which the last message came has ended."""
