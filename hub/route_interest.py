@@ -11,6 +11,7 @@ from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
 from cython.cimports.headwater.hub.route_conn import RouteConn
 
 from headwater.edge.broker.imports.imports import ServiceImport
+from headwater.edge.jetstream.publish.ingest import LastIngest
 
 # Services that answer for the node a client is connected to, and for no other.
 LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))
@@ -45,9 +46,9 @@ class RouteInterest(InterestCounts):
         """Whether other nodes are to know of a sink.
 
         Not of a service import: they have it themselves, and it says nothing of whether anybody
-        serves.
+        serves. Nor of a stream that another node is about to lead.
         """
-        if isinstance(sink, ServiceImport) or isinstance(sink.owner, RouteConn):
+        if isinstance(sink, (ServiceImport, LastIngest)) or isinstance(sink.owner, RouteConn):
             return False
         if not self.principal.may_be_asked(sink.subject):
             return False

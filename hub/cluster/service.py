@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.cluster")
 
+ARRIVAL_SECONDS = 0.1
+"""That a handover waits for what other nodes have sent."""
 HAND_OVER_SECONDS = 1.0
 """That a stop waits for other nodes to lead what is led here."""
 ACCOUNT = "$RAFT"
@@ -63,6 +66,7 @@ class ClusterService:
         self._ticker: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._telling = False
+        self._arrivals: set[asyncio.Task[None]] = set()
 
     # -- before the store is open -------------------------------------------------
 
@@ -101,6 +105,7 @@ class ClusterService:
         self.cluster = Cluster(jetstream, group, founding, self._transport, applier)
         self.cluster.groups = groups
         groups.on_leader = self._led_here
+        groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         Answers(self.cluster)
         self._transport.methods["adopt"] = self._adopt
@@ -243,6 +248,21 @@ class ClusterService:
                 else:
                     groups.transfer(number, target)
         return waits
+
+    def _when_arrived(self, done: Callable[[], None]) -> None:
+        """Call back when every node has heard what was told to routes, and what it had sent before
+        is here: both travel in order on one route."""
+        work = asyncio.ensure_future(self._arrival(done))
+        self._arrivals.add(work)
+        work.add_done_callback(self._arrivals.discard)
+
+    async def _arrival(self, done: Callable[[], None]) -> None:
+        transport = self._transport
+        await asyncio.gather(
+            *(transport.call(node, "echo", b"", ARRIVAL_SECONDS) for node in transport.conns),
+            return_exceptions=True,
+        )
+        done()
 
     def _successor(self, cluster: Cluster, raft: Raft) -> int:
         """The voter that is there, stays, and has most of a group's log; 0 for none."""

@@ -21,6 +21,8 @@ KEEP_BYTES = 1 << 20
 """Of applied entries that stay in memory for members that are a little behind."""
 FULL_TICKS = 20
 """For which a leader's storage may take nothing before another one is asked to lead."""
+LAST_TICKS = 4
+"""That a leader waits for acks of what it has taken, before another one is asked to lead."""
 EAGER_TICKS = (0, 1, 3, 6)
 """Ticks after a group was founded at which its first leader stands."""
 HOLD_BYTES = 32 << 20
@@ -60,6 +62,21 @@ class GroupStatus:
     """Why what is committed is not applied; "" when it is."""
 
 
+@dataclass
+class Farewell:
+    """A leader has another replica lead.
+
+    A publish that a leader takes while a handover is under way cannot be proposed, and would never
+    be answered. So routes tell other nodes first, then what they have sent is taken, then what was
+    taken is acked, and only then the target is asked to lead.
+    """
+
+    to: int
+    since: int
+    """Tick at which publishes were taken no more; -1 before."""
+    begun: bool = False
+
+
 class StreamGroup:
     """As of `hub.cluster.driver.Handler`. `wanted` is what the cluster says of the stream."""
 
@@ -81,6 +98,9 @@ class StreamGroup:
         """This node is to lead first, and nobody has ever led: it need not wait for silence."""
         self._stood = -1
         self._refuses_since = 0
+        self.farewell: Farewell | None = None
+        self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
+        """Calls back when what other nodes sent here before has arrived."""
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
         self.on_quiet: Callable[[], None] = lambda: None
@@ -105,6 +125,8 @@ class StreamGroup:
 
     def changed(self, raft: Raft) -> None:
         """Another leader, or none."""
+        if not raft.is_leader:
+            self.farewell = None
         if not raft.is_leader and self.machine.lives:
             log.info("stream '%s': this node leads no more", self.wanted.name)
             self.machine.quiet()
@@ -122,6 +144,8 @@ class StreamGroup:
         stream = self.stream
         if stream is not None:
             stream.replicator.flush()
+            if self.farewell is not None:
+                self._go_on(raft, self.farewell)
             if raft.is_leader:
                 self._reconcile(raft)
                 self._give_up_if_full(raft, stream)
@@ -200,7 +224,7 @@ class StreamGroup:
                 membership.add_voter(raft, node, max(boot, config.removed.get(node, -1) + 1))
             elif not config.learners and extra != [raft.node]:
                 membership.remove(raft, next(node for node in extra if node != raft.node))
-            elif not config.learners and not raft.transfer.target:
+            elif not config.learners and not self.farewell:
                 self.hand_over(next(node for node in wanted if node != raft.node))
                 return
             else:
@@ -213,7 +237,7 @@ class StreamGroup:
         """A leader whose storage takes nothing refuses what the others have room for."""
         if stream.store.failure is None and not self.replica.waiting:
             self._refuses_since = raft.ticks
-        elif raft.ticks - self._refuses_since >= FULL_TICKS and not raft.transfer.target:
+        elif raft.ticks - self._refuses_since >= FULL_TICKS and not self.farewell:
             self._refuses_since = raft.ticks
             if any(one.state is State.REPLICATE for one in raft.progress.values()):
                 log.warning("stream '%s': storage is full, another node is to lead", stream.name)
@@ -227,10 +251,49 @@ class StreamGroup:
         if not to:
             voters = [node for node in raft.progress if node in raft.log.config.voters]
             to = max(voters, key=lambda node: raft.progress[node].match, default=0)
-        if self.stream is not None:
-            self.stream.replicator.flush()
-        transfer.begin(raft, to)
+        if to == raft.node or to not in raft.log.config.voters:
+            raise ChangeRefused(f"node {to} is no other voter")
+        stream = self.stream
+        if stream is None:
+            transfer.begin(raft, to)
+            self.touch(raft)
+        elif self.farewell is None:
+            farewell = self.farewell = Farewell(to, -1)
+            stream_life.take_last(self._account(), stream)
+            self.barrier(lambda: self._take_none(raft, farewell))
+
+    def _account(self) -> Any:
+        store = self.replica.store
+        assert store is not None
+        return self.machine.account(store)
+
+    def _take_none(self, raft: Raft, farewell: Farewell) -> None:
+        """Whatever other nodes sent here is taken."""
+        stream = self.stream
+        if self.farewell is not farewell or stream is None:
+            return
+        stream_life.take_none(self._account(), stream)
+        farewell.since = raft.ticks
+        stream.replicator.flush()
+        self._go_on(raft, farewell)
         self.touch(raft)
+
+    def _go_on(self, raft: Raft, farewell: Farewell) -> None:
+        """Ask the target to lead when everything is acked; lead on when it did not take over."""
+        stream = self.stream
+        if stream is None or farewell.since < 0:
+            return
+        waited = raft.ticks - farewell.since
+        if not farewell.begun and (stream.replicator.idle or waited >= LAST_TICKS):
+            farewell.begun = True
+            try:
+                transfer.begin(raft, farewell.to)
+                self.touch(raft)
+            except (ChangeRefused, NotLeader) as error:
+                log.debug("stream '%s': %s", self.wanted.name, error)
+        if farewell.begun and raft.is_leader and not raft.transfer.target:
+            self.farewell = None
+            stream_life.take_again(self._account(), stream)
 
     # -- what may be asked ----------------------------------------------------
 

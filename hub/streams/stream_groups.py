@@ -67,6 +67,8 @@ class StreamGroups:
         """A stream has begun to live here."""
         self.on_quiet: Callable[[Any], None] = lambda assignment: None
         """A stream lives here no more."""
+        self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
+        """See `StreamGroup`."""
         self.proposals = Proposals()
         self._machines: dict[int, StreamMachine] = {}
 
@@ -107,6 +109,7 @@ class StreamGroups:
             store, self.machine(number), assignment, self.proposals, self.driver.touch
         )
         group.on_leader = lambda stream: self.on_leader(group.wanted)
+        group.barrier = lambda done: self.barrier(done)
         group.on_quiet = lambda: self.on_quiet(group.wanted)
         restored = store.start.groups.get(number)
         left = self._left(number)

@@ -10,7 +10,7 @@ from headwater.edge.jetstream.consumer import consumer_recovery
 from headwater.edge.jetstream.model.host import Host
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.publish.batch import Batches
-from headwater.edge.jetstream.publish.ingest import IngestSink
+from headwater.edge.jetstream.publish.ingest import IngestSink, LastIngest
 from headwater.edge.jetstream.read.blocks import BlockGet
 from headwater.edge.jetstream.read.direct import QUEUE, DirectGet
 from headwater.edge.jetstream.read.last_sink import LastSink
@@ -212,6 +212,22 @@ def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
     if config.mirror_direct and config.mirror is not None and config.mirror.external is None:
         found.extend(direct_sinks(js, stream, config.mirror.name))
     return found
+
+
+def take_last(js: StreamOwner, stream: Stream) -> None:
+    """Have other nodes send no more publishes here; what is on its way is still taken."""
+    others = [sink for sink in sinks(js, stream) if not isinstance(sink, IngestSink)]
+    stream.listen(others + [LastIngest(stream, each.encode()) for each in stream.config.subjects])
+
+
+def take_none(js: StreamOwner, stream: Stream) -> None:
+    """Take no more publishes: whoever asks for an ack hears that nobody takes them."""
+    stream.listen([sink for sink in sinks(js, stream) if not isinstance(sink, IngestSink)])
+
+
+def take_again(js: StreamOwner, stream: Stream) -> None:
+    """Take publishes from everywhere."""
+    stream.listen(sinks(js, stream))
 
 
 def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:

@@ -486,3 +486,8 @@ class IngestSink(Sink):
         elif m.reply_len:
             self.stream.answer(m, self.stream.error_payload(error))
         return 0
+
+
+class LastIngest(IngestSink):
+    """Takes what is on its way already, while another node is about to lead: routes do not tell
+    other nodes of it."""

@@ -144,6 +144,51 @@ async def test_a_stop_hands_leaderships_over_first(lab: Lab) -> None:
     await stopping
 
 
+async def keep_publishing(client: Client, halt: asyncio.Event, acked: set[int]) -> int:
+    """Publish one message after the other; returns how many nobody took."""
+    refused = 0
+    while not halt.is_set():
+        try:
+            acked.add((await client.jetstream().publish("r.a", b"x", timeout=5)).seq)
+        except nats.js.errors.NoStreamResponseError:
+            refused += 1
+            await asyncio.sleep(0.005)
+    return refused
+
+
+async def test_every_publish_is_answered_while_leadership_moves(lab: Lab) -> None:
+    """None waits for an ack that never comes; what was not acked is not stored."""
+    await lab.formed()
+    client = await lab.connect(0)
+    leader = index_of(await api(client, "STREAM.CREATE.R", **R))
+    await until(lambda: current(lab, "R", 3))
+    stays = (leader + 2) % 3
+    halt, acked = asyncio.Event(), set[int]()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        for index in (stays, stays, stays, leader):
+            publisher = await lab.connect(index)
+            if index == leader:
+                moved = asyncio.Event()
+                group.create_task(keep_publishing(publisher, moved, acked))
+            else:
+                group.create_task(keep_publishing(publisher, halt, acked))
+        await until(lambda: len(acked) > 50)
+        target = (leader + 1) % 3
+        client = await lab.connect(stays)
+        wanted = {"placement": {"preferred": f"n{target}"}}
+        assert (await api(client, "STREAM.LEADER.STEPDOWN.R", **wanted))["success"]
+        await until(lambda: lab.cluster(target).here("$G", "R") is not None)
+        before = len(acked)
+        await until(lambda: len(acked) > before + 50)
+        moved.set()
+        await lab.stop_node(target)
+        before = len(acked)
+        await until(lambda: len(acked) > before + 50)
+        halt.set()
+    state = (await api(client, "STREAM.INFO.R"))["state"]
+    assert (state["messages"], state["last_seq"]) == (len(acked), max(acked))
+
+
 class Processes:
     """Three nodes as processes, which can be killed."""
 

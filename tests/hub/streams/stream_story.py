@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.edge.broker.core import CallbackSink
 from headwater.edge.ports.twins.chance import SeededRandom
+from headwater.hub.raft import transfer
 from tests.hub.streams.stream_cluster import ClusterNode, StreamCluster
 
 GROUP = 2
@@ -158,7 +159,13 @@ class StreamStory:
             leads = leader is not None and leader.streams.groups[GROUP].raft.is_leader
             if leader is not None and leads and other != leader.number:
                 self.done.append(f"hand over to {other}")
-                leader.streams.transfer(GROUP, other)
+                if len(self.done) % 2:
+                    leader.streams.transfer(GROUP, other)
+                else:
+                    # One that waits for nothing, as for a full storage.
+                    raft = leader.streams.groups[GROUP].raft
+                    transfer.begin(raft, other)
+                    leader.streams.driver.touch(raft)
         elif what == 5 and len(down) == 0 and self.chance.below(3) == 0:
             self.done.append("all without power")
             for node in up:
