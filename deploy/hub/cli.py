@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from headwater.deploy.hub.drain_command import drain
 from headwater.deploy.hub.fleet_command import fleet
 
 TIMEOUT_S = 3.0
@@ -22,6 +23,7 @@ def hub() -> None:
 
 
 hub.add_command(fleet)
+hub.add_command(drain)
 
 
 @hub.command()

@@ -43,6 +43,13 @@ class PeerRequest(Wire):
     peer_id: str = ""
 
 
+class DrainRequest(Wire):
+    """A node by its server name or id, and whether it may lead again."""
+
+    peer: str
+    undo: bool = False
+
+
 def parsed(payload: bytes, kind: type[Any]) -> Any:
     """A request's body. Raises JetStreamError 10025."""
     try:
@@ -116,16 +123,26 @@ class StreamAdmin:
 class SystemAdmin:
     """Requests about the cluster, in the system account."""
 
-    def __init__(self, cluster: Cluster, requests: StreamRequests, account: Account) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        requests: StreamRequests,
+        account: Account,
+        drain: Callable[[bool], int],
+    ) -> None:
+        """`drain` hands over what is led here, or with False lets this node lead again; it returns
+        how many groups are still led here that others could lead."""
         self.cluster = cluster
         self.requests = requests
         self.account = account
+        self.drain = drain
         self.routes: dict[str, tuple[str, Handler]] = {
             "META.LEADER.STEPDOWN": ("meta_leader_stepdown", self.step_down),
             "SERVER.REMOVE": ("meta_server_remove", self.remove_server),
         }
         for name in self.routes:
             account.insert(CallbackSink(f"$JS.API.{name}".encode(), self.serve))
+        account.insert(CallbackSink(b"$JS.API.SERVER.DRAIN", self.serve_drain))
 
     def serve(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
@@ -134,6 +151,27 @@ class SystemAdmin:
         kind, handler = self.routes[subject.decode().split(".", 2)[2]]
         if self.cluster.group.leads:
             self.requests.spawn(self._answer(reply, kind, handler, payload))
+
+    def serve_drain(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+    ) -> None:
+        """SERVER.DRAIN: the named node answers; the meta leader does when there is no such node."""
+        answer: dict[str, Any] = {"type": f"{TYPE_PREFIX}server_drain_response"}
+        try:
+            request = parsed(payload, DrainRequest)
+            number = self.cluster.find_peer(request.peer)
+            if not number:
+                raise errors.CLUSTER_SERVER_NOT_MEMBER.error()
+            if number != self.cluster.number:
+                return
+            answer["success"] = True
+            answer["leads"] = self.drain(not request.undo)
+        except JetStreamError as error:
+            if not self.cluster.group.leads:
+                return
+            answer["error"] = error.wire()
+        if reply:
+            self.account.send(reply, msgspec.json.encode(answer))
 
     async def _answer(self, reply: bytes, kind: str, handler: Handler, payload: bytes) -> None:
         answer: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response"}
@@ -194,6 +232,10 @@ def preferred(cluster: Cluster, payload: bytes, others: list[int]) -> int:
             raise errors.CLUSTER_NO_PEERS.error(err=text)
         if number not in others:
             text = f'preferred server "{placement.preferred}" is already leader'
+            raise errors.CLUSTER_NO_PEERS.error(err=text)
+        hello = cluster.founding.hello_of(number)
+        if hello is not None and hello.leaving:
+            text = f'preferred server "{placement.preferred}" is to lead nothing'
             raise errors.CLUSTER_NO_PEERS.error(err=text)
         return number
     wanted = {tag.lower() for tag in placement.tags}

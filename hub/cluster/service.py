@@ -58,6 +58,9 @@ class ClusterService:
         self.cluster: Cluster | None = None
         self.driver: Driver | None = None
         self.leaving = False
+        """Nothing is placed here, and what is led here is handed over."""
+        self._ends = False
+        """There is no way back from that."""
         self._jetstream: NodeJetStream | None = None
         self._state = MetaState()
         self._transport = Transport("")
@@ -164,7 +167,8 @@ class ClusterService:
         applier.settle_all()
         node.farewells.append(self._farewell)
         assert self._routes is not None
-        SystemAdmin(self.cluster, self._routes.streams, node.account(node.system_account))
+        account = node.account(node.system_account)
+        SystemAdmin(self.cluster, self._routes.streams, account, self.drain)
         self.driver.start()
         self._tick()
 
@@ -224,10 +228,23 @@ class ClusterService:
 
     def _farewell(self) -> None:
         """Lame duck mode: leaderships go to other nodes, and nothing new comes here."""
-        self.leaving = True
+        self.leaving = self._ends = True
         if self.cluster is not None:
             self.cluster.founding.say()
             self.hand_over()
+
+    def drain(self, leave: bool) -> int:
+        """By order: hand over what is led here and take nothing new, or with False go back to
+        duty. Returns how many groups are led here that have other members."""
+        if leave != self.leaving and not self._ends:
+            self.leaving = leave
+            log.info("this node leads %s", "nothing from now on" if leave else "again")
+            if self.cluster is not None:
+                self.cluster.founding.say()
+        if self.leaving:
+            self.hand_over()
+        groups = self.driver.multi_raft.groups.values() if self.driver is not None else ()
+        return sum(raft.is_leader and len(raft.log.config.voters) > 1 for raft in groups)
 
     def hand_over(self) -> bool:
         """Let other nodes lead what is led here, where one can; whether that is still to come."""
@@ -277,7 +294,7 @@ class ClusterService:
 
     async def _leave(self) -> None:
         """Hand over before the node stops, as far as that is quick."""
-        self.leaving = True
+        self.leaving = self._ends = True
         if self.cluster is not None:
             self.cluster.founding.say()
         with contextlib.suppress(TimeoutError):

@@ -4,6 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from headwater.deploy.cli import cli
 from headwater.edge.conf.options import AccountJetStreamOptions, AccountOptions
 from headwater.security.auth_options import AuthOptions, UserOptions
 
@@ -43,6 +46,39 @@ async def test_another_node_leads_on_demand(tmp_path: Path) -> None:
             *(api(client, f"STREAM.CREATE.S{i}", name=f"S{i}", subjects=[f"{i}"]) for i in range(9))
         )
         assert all(answer["did_create"] for answer in made)
+    finally:
+        await lab.stop()
+
+
+async def test_a_drained_node_leads_nothing_until_it_may_again(tmp_path: Path) -> None:
+    lab = with_system_user(tmp_path)
+    try:
+        await lab.formed()
+        busy = lab.leader()
+        assert busy is not None
+        client = await lab.connect((busy + 1) % 3, user="A", password="A")
+        for number in range(4):
+            fields = {"name": f"S{number}", "subjects": [f"{number}"], "num_replicas": 3}
+            assert "error" not in await api(client, f"STREAM.CREATE.S{number}", **fields)
+        node = lab.nodes[(busy + 1) % 3]
+        assert node is not None
+        url = node.ports()["nats"][0]
+        command = ["hub", "drain", "--server", url, "--user", "$SYS", "--password", "$SYS"]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, [*command, f"n{busy}"])
+        assert result.output == f"n{busy} leads nothing: it can be stopped\n"
+        assert not lab.cluster(busy).jetstream.accounts["A"].streams
+        assert not lab.cluster(busy).group.leads
+        placed = {"placement": {"preferred": f"n{busy}"}}
+        await until(lambda: lab.leader() not in (busy, None))
+        refused = await order(lab, busy, "META.LEADER.STEPDOWN", **placed)
+        assert refused["error"]["err_code"] == 10005
+        result = await asyncio.to_thread(CliRunner().invoke, cli, [*command, "--undo", f"n{busy}"])
+        assert result.output == f"n{busy} may lead again\n"
+        assert (await order(lab, busy, "META.LEADER.STEPDOWN", **placed))["success"]
+        await until(lambda: lab.leader() == busy)
+        result = await asyncio.to_thread(CliRunner().invoke, cli, [*command, "nobody"])
+        assert result.exit_code == 1
+        assert "not a member" in result.output
     finally:
         await lab.stop()
 
