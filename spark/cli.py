@@ -9,14 +9,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headwater.spark.errors import OptionError, SourceError
+from headwater.spark.options import DEFAULT_SERVER
 
 if TYPE_CHECKING:
-    from headwater.spark.jobs.rollup import RollupResult
+    from headwater.spark.jobs.gaps import GapsResult
+    from headwater.spark.jobs.job import JobResult
+    from headwater.spark.jobs.uptime import UptimeResult
     from headwater.spark.jobs.watch import JobProgress
 
 #: Command-line options that are passed on to the source, with the source's name for them.
@@ -44,23 +48,11 @@ _SOURCE = {
 }
 
 
-def source_options(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that say where the data is and who we are."""
-    options = [
-        click.option("-s", "--server", metavar="URL[,URL]", help="Default nats://127.0.0.1:4222."),
-        click.option("--stream", required=required, help="Stream, or several with commas."),
-        click.option("--domain", help="JetStream domain."),
-        click.option("--user", help="User name; the password comes from a file or variable."),
-        click.option("--password-file", metavar="FILE"),
-        click.option("--password-env", metavar="NAME"),
-        click.option("--token-file", metavar="FILE"),
-        click.option("--token-env", metavar="NAME"),
-        click.option("--creds", metavar="FILE", help="Credentials file."),
-        click.option("--nkey", metavar="FILE", help="NKey seed file."),
-        click.option("--tls-ca", metavar="FILE"),
-        click.option("--tls-cert", metavar="FILE"),
-        click.option("--tls-key", metavar="FILE"),
-    ]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _all_of(options: list[Decorator]) -> Decorator:
+    """One decorator for several options, which `--help` shows in this order."""
 
     def apply(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -68,6 +60,87 @@ def source_options(required: bool) -> Callable[[Callable[..., Any]], Callable[..
         return command
 
     return apply
+
+
+def source_options(required: bool) -> Decorator:
+    """The options that say where the data is and who we are."""
+    return _all_of(
+        [
+            click.option("-s", "--server", metavar="URL[,URL]", help=f"Default {DEFAULT_SERVER}."),
+            click.option("--stream", required=required, help="Stream, or several with commas."),
+            *_access(""),
+        ]
+    )
+
+
+def _access(prefix: str) -> list[Decorator]:
+    """Domain, credentials and TLS of one side."""
+    user = "User name; the password comes from a file or variable."
+    return [
+        click.option(f"--{prefix}domain", help="JetStream domain."),
+        click.option(f"--{prefix}user", help=user),
+        click.option(f"--{prefix}password-file", metavar="FILE"),
+        click.option(f"--{prefix}password-env", metavar="NAME"),
+        click.option(f"--{prefix}token-file", metavar="FILE"),
+        click.option(f"--{prefix}token-env", metavar="NAME"),
+        click.option(f"--{prefix}creds", metavar="FILE", help="Credentials file."),
+        click.option(f"--{prefix}nkey", metavar="FILE", help="NKey seed file."),
+        click.option(f"--{prefix}tls-ca", metavar="FILE"),
+        click.option(f"--{prefix}tls-cert", metavar="FILE"),
+        click.option(f"--{prefix}tls-key", metavar="FILE"),
+    ]
+
+
+def mirror_options() -> Decorator:
+    """The same for a second stream. What is not given is the first one's, all in all."""
+    return _all_of(
+        [
+            click.option("--mirror-server", metavar="URL[,URL]", help="Default: the origin's."),
+            click.option("--mirror-stream", help="Default: the origin's name."),
+            *_access("mirror-"),
+        ]
+    )
+
+
+#: Which messages are read, with how many tasks.
+_SLICE: list[Decorator] = [
+    click.option("--subject", metavar="FILTER[,FILTER]", help="Read these subjects only."),
+    click.option("--starting", help="earliest, or a sequence."),
+    click.option("--partitions", type=click.IntRange(1, 10_000), help="Tasks per stream."),
+    click.option("--retry-timeout", metavar="SECONDS", help="Patience with a server that is away."),
+]
+_RANGE: list[Decorator] = [
+    *_SLICE,
+    click.option("--ending", help="latest, or a sequence."),
+    click.option(
+        "--allow-expired/--no-allow-expired",
+        default=None,
+        help="Go on when limits of the stream remove messages before they are read. "
+        "The default is to go on, but not with an explicit --starting.",
+    ),
+    click.option("--allow-loss", flag_value="false", help="Read what is left after a purge."),
+]
+_RUNNING: list[Decorator] = [
+    click.option("--master", default="local[*]", show_default=True, help="Spark master."),
+    click.option("--verbose", is_flag=True, help="Show what Spark prints."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+]
+#: Whose a message is, and when it was.
+_EVENTS: list[Decorator] = [
+    click.option(
+        "--by", default="subject", show_default=True, metavar="KEY",
+        help="What a key is: subject, token:N of the subject (from 1), or json:FIELD.",
+    ),
+    click.option(
+        "--message-time", is_flag=True,
+        help="Times are the JSON fields t_us or ts, not when the stream took the message in.",
+    ),
+]
+#: Where a job that finds something puts all of it.
+_FINDINGS: list[Decorator] = [
+    click.option("--out", metavar="DIR", help="Write all findings there, as Parquet."),
+    click.option("--overwrite", is_flag=True, help="Replace what is in the folder."),
+]
 
 
 @click.group()
@@ -82,24 +155,11 @@ def run() -> None:
 
 @run.command()
 @source_options(required=True)
-@click.option("--subject", metavar="FILTER[,FILTER]", help="Read these subjects only.")
-@click.option("--starting", help="earliest, or a sequence.")
-@click.option("--ending", help="latest, or a sequence.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), help="Tasks per stream.")
-@click.option(
-    "--allow-expired/--no-allow-expired",
-    default=None,
-    help="Go on when limits of the stream remove messages before they are read. "
-    "The default is to go on, but not with an explicit --starting.",
-)
-@click.option("--allow-loss", flag_value="false", help="Read what is left after a purge.")
-@click.option("--retry-timeout", metavar="SECONDS", help="Patience with a server that is away.")
+@_all_of(_RANGE)
 @click.option("--out", required=True, metavar="DIR", help="Folder for the Parquet files.")
 @click.option("--window", default="1m", show_default=True, help="Window: 10s, 1m, 2h, 1d.")
 @click.option("--overwrite", is_flag=True, help="Replace what is in the folder.")
-@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
-@click.option("--verbose", is_flag=True, help="Show what Spark prints.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@_all_of(_RUNNING)
 def rollup(
     out: str,
     window: str,
@@ -121,7 +181,15 @@ def rollup(
         check_rollup(source, out, window, overwrite)
     with _failures(), _session(master, verbose) as session, _bar() as report:
         result = run_rollup(source, out, window, overwrite, report, session)
-    _show(result, as_json)
+    _show(
+        result,
+        as_json,
+        f"{result.rows:,} rows into {result.groups:,} groups in {result.path}",
+        f"planned {result.planned:,}, read {result.read:,}, duplicates {result.duplicates:,}, "
+        f"expired {result.expired:,}, lost {result.lost:,}, "
+        f"no telemetry {result.invalid:,}, repeated ids {result.duplicate_ids:,}, "
+        f"{result.seconds:.1f} s",
+    )
     if result.read and not result.rows:
         raise click.ClickException(
             f"none of the {result.read:,} messages is telemetry: a message needs the JSON fields "
@@ -129,6 +197,189 @@ def rollup(
         )
     if result.duplicates or (result.lost and not given["allow_loss"]):
         sys.exit(1)
+
+
+@run.command()
+@source_options(required=True)
+@mirror_options()
+@_all_of(_SLICE)
+@click.option("--ignore-time", is_flag=True, help="Times may differ: a copy was published anew.")
+@_all_of(_FINDINGS)
+@_all_of(_RUNNING)
+def audit(
+    ignore_time: bool,
+    out: str | None,
+    overwrite: bool,
+    master: str,
+    verbose: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Compare a mirror with its origin: missing, extra and different messages.
+
+    --stream is the origin. Both streams have to number their messages alike. Exit code 1 says
+    that the mirror has something else than the origin. That it is behind is a number only.
+    """
+    from headwater.spark.jobs.audit import check_audit, run_audit
+
+    origin = _source({name: given[name] for name in given if not name.startswith("mirror_")})
+    mirror = _mirror(given)
+    with _failures():
+        check_audit(origin, mirror, out, overwrite)
+    with _failures(), _session(master, verbose) as session, _bar() as report:
+        result = run_audit(origin, mirror, out, overwrite, not ignore_time, report, session)
+    _show(
+        result,
+        as_json,
+        *(_interval(each["kind"], each) for each in result.findings),
+        f"missing {result.missing:,}, extra {result.extra:,}, different {result.different:,}, "
+        f"up to sequence {result.end:,}; behind {result.behind:,}",
+        f"origin: planned {result.origin_planned:,}, read {result.origin_read:,}; mirror: planned "
+        f"{result.mirror_planned:,}, read {result.mirror_read:,}; expired {result.expired:,}, "
+        f"kept {result.kept:,}; {result.ranges_differing:,} of {result.ranges:,} ranges differ; "
+        f"{result.seconds:.1f} s",
+    )
+    if not result.same:
+        sys.exit(1)
+
+
+def _mirror(given: dict[str, Any]) -> dict[str, str]:
+    """The mirror's options. A login is taken over as a whole, or not at all."""
+    own = {
+        name.removeprefix("mirror_"): value
+        for name, value in given.items()
+        if name.startswith("mirror_") and value is not None
+    }
+    where = {"server", "stream", "domain"}
+    shared = ["stream", "partitions", "retry_timeout"]
+    if "server" not in own:
+        shared.append("server")
+        if not set(own) - where:
+            shared += [name.removeprefix("mirror_") for name in given if name.startswith("mirror_")]
+    if "domain" not in own and "server" in shared:
+        shared.append("domain")
+    return _source({name: given.get(name) for name in shared} | own)
+
+
+@run.command()
+@source_options(required=True)
+@_all_of(_RANGE)
+@_all_of(_EVENTS)
+@click.option("--every", default="", metavar="SPAN", help="Each key is heard that often: 10s, 5m.")
+@click.option("--counter", default="", metavar="FIELD", help="JSON field that goes up by one.")
+@_all_of(_FINDINGS)
+@_all_of(_RUNNING)
+def gaps(
+    by: str,
+    message_time: bool,
+    every: str,
+    counter: str,
+    out: str | None,
+    overwrite: bool,
+    master: str,
+    verbose: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Find what is missing between messages.
+
+    Without --every and --counter, the stream's own sequences are expected to have no holes.
+    Exit code 1 says that there are gaps.
+    """
+    from headwater.spark.jobs.events import EventKind
+    from headwater.spark.jobs.gaps import Expectation, check_gaps, run_gaps
+
+    source = _source(given)
+    with _failures():
+        expected = Expectation(EventKind(by, message_time, counter), every)
+        check_gaps(source, expected, out, overwrite)
+    with _failures(), _session(master, verbose) as session, _bar() as report:
+        result = run_gaps(source, expected, out, overwrite, report, session)
+    _show(
+        result,
+        as_json,
+        *(_gap(each) for each in result.findings),
+        f"{result.missing:,} missing in {result.gaps:,} gaps of {result.keys:,} keys; "
+        f"restarts {result.restarts:,}, repeats {result.repeats:,}, unknown {result.unknown:,}",
+        _proof(result),
+    )
+    if result.gaps or (result.lost and not given["allow_loss"]):
+        sys.exit(1)
+
+
+@run.command()
+@source_options(required=True)
+@_all_of(_RANGE)
+@_all_of(_EVENTS)
+@click.option("--silence", required=True, metavar="SPAN", help="Offline is longer: 30s, 5m, 1h.")
+@_all_of(_FINDINGS)
+@_all_of(_RUNNING)
+def uptime(
+    by: str,
+    message_time: bool,
+    silence: str,
+    out: str | None,
+    overwrite: bool,
+    master: str,
+    verbose: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Find when each device was offline: when it said nothing for longer than --silence.
+
+    Any message counts; --subject names the heartbeats. A device is looked at from its first
+    message to the newest message of all.
+    """
+    from headwater.spark.jobs.events import EventKind
+    from headwater.spark.jobs.uptime import check_uptime, run_uptime
+
+    source = _source(given)
+    with _failures():
+        kind = EventKind(by, message_time)
+        check_uptime(source, silence, out, overwrite)
+    with _failures(), _session(master, verbose) as session, _bar() as report:
+        result = run_uptime(source, silence, kind, out, overwrite, report, session)
+    _show(
+        result,
+        as_json,
+        *(
+            f"{each['key']} offline {_times(each)}{', still' if each['open'] else ''}"
+            for each in result.findings
+        ),
+        *(f"{each['key']} uptime {each['uptime']:.4%}" for each in result.devices),
+        f"{result.intervals:,} intervals of {result.keys:,} devices, "
+        f"{result.offline_us / 1e6:,.1f} s in all; offline now {result.offline_now:,}; "
+        f"unknown {result.unknown:,}",
+        _proof(result),
+    )
+    if result.lost and not given["allow_loss"]:
+        sys.exit(1)
+
+
+def _proof(result: "GapsResult | UptimeResult") -> str:
+    return (
+        f"planned {result.planned:,}, read {result.read:,}, expired {result.expired:,}, "
+        f"lost {result.lost:,}, {result.seconds:.1f} s"
+    )
+
+
+def _gap(found: dict[str, Any]) -> str:
+    if "from_us" in found:
+        return f"{found['key']} missing {found['missing']:,}: {_times(found)}"
+    return _interval(f"{found['key']} missing", found)
+
+
+def _times(found: dict[str, Any]) -> str:
+    texts = (
+        datetime.fromtimestamp(found[name] / 1e6, UTC).isoformat(timespec="milliseconds")
+        for name in ("from_us", "until_us")
+    )
+    return " to ".join(texts)
+
+
+def _interval(what: str, found: dict[str, Any]) -> str:
+    first, last = found["first"], found["last"]
+    return f"{what} {first:,}" if first == last else f"{what} {first:,} to {last:,}"
 
 
 @spark.command()
@@ -245,14 +496,6 @@ def _line_reporter(every: float) -> Callable[["JobProgress"], None]:
     return report
 
 
-def _show(result: "RollupResult", as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(result.as_dict()))
-        return
-    click.echo(f"{result.rows:,} rows into {result.groups:,} groups in {result.path}")
-    click.echo(
-        f"planned {result.planned:,}, read {result.read:,}, duplicates {result.duplicates:,}, "
-        f"expired {result.expired:,}, lost {result.lost:,}, "
-        f"no telemetry {result.invalid:,}, repeated ids {result.duplicate_ids:,}, "
-        f"{result.seconds:.1f} s"
-    )
+def _show(result: "JobResult", as_json: bool, *lines: str) -> None:
+    """The result as one JSON object, or as lines of text."""
+    click.echo(json.dumps(result.as_dict()) if as_json else "\n".join(lines))

@@ -8,18 +8,21 @@ The stream is read once. The same decoded rows feed the rollup and the proof tha
 of the range was counted once: distinct (stream, sequence), and distinct ids.
 """
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.spark.account import RangeReport, ReadAccount
-from headwater.spark.errors import OptionError
+from headwater.spark.account import ReadAccount
+from headwater.spark.jobs.job import (
+    check_output,
+    checked_source,
+    job_session,
+    load,
+    missing_rows,
+    span_micros,
+)
 from headwater.spark.jobs.watch import JobProgress, watched
-from headwater.spark.options import parse_options
-from headwater.spark.read.planning import check_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +35,6 @@ _FORMAT = {
     "valueSchema": VALUE_SCHEMA,
 }
 _OURS = {name.lower() for name in _FORMAT} | {"headers", "mode", "account"}
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,6 @@ class RollupResult:
         return asdict(self)
 
 
-def window_micros(text: str) -> int:
-    """Microseconds of a window such as 10s, 1m, 2h or 1d. Raises OptionError."""
-    match = re.fullmatch(r"(\d{1,6})\s*([smhd])", text.strip().lower())
-    if match is None or int(match.group(1)) == 0:
-        raise OptionError(f"window {text!r} is not like 10s, 1m, 2h or 1d")
-    return int(match.group(1)) * _UNITS[match.group(2)] * 1_000_000
-
-
 def run_rollup(
     source: Mapping[str, str],
     path: str,
@@ -95,27 +89,31 @@ def run_rollup(
     """
     started = time.monotonic()
     check_rollup(source, path, window, overwrite)
-    if spark is None:
-        from headwater.spark.session import build_session, spark_log
+    with job_session("rollup", spark) as session:
+        return _rolled_up(session, source, path, window, overwrite, progress, started)
 
-        with spark_log() as log:
-            spark = build_session("headwater rollup", log=log)
-            try:
-                return run_rollup(source, path, window, overwrite, progress, spark)
-            finally:
-                spark.stop()
+
+def _rolled_up(
+    spark: "SparkSession",
+    source: Mapping[str, str],
+    path: str,
+    window: str,
+    overwrite: bool,
+    progress: Callable[[JobProgress], None] | None,
+    started: float,
+) -> RollupResult:
     account = ReadAccount(spark)
-    rows = _telemetry(_load(spark, {**source, **account.options})).persist()
+    rows = _telemetry(load(spark, source, **_FORMAT, **account.options)).persist()
     try:
         with watched(spark, "aggregate", progress) as enter:
             mode = "overwrite" if overwrite else "errorifexists"
-            _rollup(rows, window_micros(window)).write.mode(mode).parquet(path)
+            _rollup(rows, span_micros(window, "window")).write.mode(mode).parquet(path)
             enter("verify")
             proof = _proof(rows)
             written = _written(spark, path)
     finally:
         rows.unpersist()
-    expired, lost = _missing(account.total, proof["distinct"])
+    expired, lost = missing_rows(account.total, proof["distinct"])
     return RollupResult(
         rows=written["rows"],
         groups=written["groups"],
@@ -137,32 +135,9 @@ def run_rollup(
 def check_rollup(source: Mapping[str, str], path: str, window: str, overwrite: bool) -> None:
     """Raise what can be known to be wrong before anything is started: options, window, output,
     streams and servers."""
-    for name in source:
-        if name.lower() in _OURS:
-            raise OptionError(f"option '{name}' is set by the rollup itself")
-    window_micros(window)
-    options = parse_options(source)
-    _check_path(path, overwrite)
-    check_streams(options)
-
-
-def _check_path(path: str, overwrite: bool) -> None:
-    """Fail before the read, not after it. Other file systems are checked by Spark's writer."""
-    local = "://" not in path
-    if local and not overwrite and Path(path).exists():
-        raise FileExistsError(f"{path} exists; choose another path, or overwrite it")
-
-
-def _missing(total: RangeReport, distinct: int) -> tuple[int, int]:
-    """Expired and lost messages, by what was planned and what Spark itself counted."""
-    absent = max(0, total.planned - distinct)
-    expired = min(absent, total.expired)
-    return expired, max(total.lost, absent - expired)
-
-
-def _load(spark: "SparkSession", source: Mapping[str, str]) -> "DataFrame":
-    """The messages of all streams."""
-    return spark.read.format("headwater").options(**source, **_FORMAT).load()
+    span_micros(window, "window")
+    check_output(path, overwrite)
+    checked_source("rollup", source, _OURS)
 
 
 def _telemetry(frame: "DataFrame") -> "DataFrame":

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.spark.errors import OptionError
-from headwater.spark.jobs.rollup import run_rollup, window_micros
+from headwater.spark.jobs.rollup import run_rollup
 
 START = 1_795_230_000_000_000  # 2026-11-21T03:00:00Z
 
@@ -31,14 +31,6 @@ def messages(name: str) -> list[tuple[str, bytes, None]]:
     iso = {"device": "edge-9", "metric": "m", "value": 1, "ts": "2026-11-21T03:00:01.5Z"}
     rows.append(json.dumps(iso).encode())
     return [(f"{name}.x", row, None) for row in rows]
-
-
-def test_windows() -> None:
-    assert window_micros("10s") == 10_000_000
-    assert window_micros("2h") == 7_200_000_000
-    for wrong in ("", "1", "0m", "1w", "-1m"):
-        with pytest.raises(OptionError):
-            window_micros(wrong)
 
 
 def test_numbers_and_proof(spark: Any, server: Any, fill: Callable, tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""What jobs share: a session, checks before it starts, spans of time, findings, missing rows."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headwater.spark.account import RangeReport
+from headwater.spark.errors import OptionError
+from headwater.spark.options import SourceOptions, parse_options
+from headwater.spark.read.planning import check_streams
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Most findings of one result; `--out` takes all of them.
+MAX_LISTED = 1000
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class JobResult(Protocol):
+    """What a job returns."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, for JSON."""
+        ...
+
+
+@contextmanager
+def job_session(name: str, spark: "SparkSession | None") -> "Iterator[SparkSession]":
+    """The given session; without one, a local one that is stopped at the end."""
+    if spark is not None:
+        yield spark
+        return
+    from headwater.spark.session import build_session, spark_log
+
+    with spark_log() as log:
+        own = build_session(f"headwater {name}", log=log)
+        try:
+            yield own
+        finally:
+            own.stop()
+
+
+def checked_source(name: str, source: Mapping[str, str], ours: Collection[str]) -> SourceOptions:
+    """The options of a job's source, whose streams are there and can be read.
+
+    `ours` are the options, in lower case, that the job `name` sets. Raises OptionError and
+    what `check_streams` raises.
+    """
+    for option in source:
+        if option.lower() in ours:
+            raise OptionError(f"option '{option}' is set by the {name} itself")
+    options = parse_options(source)
+    check_streams(options)
+    return options
+
+
+def check_output(path: str, overwrite: bool) -> None:
+    """Fail before the read, not after it. Other file systems are checked by Spark's writer."""
+    local = "://" not in path
+    if local and not overwrite and Path(path).exists():
+        raise FileExistsError(f"{path} exists; choose another path, or overwrite it")
+
+
+def span_micros(text: str, what: str) -> int:
+    """Microseconds of a span such as 10s, 1m, 2h or 1d. Raises OptionError that names `what`."""
+    match = re.fullmatch(r"(\d{1,6})\s*([smhd])", text.strip().lower())
+    if match is None or int(match.group(1)) == 0:
+        raise OptionError(f"{what} {text!r} is not like 10s, 1m, 2h or 1d")
+    return int(match.group(1)) * _UNITS[match.group(2)] * 1_000_000
+
+
+def load(spark: "SparkSession", source: Mapping[str, str], **more: str) -> "DataFrame":
+    """The messages of the source; options of the job win."""
+    return spark.read.format("headwater").options(**{**source, **more}).load()
+
+
+def missing_rows(total: RangeReport, distinct: int) -> tuple[int, int]:
+    """Expired and lost messages, by what was planned and what Spark itself counted."""
+    absent = max(0, total.planned - distinct)
+    expired = min(absent, total.expired)
+    return expired, max(total.lost, absent - expired)
+
+
+def kept_findings(
+    found: "DataFrame", order: list[str], out: str | None, overwrite: bool
+) -> list[dict[str, Any]]:
+    """The first MAX_LISTED rows in `order`; all rows go into Parquet files in `out`, if given."""
+    ordered = found.orderBy(*order)
+    if out is not None:
+        ordered.write.mode("overwrite" if overwrite else "errorifexists").parquet(out)
+    return [row.asDict() for row in ordered.limit(MAX_LISTED).collect()]

@@ -1,0 +1,226 @@
+"""Jobs that look for something: what was planted is found, exactly, and nothing else."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.spark.errors import OptionError
+from headwater.spark.jobs.audit import run_audit
+from headwater.spark.jobs.events import EventKind
+from headwater.spark.jobs.gaps import Expectation, run_gaps
+from headwater.spark.jobs.job import span_micros
+from headwater.spark.jobs.uptime import run_uptime
+
+
+@pytest.fixture
+def run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run a command in the session of the tests."""
+    from headwater.spark import cli
+
+    @contextmanager
+    def running(master: str, verbose: bool) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr(cli, "_session", running)
+    return lambda *words: CliRunner().invoke(cli.spark, ["run", *words])
+
+
+def test_spans() -> None:
+    assert span_micros("10s", "window") == 10_000_000
+    assert span_micros("2h", "window") == 7_200_000_000
+    for wrong in ("", "1", "0m", "1w", "-1m"):
+        with pytest.raises(OptionError, match="window"):
+            span_micros(wrong, "window")
+
+
+def test_the_page_lists_the_jobs_that_there_are() -> None:
+    from headwater.spark import cli
+
+    page = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \|", page.partition("## Jobs")[2].partition("###")[0], re.M)
+    assert listed == list(cli.run.commands)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert not [name for name in listed if f"`{name}`" not in readme]
+
+
+def test_a_mirror_elsewhere_gets_no_login_of_the_origin() -> None:
+    from headwater.spark.cli import _mirror
+
+    given = dict.fromkeys(("mirror_server", "mirror_stream", "mirror_domain", "mirror_creds"))
+    given |= {"server": "a", "stream": "S", "domain": "d", "creds": "file"}
+    origins = {"servers": "a", "stream": "S", "domain": "d", "credentialsFile": "file"}
+    assert _mirror(given) == origins
+    assert _mirror(given | {"mirror_domain": "e"}) == origins | {"domain": "e"}
+    assert _mirror(given | {"mirror_server": "b"}) == {"servers": "b", "stream": "S"}
+
+
+def test_an_audit_finds_what_a_mirror_lacks_and_has_too_much(
+    spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path
+) -> None:
+    names = {"Nats-Expected-Stream": "ORIGIN", "kind": "a"}
+    rows = [(f"ORIGIN.{i % 3}", b"%d" % i, names if i % 2 else None) for i in range(1, 41)]
+    fill("ORIGIN", rows)
+
+    async def mirror(connection: Any, js: Any) -> None:
+        from nats.js.api import StreamSource
+
+        await js.add_stream(name="COPY", mirror=StreamSource(name="ORIGIN"), storage="memory")
+        while (await js.stream_info("COPY")).state.last_seq < 40:
+            await asyncio.sleep(0.01)
+
+    server.run(mirror)
+    try:
+        sides = server.options("ORIGIN"), server.options("COPY")
+        clean = run_audit(*sides, spark=spark, span=8)
+        assert clean.same and clean.findings == []
+        assert (clean.origin_read, clean.mirror_read, clean.ranges) == (40, 40, 6)
+
+        async def damage(connection: Any, js: Any) -> None:
+            for sequence in (10, 11, 30):
+                await js.delete_msg("COPY", sequence)
+            await js.delete_msg("ORIGIN", 20)
+
+        server.run(damage)
+        found = run_audit(*sides, spark=spark, span=8)
+        assert (found.missing, found.extra, found.different, found.behind) == (3, 1, 0, 0)
+        assert (found.ranges, found.ranges_differing) == (6, 3)
+        assert [(each["kind"], each["first"], each["last"]) for each in found.findings] == [
+            ("missing", 10, 11), ("extra", 20, 20), ("missing", 30, 30)
+        ]
+        out = str(tmp_path / "found")
+        words = ("audit", "-s", server.url, "--stream", "ORIGIN", "--mirror-stream", "COPY")
+        done = run(*words, "--out", out, "--json")
+        assert done.exit_code == 1 and json.loads(done.stdout)["missing"] == 3, done.output
+        assert spark.read.parquet(out).count() == 3
+        again = run(*words, "--out", out)
+        assert again.exit_code == 1 and "exists" in again.stderr
+        text = run(*words, "--subject", "ORIGIN.0")
+        assert text.exit_code == 1 and "missing 30\nmissing 1, extra 0" in text.stdout, text.output
+    finally:
+        server.run(lambda _, js: js.delete_stream("COPY"))
+
+
+def test_an_audit_of_a_copy_that_is_behind_and_of_streams_with_limits(
+    spark: Any, server: Any, fill: Callable
+) -> None:
+    rows = [("x", b"%d" % i, None) for i in range(1, 31)]
+    fill("FIRST", [(f"FIRST.{subject}", *rest) for subject, *rest in rows])
+    fill("SECOND", [(f"SECOND.{subject}", *rest) for subject, *rest in rows[:20]], max_msgs=15)
+    sides = server.options("FIRST"), server.options("SECOND")
+    result = run_audit(*sides, spark=spark, span=8)
+    # Other subjects and times, and the limit removed the first five.
+    assert (result.different, result.missing, result.extra) == (15, 0, 0)
+    assert (result.expired, result.kept, result.behind) == (5, 0, 10)
+    swapped = run_audit(*reversed(sides), spark=spark, span=8)
+    assert (swapped.different, swapped.kept, swapped.extra) == (15, 5, 10)
+
+    changed = [*rows[:6], ("x", b"other", None), *rows[7:]]
+    for name, messages in (("ONE", rows), ("TWO", changed)):
+        fill(name, [("same", *rest) for _, *rest in messages], subjects=["same"])
+        off = {"name": name, "subjects": [f"{name}.off"], "storage": "memory"}
+        server.run(lambda _, js, off=off: js.update_stream(**off))
+    sides = server.options("ONE"), server.options("TWO")
+    result = run_audit(*sides, spark=spark, with_time=False, span=8)
+    assert (result.different, result.missing, result.extra) == (1, 0, 0)
+    assert [(each["first"], each["kind"]) for each in result.findings] == [(7, "different")]
+    with pytest.raises(OptionError, match="one stream"):
+        run_audit(server.options("ONE,TWO"), sides[1], spark=spark)
+
+
+def device(name: str, seconds: int, count: int) -> bytes:
+    return json.dumps({"n": count, "t_us": START + seconds * 1_000_000, "device": name}).encode()
+
+
+START = 1_795_230_000_000_000  # 2026-11-21T03:00:00Z
+#: Seconds at which two devices are heard, and their counters: b is away twice, and starts anew.
+HEARD = {
+    "a": [(at, at // 10) for at in range(0, 210, 10)],
+    "b": [(0, 1), (10, 2), (60, 5), (70, 5), (80, 6), (150, 1), (155, 2)],
+}
+
+
+def heartbeats(name: str) -> list[tuple[str, bytes, None]]:
+    rows = [(at, who, count) for who, times in HEARD.items() for at, count in times]
+    return [(f"{name}.{who}.beat", device(who, at, count), None) for at, who, count in sorted(rows)]
+
+
+def test_gaps_of_counters_and_times_are_found_exactly(
+    spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path
+) -> None:
+    fill("BEATS", [*heartbeats("BEATS"), ("BEATS.b.beat", b"{}", None)])
+    source = server.options("BEATS", partitions="2")
+    counted = run_gaps(source, Expectation(EventKind("token:2", counter="n")), spark=spark)
+    assert counted.findings == [{"key": "b", "first": 3, "last": 4, "missing": 2}]
+    assert (counted.gaps, counted.missing, counted.keys) == (1, 2, 2)
+    assert (counted.restarts, counted.repeats, counted.unknown) == (1, 1, 1)
+    assert (counted.read, counted.planned, counted.lost) == (29, 29, 0)
+
+    out = str(tmp_path / "gaps")
+    words = ("gaps", "-s", server.url, "--stream", "BEATS", "--by", "json:device")
+    done = run(*words, "--message-time", "--every", "10s", "--json", "--out", out)
+    assert done.exit_code == 1, done.output
+    late = json.loads(done.stdout)
+    assert [
+        ((each["from_us"] - START) // 1_000_000, (each["until_us"] - START) // 1_000_000,
+         each["missing"]) for each in late["findings"]
+    ] == [(10, 60, 4), (80, 150, 6)]
+    assert spark.read.parquet(out).count() == late["gaps"] == 2
+    both = run(*words, "--every", "10s", "--counter", "n")
+    assert both.exit_code == 2 and "state one" in both.stderr
+
+
+def test_gaps_of_sequences_are_found_over_the_bounds_of_buckets(
+    spark: Any, server: Any, fill: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headwater.spark.jobs import gaps
+
+    monkeypatch.setattr(gaps, "_BUCKET", 8)
+    rows = [(f"HOLES.{i}", b"", None) for i in range(30)]
+    fill("HOLES", rows, delete=(1, 5, 7, 8, 9, 16, 17, 18, 19, 20, 21, 22, 23, 24, 30))
+    done = run("gaps", "-s", server.url, "--stream", "HOLES")
+    assert done.exit_code == 1, done.output
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["HOLES missing 5", "HOLES missing 7 to 9", "HOLES missing 16 to 24"]
+    assert lines[3].startswith("13 missing in 3 gaps of 1 keys")
+    assert lines[4].startswith("planned 15, read 15, expired 0, lost 0")
+    filtered = run("gaps", "-s", server.url, "--stream", "HOLES", "--subject", "HOLES.1")
+    assert filtered.exit_code == 2 and "state --every or --counter" in filtered.stderr
+
+
+def test_offline_intervals_are_found_exactly(
+    spark: Any, server: Any, fill: Callable, run: Callable
+) -> None:
+    fill("LIVE", [*heartbeats("LIVE"), ("LIVE.a.other", device("a", 500, 1), None)])
+    source = server.options("LIVE", subjects="LIVE.*.beat")
+    result = run_uptime(source, "40s", EventKind("token:2", message_time=True), spark=spark)
+    found = [
+        (each["key"], (each["from_us"] - START) // 1_000_000,
+         (each["until_us"] - START) // 1_000_000, each["open"])
+        for each in result.findings
+    ]
+    assert found == [("b", 10, 60, False), ("b", 80, 150, False), ("b", 155, 200, True)]
+    assert (result.keys, result.intervals, result.offline_now) == (2, 3, 1)
+    assert [(each["key"], each["offline_us"]) for each in result.devices] == [
+        ("b", 165_000_000), ("a", 0)
+    ]
+    assert result.devices[0]["uptime"] == pytest.approx(35 / 200)
+    assert (result.read, result.planned, result.lost, result.unknown) == (28, 28, 0, 0)
+
+    words = ("uptime", "-s", server.url, "--stream", "LIVE", "--by", "token:2", "--message-time")
+    text = run(*words, "--subject", "LIVE.*.beat", "--silence", "1m")
+    assert text.exit_code == 0, text.output
+    first, *_, last, proof = text.stdout.splitlines()
+    assert first == "b offline 2026-11-21T03:01:20.000+00:00 to 2026-11-21T03:02:30.000+00:00"
+    assert last.startswith("1 intervals of 2 devices, 70.0 s in all; offline now 0")
+    assert proof.startswith("planned 28, read 28, expired 0, lost 0")
+    for wrong in ("soon", "0s"):
+        assert run(*words, "--silence", wrong).exit_code == 2
+    with pytest.raises(OptionError, match="token:N"):
+        EventKind("token:0")
