@@ -14,9 +14,11 @@ FOLDERS := security edge federation hub spark deploy
 SANITIZED := build/sanitized
 CHECKS := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=alignment
 WIRE_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_frames.py \
-	tests/edge/broker/test_protocol_transcripts.py tests/edge/broker/test_websocket_frames.py \
+	tests/edge/broker/test_protocol_transcripts.py \
+	tests/edge/broker/websocket/test_websocket_frames.py \
 	tests/federation/test_leaf_frames.py tests/edge/wire tests/edge/subjects \
-	tests/edge/jetstream/test_guarded_subjects.py tests/edge/jetstream/test_odd_header_blocks.py
+	tests/edge/jetstream/config/test_guarded_subjects.py \
+	tests/edge/jetstream/model/test_odd_header_blocks.py
 
 .PHONY: sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants wheels clean
 
@@ -65,10 +67,10 @@ sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the si
 	@$(BIN)/python -m tests.sim.mutants --seed $(or $(SEED),1) $(ARGS)
 
 damage: $(STAMP) ext  ## Every crash point and every flipped byte of small stores (two or three hours)
-	@HEADWATER_DAMAGE=all $(PYTEST) -q -s tests/edge/storage/test_crash_enumeration.py \
-		tests/edge/storage/test_flipped_bits.py tests/edge/storage/test_damaged_pages.py \
-		tests/edge/storage/test_truncations.py tests/edge/storage/test_damage_table.py \
-		tests/edge/storage/test_erase_crashes.py tests/edge/storage/test_node_machine.py $(ARGS)
+	@HEADWATER_DAMAGE=all $(PYTEST) -q -s tests/edge/storage/whole/test_crash_enumeration.py \
+		tests/edge/storage/whole/test_flipped_bits.py tests/edge/storage/whole/test_damaged_pages.py \
+		tests/edge/storage/whole/test_truncations.py tests/edge/storage/whole/test_damage_table.py \
+		tests/edge/storage/erase/test_erase_crashes.py tests/edge/storage/whole/test_node_machine.py $(ARGS)
 
 fleet: $(STAMP) ext  ## Gateways on loopback over real SSH: bad versions, power cuts, kills (minutes; root, openssh-server)
 	@HEADWATER_FLEET=all $(BIN)/python -m pytest -q -rs tests/deploy/fleet $(ARGS)

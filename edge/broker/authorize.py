@@ -2,7 +2,7 @@
 
 The principal is a connection: a `Login` (a client, over TCP or WebSocket, of whatever name or
 token) or a `Peer` (a leaf link or a route). None is the node itself. Tables of permissions are
-read here and nowhere else (`tests/edge/broker/test_one_door.py`).
+read here and nowhere else (`tests/edge/broker/authorize/test_one_door.py`).
 
 A message carries how it came to be (`Msg.via`). One from a peer was taken out of a frame, so its
 words are clean, and its connection has asked for its rights here. One that the node makes itself

@@ -12,8 +12,8 @@ from nats.js.api import StreamConfig
 from nats.js.errors import NotFoundError
 
 from tests.deploy.running_node import Running
-from tests.deploy.test_store_commands import command
-from tests.edge.jetstream.test_stream_backup import Backup
+from tests.deploy.store.test_store_commands import command
+from tests.edge.jetstream.backup.test_stream_backup import Backup
 
 COUNT = 400
 CONFIG = 'jetstream { key: "%s", store_dir: "%s" }\n'

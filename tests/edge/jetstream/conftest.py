@@ -24,7 +24,7 @@ VOLATILE |= {"leader", "level", "pause_remaining"}
 VOLATILE |= {"lag", "headwater"}
 # A real server says this for a moment after another stream was deleted.
 BUSY = "error creating store for stream"
-FAILING_SYNC = Path(__file__).parent.parent / "storage" / "failing_sync.c"
+FAILING_SYNC = Path(__file__).parent.parent / "storage" / "device" / "failing_sync.c"
 VOLATILE_HEADERS = {"Nats-Time-Stamp"}
 
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from .lab import Lab, api, until
+from tests.hub.lab import Lab, api, until
 
 
 async def test_streams_are_spread_and_used_from_every_node(lab: Lab) -> None:

@@ -13,8 +13,7 @@ import nats
 from nats.aio.client import Client
 
 from bench.servers import free_port
-
-from .lab import Lab, api, until
+from tests.hub.lab import Lab, api, until
 
 R = {"name": "R", "subjects": ["r.>"], "num_replicas": 3}
 

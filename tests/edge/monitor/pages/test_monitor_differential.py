@@ -1,0 +1,155 @@
+"""Monitoring pages have the keys, kinds of values and error texts of nats-server."""
+
+import asyncio
+import json
+from typing import Any
+
+import nats
+import pytest
+
+from tests.edge.monitor.conftest import Server
+from tests.edge.monitor.pages.shapes import shape
+
+ONLY_OURS = frozenset(("headwater",))
+ONLY_THEIRS = frozenset(
+    ("git_commit", "feature_flags", "exports", "imports", "default_max_consumers")
+)
+IGNORED = ONLY_OURS | ONLY_THEIRS
+
+PAGES = [
+    "/varz",
+    "/connz",
+    "/connz?auth=1&subs=detail",
+    "/connz?subs=1&state=open",
+    "/connz?state=closed",
+    "/connz?acc=A&auth=true",
+    "/subsz",
+    "/subscriptionsz",
+    "/accountz",
+    "/accountz?acc=A",
+    "/accstatz",
+    "/accstatz?unused=1",
+    "/leafz",
+    "/routez",
+    "/gatewayz",
+]
+EXACT = [
+    "/healthz",
+    "/healthz?stream=S",
+    "/healthz?account=A&consumer=S",
+    "/healthz?stream=S&details=1",
+    "/healthz?js-enabled-only=maybe",
+    "/connz?sort=nonsense",
+    "/connz?sort=stop",
+    "/connz?state=half",
+    "/connz?cid=x",
+    "/connz?limit=x",
+    "/connz?offset=9.5",
+    "/connz?acc=A&filter_subject=foo&auth=2",
+    "/subsz?test=foo.*",
+    "/subsz?subs=perhaps",
+    "/accountz?acc=nobody",
+    "/jsz?offset=x",
+    "/nowhere",
+]
+
+
+async def compare(servers: list[Server], path: str) -> None:
+    ours, theirs = await asyncio.gather(*(asyncio.to_thread(s.get, path) for s in servers))
+    assert ours[:2] == theirs[:2]
+    assert shape(json.loads(ours[2]), IGNORED) == shape(json.loads(theirs[2]), IGNORED), path
+
+
+async def clients(servers: list[Server]) -> list[Any]:
+    """One client with two subscriptions on each; another one has gone."""
+    opened = []
+    for server in servers:
+        gone = await nats.connect(server.url("b"), name="gone")
+        await gone.close()
+        client = await nats.connect(server.url("a"), name="here")
+        await client.subscribe("foo.*")
+        await client.subscribe("bar", queue="q")
+        await client.publish("foo.x", b"hello")
+        await client.flush()
+        opened.append(client)
+    return opened
+
+
+async def test_pages_have_the_same_shape(pair: list[Server]) -> None:
+    opened = await clients(pair)
+    try:
+        for path in PAGES:
+            await compare(pair, path)
+    finally:
+        for client in opened:
+            await client.close()
+
+
+@pytest.mark.parametrize("path", EXACT)
+def test_refusals_have_the_same_text(pair: list[Server], path: str) -> None:
+    ours, theirs = (server.get(path) for server in pair)
+    assert (ours[0], ours[2].strip()) == (theirs[0], theirs[2].strip())
+
+
+async def test_jetstream_pages_have_the_same_shape(jetstream_pair: list[Server]) -> None:
+    for server in jetstream_pair:
+        client = await nats.connect(server.url("a"))
+        js = client.jetstream()
+        await js.add_stream(name="S", subjects=["s.>"])
+        await js.add_consumer("S", durable_name="d", ack_policy="explicit")
+        await js.publish("s.1", b"x")
+        await client.close()
+    for path in ("/varz", "/jsz", "/jsz?acc=A", "/jsz?streams=1", "/jsz?consumers=1&config=1"):
+        await compare(jetstream_pair, path)
+
+
+async def test_metrics_tell_of_streams_and_consumers(jetstream_pair: list[Server]) -> None:
+    server = jetstream_pair[0]
+    client = await nats.connect(server.url("a"))
+    js = client.jetstream()
+    await js.add_stream(name="M", subjects=["m.>"])
+    await js.add_consumer("M", durable_name="reader", ack_policy="explicit")
+    await js.publish("m.1", b"x")
+    await client.close()
+    lines = server.get("/metrics")[2].splitlines()
+    samples = [line for line in lines if 'stream_name="M"' in line]
+    totals = [line for line in samples if line.startswith("jetstream_stream_total_messages{")]
+    assert totals[0].endswith("} 1")
+    assert 'account="A"' in totals[0]
+    pending = [line for line in samples if line.startswith("jetstream_consumer_num_pending{")]
+    assert 'consumer_name="reader"' in pending[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/healthz",
+        "/healthz?account=A&stream=none",
+        "/healthz?account=A&stream=none&details=1",
+        "/healthz?account=B",
+        "/healthz?js-enabled-only=1",
+        "/healthz?js-server-only=1",
+    ],
+)
+def test_health_answers_alike(jetstream_pair: list[Server], path: str) -> None:
+    ours, theirs = (server.get(path) for server in jetstream_pair)
+    assert ours == theirs
+
+
+def test_metrics_carry_the_exporters_names(pair: list[Server]) -> None:
+    status, kind, text = pair[0].get("/metrics")
+    assert status == 200
+    assert kind.startswith("text/plain; version=0.0.4")
+    samples = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert {"headwater_build_info", "gnatsd_varz_in_msgs", "gnatsd_varz_connections"} <= samples
+    assert 'gnatsd_varz_mem{server_id="headwater"}' in text
+
+
+def test_index_and_stacks_and_jsonp(pair: list[Server]) -> None:
+    ours = pair[0]
+    assert "./varz" in ours.get("/")[2]
+    assert "MainThread" in ours.get("/stacksz")[2]
+    status, kind, text = ours.get("/varz?callback=show")
+    assert (status, kind) == (200, "application/javascript")
+    assert text.startswith("show(")
+    assert ours.json("/varz")["http_req_stats"]["/stacksz"] >= 1

@@ -1,6 +1,0 @@
-"""Makes the shared model importable by the storage tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

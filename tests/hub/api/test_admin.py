@@ -1,0 +1,118 @@
+"""Orders of operators: another leader, a node less."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from headwater.deploy.cli import cli
+from headwater.edge.conf.options import AccountJetStreamOptions, AccountOptions
+from headwater.security.auth_options import AuthOptions, UserOptions
+from tests.hub.lab import Lab, api, until
+
+
+def with_system_user(path: Path) -> Lab:
+    """A cluster with a user of the system account."""
+    users = [UserOptions(user=name, password=name, account=name) for name in ("A", "$SYS")]
+    accounts = {
+        "A": AccountOptions(name="A", users=users[:1], jetstream=AccountJetStreamOptions()),
+        "$SYS": AccountOptions(name="$SYS", users=users[1:]),
+    }
+    return Lab(path, accounts=accounts, auth=AuthOptions(users=users))
+
+
+async def order(lab: Lab, index: int, name: str, **body: Any) -> Any:
+    """One request in the system account."""
+    client = await lab.connect(index, user="$SYS", password="$SYS")
+    return await api(client, name, **body)
+
+
+async def test_another_node_leads_on_demand(tmp_path: Path) -> None:
+    lab = with_system_user(tmp_path)
+    try:
+        await lab.formed()
+        before = lab.leader()
+        assert before is not None
+        target = (before + 1) % 3
+        placed = {"placement": {"preferred": f"n{target}"}}
+        assert (await order(lab, target, "META.LEADER.STEPDOWN", **placed))["success"]
+        await until(lambda: lab.leader() == target)
+        refused = await order(lab, before, "META.LEADER.STEPDOWN", **placed)
+        assert refused["error"]["err_code"] == 10005
+        client = await lab.connect(before, user="A", password="A")
+        made = await asyncio.gather(
+            *(api(client, f"STREAM.CREATE.S{i}", name=f"S{i}", subjects=[f"{i}"]) for i in range(9))
+        )
+        assert all(answer["did_create"] for answer in made)
+    finally:
+        await lab.stop()
+
+
+async def test_a_drained_node_leads_nothing_until_it_may_again(tmp_path: Path) -> None:
+    lab = with_system_user(tmp_path)
+    try:
+        await lab.formed()
+        busy = lab.leader()
+        assert busy is not None
+        client = await lab.connect((busy + 1) % 3, user="A", password="A")
+        for number in range(4):
+            fields = {"name": f"S{number}", "subjects": [f"{number}"], "num_replicas": 3}
+            assert "error" not in await api(client, f"STREAM.CREATE.S{number}", **fields)
+        node = lab.nodes[(busy + 1) % 3]
+        assert node is not None
+        url = node.ports()["nats"][0]
+        command = ["hub", "drain", "--server", url, "--user", "$SYS", "--password", "$SYS"]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, [*command, f"n{busy}"])
+        assert result.output == f"n{busy} leads nothing: it can be stopped\n"
+        assert not lab.cluster(busy).jetstream.accounts["A"].streams
+        assert not lab.cluster(busy).group.leads
+        placed = {"placement": {"preferred": f"n{busy}"}}
+        await until(lambda: lab.leader() not in (busy, None))
+        refused = await order(lab, busy, "META.LEADER.STEPDOWN", **placed)
+        assert refused["error"]["err_code"] == 10005
+        result = await asyncio.to_thread(CliRunner().invoke, cli, [*command, "--undo", f"n{busy}"])
+        assert result.output == f"n{busy} may lead again\n"
+        assert (await order(lab, busy, "META.LEADER.STEPDOWN", **placed))["success"]
+        await until(lambda: lab.leader() == busy)
+        result = await asyncio.to_thread(CliRunner().invoke, cli, [*command, "nobody"])
+        assert result.exit_code == 1
+        assert "not a member" in result.output
+    finally:
+        await lab.stop()
+
+
+async def test_a_node_that_is_gone_is_removed_and_may_come_back(tmp_path: Path) -> None:
+    lab = with_system_user(tmp_path)
+    try:
+        await lab.formed()
+        await lab.stop_node(2)
+        await until(lambda: lab.leader() is not None, 10)
+        here = lab.leader() or 0
+        assert (await order(lab, here, "SERVER.REMOVE", peer="n2"))["success"]
+        await until(lambda: all(len(c.group.members) == 2 for c in lab.clusters()))
+        again = await order(lab, here, "SERVER.REMOVE", peer="n2")
+        assert again["error"]["err_code"] == 10044
+        lab.start(2)
+        await lab.settled(3)
+        client = await lab.connect(2, user="A", password="A")
+        placed = {"tags": ["az:2"]}
+        made = await api(client, "STREAM.CREATE.S", name="S", subjects=["s"], placement=placed)
+        assert made["cluster"]["leader"] == "n2"
+    finally:
+        await lab.stop()
+
+
+async def test_a_farewell_hands_the_leadership_over(lab: Lab) -> None:
+    await lab.formed()
+    before = lab.leader()
+    assert before is not None
+    node = lab.nodes[before]
+    assert node is not None
+    for farewell in node.farewells:
+        farewell()
+    await until(lambda: lab.leader() not in (None, before))
+    client = await lab.connect(0)
+    for i in range(6):
+        made = await api(client, f"STREAM.CREATE.S{i}", name=f"S{i}", subjects=[f"s{i}"])
+        assert made["cluster"]["leader"] != f"n{before}"

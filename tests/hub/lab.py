@@ -1,0 +1,134 @@
+"""Three nodes with JetStream in one process, on loopback."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+
+from headwater.deploy.compose import services_for
+from headwater.edge.conf.options import ClusterOptions, JetStreamOptions, Options
+from headwater.edge.node.node import Node
+from headwater.hub.api.cluster import Cluster
+from headwater.hub.cluster.service import ClusterService
+from tests.hub.routes.test_routes import free_port, until
+
+__all__ = ["Lab", "until"]
+
+
+class Lab:
+    """A cluster whose nodes can be killed and started again. `fields` are options of all."""
+
+    def __init__(self, directory: Path, size: int = 3, **fields: Any) -> None:
+        self.directory = directory
+        self.ports = [free_port() for _ in range(size)]
+        self.routes = [f"nats-route://127.0.0.1:{port}" for port in self.ports]
+        self.nodes: list[Node | None] = [None] * size
+        self.clients: list[Client] = []
+        self.fields = fields
+
+    def start(self, index: int, **fields: Any) -> Node:
+        """Start one node, on what is stored of it."""
+        options = Options(
+            host="127.0.0.1",
+            port=-1,
+            server_name=f"n{index}",
+            server_tags=[f"az:{index}", "all"],
+            jetstream=JetStreamOptions(enabled=True, store_dir=str(self.directory / f"n{index}")),
+            cluster=ClusterOptions(
+                name="C", host="127.0.0.1", port=self.ports[index], routes=self.routes
+            ),
+            **{**self.fields, **fields},
+        )
+        return self.run(index, options)
+
+    def run(self, index: int, options: Options) -> Node:
+        """Start one node with any options."""
+        node = Node(options, asyncio.get_running_loop())
+        node.services.extend(services_for(options))
+        node.start()
+        self.nodes[index] = node
+        return node
+
+    async def formed(self) -> None:
+        """Start all nodes, and wait until they are one cluster."""
+        for index in range(len(self.nodes)):
+            self.start(index)
+        await self.settled(len(self.nodes))
+
+    async def settled(self, size: int) -> None:
+        """Wait until the running nodes agree on a leader, and that many are members."""
+        await until(lambda: self.leader() is not None, 15)
+        await until(
+            lambda: all(
+                c.group.raft is not None
+                and len(c.group.raft.log.config.voters) == size
+                and c.group.leader
+                for c in self.clusters()
+            ),
+            15,
+        )
+
+        running = {f"n{i}" for i, node in enumerate(self.nodes) if node is not None}
+        await until(lambda: running <= self.places(), 15)
+
+    def places(self) -> set[str]:
+        """Names of the nodes that the leader would put a stream on."""
+        index = self.leader()
+        if index is None:
+            return set()
+        return {node.name for node in self.cluster(index).candidates() if node.online}
+
+    def cluster(self, index: int) -> Cluster:
+        """What a node knows of the cluster."""
+        node = self.nodes[index]
+        assert node is not None
+        service = next(s for s in node.services if isinstance(s, ClusterService))
+        assert service.cluster is not None
+        return service.cluster
+
+    def clusters(self) -> list[Cluster]:
+        """Of every node that runs."""
+        return [self.cluster(i) for i, node in enumerate(self.nodes) if node is not None]
+
+    def leader(self) -> int | None:
+        """Index of the node that leads the meta group."""
+        for index, node in enumerate(self.nodes):
+            if node is not None and self.cluster(index).group.serves:
+                return index
+        return None
+
+    async def connect(self, index: int, **options: Any) -> Client:
+        """A client of one node."""
+        node = self.nodes[index]
+        assert node is not None
+        url = node.ports()["nats"][0]
+        client: Client = await nats.connect(url, allow_reconnect=False, **options)
+        self.clients.append(client)
+        return client
+
+    async def stop_node(self, index: int) -> None:
+        """An orderly stop of one node."""
+        node = self.nodes[index]
+        assert node is not None
+        self.nodes[index] = None
+        await node.stop()
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        for client in self.clients:
+            with contextlib.suppress(nats.errors.Error):
+                await client.close()
+        for node in self.nodes:
+            if node is not None:
+                await node.stop()
+
+
+async def api(client: Client, request: str, timeout: float = 6, **body: Any) -> Any:
+    """One request of the API."""
+    payload = json.dumps(body).encode() if body else b""
+    answer = await client.request(f"$JS.API.{request}", payload, timeout=timeout)
+    return json.loads(answer.data)
