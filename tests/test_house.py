@@ -68,6 +68,19 @@ STILL_DIRECT = """
 """Modules that still ask the machine themselves. The list gets shorter, never longer."""
 
 
+TESTS_BESIDE = {
+    "abuse": "what an outsider tries, across all folders",
+    "clients": "official clients of other languages",
+    "edge/broker/transcripts": "texts that the test beside them tells again",
+    "edge/storage/log/durability": "docs/DURABILITY.md: its rules, its table and the page itself",
+    "edge/storage/whole": "faults of every file of a store at once, which no room bears alone",
+    "fuzz": "random bytes at every door",
+    "hub/raft/transcripts": "texts that the test beside them tells again",
+    "sim": "the simulator",
+}
+"""Folders of tests that mirror nothing, by why they are there; what is in them goes along."""
+
+
 def sources(*folders: str) -> list[Path]:
     """Python files of the given top-level folders."""
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
@@ -257,6 +270,23 @@ def test_what_asks_nobody_is_no_direct_read(tmp_path: Path) -> None:
         "time.strftime(form, time.gmtime(at))\nfrom datetime import datetime\n"
     )
     assert not direct_reads(tmp_path / "a.py")
+
+
+def test_tests_mirror_the_rooms() -> None:
+    """A folder of tests has the name of a folder, or of a module when several files test it."""
+    used = set()
+    for folder in sorted({path.parent for path in (ROOT / "tests").rglob("*.*")}):
+        name = folder.relative_to(ROOT / "tests").as_posix()
+        beside = {each for each in TESTS_BESIDE if f"{name}/".startswith(f"{each}/")}
+        used |= beside
+        if beside or "__pycache__" in folder.parts or name == ".":
+            continue
+        mirrored = ROOT / name
+        assert mirrored.is_dir() or mirrored.with_suffix(".py").is_file(), f"{folder}: of what?"
+        if mirrored.is_dir() and [path.name for path in mirrored.glob("*.py")] == ["__init__.py"]:
+            loose = sorted(path.name for path in folder.glob("test_*.py"))
+            assert not loose, f"{name} has rooms only; move {loose} to the room they test"
+    assert used == TESTS_BESIDE.keys(), f"gone: {TESTS_BESIDE.keys() - used}"
 
 
 def test_the_quick_run_covers_every_package() -> None:
