@@ -356,6 +356,43 @@ def uptime(
         sys.exit(1)
 
 
+@run.command()
+@source_options(required=True)
+@_all_of(_RANGE)
+@click.option("--out", required=True, metavar="DIR", help="Folder that all executors see.")
+@click.option(
+    "--format", "form", default="parquet", show_default=True,
+    type=click.Choice(["parquet", "json", "csv"]),
+)
+@click.option("--resume", is_flag=True, help="Go on with the export in that folder.")
+@_all_of(_RUNNING)
+def export(
+    out: str, form: str, resume: bool, master: str, verbose: bool, as_json: bool, **given: Any
+) -> None:
+    """Write messages to files.
+
+    The range is fixed at the first run. An export that was interrupted goes on with --resume;
+    nothing that is there is replaced.
+    """
+    from headwater.spark.jobs.export import check_export, run_export
+
+    source = _source(given)
+    with _failures():
+        check_export(source, out, form, resume)
+    with _failures(), _session(master, verbose) as session, _bar() as report:
+        result = run_export(source, out, form, resume, report, session)
+    _show(
+        result,
+        as_json,
+        f"{result.rows:,} rows in {result.pieces:,} pieces in {result.path}, "
+        f"{result.resumed:,} of them from earlier runs",
+        f"planned {result.planned:,}, written {result.rows:,}, read back {result.read_back:,}, "
+        f"expired {result.expired:,}, lost {result.lost:,}, {result.seconds:.1f} s",
+    )
+    if result.rows != result.read_back or (result.lost and not given["allow_loss"]):
+        sys.exit(1)
+
+
 def _proof(result: "GapsResult | UptimeResult") -> str:
     return (
         f"planned {result.planned:,}, read {result.read:,}, expired {result.expired:,}, "

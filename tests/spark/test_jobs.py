@@ -1,6 +1,7 @@
 """Jobs that look for something: what was planted is found, exactly, and nothing else."""
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from headwater.spark.errors import OptionError
+from headwater.spark.errors import OptionError, StreamRecreatedError
 from headwater.spark.jobs.audit import run_audit
 from headwater.spark.jobs.events import EventKind
+from headwater.spark.jobs.export import run_export
 from headwater.spark.jobs.gaps import Expectation, run_gaps
 from headwater.spark.jobs.job import span_micros
 from headwater.spark.jobs.uptime import run_uptime
@@ -224,3 +226,64 @@ def test_offline_intervals_are_found_exactly(
         assert run(*words, "--silence", wrong).exit_code == 2
     with pytest.raises(OptionError, match="token:N"):
         EventKind("token:0")
+
+
+def test_an_export_goes_on_where_it_stopped(
+    spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headwater.spark.jobs import export
+
+    rows = [(f"OUT.{i}", b'a,"\n%d\xff' % i, {"k": f"v{i}"} if i % 2 else None) for i in range(30)]
+    fill("OUT", rows)
+    out = tmp_path / "out"
+    source = server.options("OUT", partitions="6", starting="1")
+    whole, written = export._export, []
+
+    def stops(spark: Any, source: Any, folder: Any, form: Any, work: Any) -> dict[str, int]:
+        found = whole(spark, source, folder, form, work)
+        written.append(work["range"]["start"])
+        if len(written) == 2:
+            raise InterruptedError
+        return found
+
+    monkeypatch.setattr(export, "_export", stops)
+    with pytest.raises(InterruptedError):
+        run_export(source, str(out), spark=spark, piece=2)
+    first = sorted((out / "stream=OUT" / "from=1").glob("*.parquet"))
+    with pytest.raises(FileExistsError):
+        run_export(source, str(out), spark=spark, piece=2)
+    with pytest.raises(OptionError, match="format 'parquet', not 'csv'"):
+        run_export(source, str(out), "csv", resume=True, spark=spark)
+
+    async def later(connection: Any, js: Any) -> None:
+        await js.publish("OUT.late", b"")
+        await js.purge_stream("OUT", seq=6)
+
+    server.run(later)
+    result = run_export(source, str(out), resume=True, spark=spark)
+    # The second piece was written and not noted, so it is written again; the first one is not.
+    assert written == [1, 11, 11, 21] and (result.pieces, result.resumed) == (3, 1)
+    assert (result.rows, result.read_back, result.planned, result.lost) == (30, 30, 30, 0)
+    assert first == sorted((out / "stream=OUT" / "from=1").glob("*.parquet"))
+    found = {row.sequence: row for row in spark.read.parquet(str(out)).collect()}
+    assert sorted(found) == list(range(1, 31))
+    assert [bytes(found[i + 1].payload) for i in range(30)] == [row[1] for row in rows]
+
+    again = run("export", "-s", server.url, "--stream", "OUT", "--out", str(out))
+    assert again.exit_code == 1 and "--resume" in again.stderr
+    for form in ("csv", "json"):
+        place = str(tmp_path / form)
+        words = ("export", "-s", server.url, "--stream", "OUT", "--out", place, "--format", form)
+        done = run(*words, "--json")
+        assert done.exit_code == 0, done.output
+        told = json.loads(done.stdout)
+        assert told["rows"] == told["read_back"] == told["planned"] == 26
+    (record, *_) = sorted((tmp_path / "json").rglob("part-*.json"))
+    line = json.loads(record.read_text().splitlines()[0])
+    assert base64.b64decode(line["payload"]) == b'a,"\n5\xff' and line["headers"] == {"k": "v5"}
+
+    server.run(lambda _, js: js.delete_stream("OUT"))
+    fill("OUT", rows[:1])
+    with pytest.raises(StreamRecreatedError):
+        run_export(source, str(out), resume=True, spark=spark)
