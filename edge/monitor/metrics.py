@@ -76,8 +76,20 @@ def metrics(node: "NodeView") -> str:
     _add_varz(page, node)
     if node.jetstream is not None:
         _add_jetstream(page, node)
+        if node.jetstream.cluster_view is not None:
+            _add_cluster(page, node)
     _add_links(page, node)
     return page.text()
+
+
+def _add_cluster(page: Page, node: "NodeView") -> None:
+    """The Raft groups of a node: the meta group, and one for each replicated stream."""
+    server = {"server_id": node.server_name}
+    groups = node.jetstream.cluster_view.numbers()
+    page.add("headwater_raft_groups", len(groups), server)
+    for names, samples in groups:
+        for name, value in samples.items():
+            page.add(f"headwater_raft_{name}", value, {**server, **names})
 
 
 def _add_links(page: Page, node: "NodeView") -> None:

@@ -74,6 +74,16 @@ class ClusterView:
                 row[name] = self._group(groups[assignment.group])
         return found
 
+    def numbers(self) -> list[tuple[dict[str, str], dict[str, int]]]:
+        """Labels and samples of /metrics for each group of this node: entries, and 0 or 1."""
+        cluster = self.cluster
+        groups = cluster.group.driver.multi_raft.groups
+        names = {META_GROUP: {"account": "$SYS", "stream": "_meta_"}}
+        for known in cluster.state.streams.values():
+            assignment = known.assignment
+            names[assignment.group] = {"account": assignment.account, "stream": assignment.name}
+        return [(names[n], _numbers(raft)) for n, raft in groups.items() if n in names]
+
     def _group(self, raft: Raft) -> dict[str, Any]:
         log = raft.log
         return {
@@ -146,3 +156,19 @@ class ClusterView:
         if here is not None:
             found["messages"], found["bytes"] = here.store.messages, here.store.bytes
         return found
+
+
+def _numbers(raft: Raft) -> dict[str, int]:
+    """A group's samples. Its lag is that of the member furthest behind, where it is led; elsewhere
+    what is committed and not applied here."""
+    log = raft.log
+    others = [log.last - one.match for one in raft.progress.values()] if raft.is_leader else []
+    return {
+        "leader": int(raft.is_leader),
+        "quorum": int(raft.leader != 0),
+        "term": raft.term,
+        "committed": log.committed,
+        "applied": log.applied,
+        "lag": max(others, default=log.committed - log.applied),
+        "members": len(log.config.voters),
+    }

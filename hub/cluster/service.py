@@ -108,6 +108,7 @@ class ClusterService:
         self.cluster = Cluster(jetstream, group, founding, self._transport, applier)
         self.cluster.groups = groups
         groups.on_leader = self._led_here
+        groups.on_quorum_lost = self._quorum_lost
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         Answers(self.cluster)
@@ -126,16 +127,26 @@ class ClusterService:
         cluster = self.cluster
         assert cluster is not None
         cluster.led_here(assignment)
-        advisories, account = cluster.jetstream.advisories, cluster.jetstream.lookup
+        leader = {"leader": cluster.jetstream.server_name}
+        self._advise(assignment, "LEADER_ELECTED", "stream_leader_elected", leader)
+
+    def _quorum_lost(self, assignment: Any) -> None:
+        """This node led a stream, and too few replicas are heard to go on."""
+        log.warning("stream '%s > %s' has lost its quorum", *assignment.key)
+        self._advise(assignment, "QUORUM_LOST", "stream_quorum_lost", {})
+
+    def _advise(self, assignment: Any, subject: str, kind: str, more: dict[str, Any]) -> None:
+        cluster = self.cluster
+        assert cluster is not None
         place = msgspec.to_builtins(cluster.place_of(assignment))
-        advisories.send(
-            account(assignment.account),
-            f"STREAM.LEADER_ELECTED.{assignment.name}",
-            "stream_leader_elected",
+        cluster.jetstream.advisories.send(
+            cluster.jetstream.lookup(assignment.account),
+            f"STREAM.{subject}.{assignment.name}",
+            kind,
             {
                 "account": assignment.account,
                 "stream": assignment.name,
-                "leader": cluster.jetstream.server_name,
+                **more,
                 "replicas": place.get("replicas", []),
             },
         )

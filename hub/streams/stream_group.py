@@ -98,11 +98,14 @@ class StreamGroup:
         """This node is to lead first, and nobody has ever led: it need not wait for silence."""
         self._stood = -1
         self._refuses_since = 0
+        self._led_in = -1
         self.farewell: Farewell | None = None
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """Calls back when what other nodes sent here before has arrived."""
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
+        self.on_quorum_lost: Callable[[], None] = lambda: None
+        """This node led it, and hears too few replicas to go on."""
         self.on_quiet: Callable[[], None] = lambda: None
         """It lives here no more."""
 
@@ -131,6 +134,9 @@ class StreamGroup:
             log.info("stream '%s': this node leads no more", self.wanted.name)
             self.machine.quiet()
             self.on_quiet()
+            if raft.term == self._led_in and not raft.leader:
+                # Nobody else stood for election: the leader itself gave up.
+                self.on_quorum_lost()
 
     def tidy(self, raft: Raft) -> None:
         """Apply what storage did not take, offer again what the group did not take, and let go of
@@ -178,6 +184,7 @@ class StreamGroup:
             or replica.doubtful
         ):
             return
+        self._led_in = raft.term
         stream = self.machine.live(replica.store, self.proposals, self.propose)
         log.info("stream '%s': this node leads in term %d", stream.name, raft.term)
         self._configure(stream)

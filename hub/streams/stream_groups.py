@@ -67,6 +67,8 @@ class StreamGroups:
         """A stream has begun to live here."""
         self.on_quiet: Callable[[Any], None] = lambda assignment: None
         """A stream lives here no more."""
+        self.on_quorum_lost: Callable[[Any], None] = lambda assignment: None
+        """This node led a stream, and hears too few of its replicas."""
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """See `StreamGroup`."""
         self.proposals = Proposals()
@@ -109,6 +111,7 @@ class StreamGroups:
             store, self.machine(number), assignment, self.proposals, self.driver.touch
         )
         group.on_leader = lambda stream: self.on_leader(group.wanted)
+        group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
         group.barrier = lambda done: self.barrier(done)
         group.on_quiet = lambda: self.on_quiet(group.wanted)
         restored = store.start.groups.get(number)

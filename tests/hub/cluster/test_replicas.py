@@ -143,6 +143,21 @@ async def test_a_stop_hands_leaderships_over_first(lab: Lab) -> None:
     await stopping
 
 
+async def test_a_leader_that_is_left_alone_says_so(lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    leader = index_of(await api(client, "STREAM.CREATE.R", **R))
+    client = await lab.connect(leader)
+    told = await client.subscribe("$JS.EVENT.ADVISORY.STREAM.QUORUM_LOST.R")
+    await client.flush()
+    for index in {0, 1, 2} - {leader}:
+        await lab.stop_node(index)
+    lost = json.loads((await told.next_msg(5)).data)
+    assert lost["type"] == "io.nats.jetstream.advisory.v1.stream_quorum_lost"
+    assert lost["stream"] == "R"
+    assert [row["offline"] for row in lost["replicas"] if row["name"] != f"n{leader}"] == [True] * 2
+
+
 async def keep_publishing(client: Client, halt: asyncio.Event, acked: set[int]) -> int:
     """Publish one message after the other; returns how many nobody took."""
     refused = 0

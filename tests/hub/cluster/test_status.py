@@ -23,6 +23,21 @@ async def page(lab: Lab, index: int, path: str) -> Any:
         return json.loads(answer.read())
 
 
+async def numbers_are_told(lab: Lab, index: int) -> None:
+    """/metrics of the leader of the stream R."""
+    node = lab.nodes[index]
+    assert node is not None
+    url = f"{node.ports()['monitoring'][0]}/metrics"
+    with await asyncio.to_thread(urllib.request.urlopen, url) as answer:
+        text = answer.read().decode()
+    assert f'headwater_raft_groups{{server_id="n{index}"}} 2' in text
+    labels = f'{{server_id="n{index}",account="$G",stream="R"}}'
+    for name, value in {"leader": 1, "quorum": 1, "members": 3}.items():
+        assert f"headwater_raft_{name}{labels} {value}\n" in text
+    for name in ("term", "committed", "applied", "lag"):
+        assert f"headwater_raft_{name}{labels} " in text
+
+
 async def test_pages_and_status_tell_of_leaders_and_lag(tmp_path: Path) -> None:
     lab = Lab(tmp_path, http_host="127.0.0.1", http_port=-1)
     try:
@@ -38,6 +53,7 @@ async def test_pages_and_status_tell_of_leaders_and_lag(tmp_path: Path) -> None:
         (stream,) = groups["$G"].values()
         assert stream["state"] == "LEADER"
         assert (await page(lab, 0, "healthz"))["status"] == "ok"
+        await numbers_are_told(lab, int(leader[1:]))
         await until(lambda: all(c.founding.hello_of(c.number).monitor for c in lab.clusters()))
         node = lab.nodes[0]
         assert node is not None
