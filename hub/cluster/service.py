@@ -19,6 +19,7 @@ from headwater.hub.api.questions import Answers
 from headwater.hub.api.stream_requests import raw
 from headwater.hub.cluster.cluster_view import ClusterView
 from headwater.hub.cluster.driver import Driver
+from headwater.hub.cluster.spreading import Spreading
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.applier import EMPTIED, Applier
 from headwater.hub.meta.assignment import META_GROUP, Assignment, decode, encode
@@ -57,6 +58,7 @@ class ClusterService:
         self.node: NodeView | None = None
         self.cluster: Cluster | None = None
         self.driver: Driver | None = None
+        self.spreading: Spreading | None = None
         self.leaving = False
         """Nothing is placed here, and what is led here is handed over."""
         self._ends = False
@@ -111,6 +113,7 @@ class ClusterService:
         groups.on_quorum_lost = self._quorum_lost
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
+        self.spreading = Spreading(self.cluster)
         Answers(self.cluster)
         self._transport.methods["adopt"] = self._adopt
         jetstream.place = self.cluster.place
@@ -191,6 +194,8 @@ class ClusterService:
         cluster.founding.tick()
         if self.leaving:
             self.hand_over()
+        else:
+            self._spread()
         applier = cluster.applier
         applier.find_unknown()
         applier.leave_groups()
@@ -220,10 +225,26 @@ class ClusterService:
             memory_free=free["memory"],
             store_free=free["file"],
             streams=sum(len(js.streams) for js in jetstream.accounts.values()),
+            leads=self._leads(),
             monitor=self._monitor(),
             emptied=self.cluster.applier.emptied if self.cluster is not None else False,
             leaving=self.leaving,
         )
+
+    def _leads(self) -> int:
+        groups = self.driver.multi_raft.groups.items() if self.driver is not None else ()
+        return sum(number != META_GROUP and raft.is_leader for number, raft in groups)
+
+    def _spread(self) -> None:
+        """Give a leadership away when this node has too many."""
+        driver, groups, spreading = self.driver, self._groups, self.spreading
+        if driver is None or groups is None or spreading is None:
+            return
+        now = driver.clock.monotonic_ns() / 1e9
+        move = spreading.next_move(now, driver.multi_raft.groups)
+        if move is not None:
+            with contextlib.suppress(RaftError):
+                groups.transfer(*move)
 
     def _monitor(self) -> str:
         """Where other nodes' operators find this node's pages; "" when it has none."""

@@ -43,6 +43,8 @@ class Hello(msgspec.Struct, kw_only=True):
     streams: int = 0
     replicas: int = 0
     """Replicas of replicated streams that are here."""
+    leads: int = 0
+    """Replicated streams that are led here."""
     monitor: str = ""
     """URL of its monitoring port, where it has one."""
     emptied: bool = False

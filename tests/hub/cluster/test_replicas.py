@@ -13,6 +13,7 @@ import nats
 from nats.aio.client import Client
 
 from bench.servers import free_port
+from headwater.hub.cluster.service import ClusterService
 from tests.hub.lab import Lab, api, until
 
 R = {"name": "R", "subjects": ["r.>"], "num_replicas": 3}
@@ -156,6 +157,32 @@ async def test_a_leader_that_is_left_alone_says_so(lab: Lab) -> None:
     assert lost["type"] == "io.nats.jetstream.advisory.v1.stream_quorum_lost"
     assert lost["stream"] == "R"
     assert [row["offline"] for row in lost["replicas"] if row["name"] != f"n{leader}"] == [True] * 2
+
+
+async def test_leaders_are_spread_again(lab: Lab) -> None:
+    """A node that has led nothing since it came back is given streams to lead."""
+    await lab.formed()
+    client = await lab.connect(0)
+    for number in range(4):
+        fields = {"name": f"S{number}", "subjects": [f"{number}"], "num_replicas": 3}
+        assert "error" not in await api(client, f"STREAM.CREATE.S{number}", **fields)
+    await lab.stop_node(2)
+    await until(lambda: sum(leads(lab, index) for index in (0, 1)) == 4)
+    lab.start(2)
+    for node in lab.nodes:
+        assert node is not None
+        spreading = next(s for s in node.services if isinstance(s, ClusterService)).spreading
+        assert spreading is not None
+        spreading.calm_seconds = spreading.pause_seconds = 1.0
+    await lab.settled(3)
+    await until(lambda: leads(lab, 2) > 0, 15)
+    assert max(leads(lab, index) for index in range(3)) <= 3
+
+
+def leads(lab: Lab, index: int) -> int:
+    """How many streams of the global account a node leads."""
+    js = lab.cluster(index).jetstream.accounts.get("$G")
+    return len(js.streams) if js is not None else 0
 
 
 async def keep_publishing(client: Client, halt: asyncio.Event, acked: set[int]) -> int:
