@@ -15,6 +15,7 @@ COMPILED = (
     "edge/wire/numbers.py",
     "edge/wire/s2_blocks.py",
     "edge/wire/header_block.py",
+    "edge/ports/machine_clock.py",
     "edge/broker/core.py",
     "edge/broker/rights/rules.py",
     "edge/broker/authorize.py",

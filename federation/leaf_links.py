@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import secrets
 import socket
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +84,7 @@ class LeafLinks:
             "ip": remote[0],
             "port": remote[1],
             "local": _address(local[0], local[1]),
-            "start": time.time(),
+            "start": self.node.sessions.now_s(),
             "closed": [],
         }
         self.conns[conn.cid] = conn
@@ -240,7 +238,7 @@ class LeafLinks:
         """This node's own loop detection subject of an account."""
         found = self._loops.get(account)
         if found is None:
-            found = b"$LDS." + secrets.token_hex(11).encode()
+            found = b"$LDS." + self.node.kernel.chance.randbytes(11).hex().encode()
             self._loops[account] = found
         return found
 
@@ -275,7 +273,7 @@ class LeafLinks:
             host=str(detail.get("ip", "")),
             certificate=detail.get("certificate"),
             map_certificate=bool(options.tls and options.tls.verify_and_map),
-            now=time.time(),
+            now=self.node.sessions.now_s(),
         )
         self.node.sessions.checks.decide(
             conn,
@@ -315,7 +313,7 @@ class LeafLinks:
         """The mode of compression of this end. Raises ValueError for a peer's that is unknown."""
         if own.mode == OFF or not peer:
             return OFF
-        rtt = time.time() - float(self.detail(conn).get("start", 0.0))
+        rtt = self.node.sessions.now_s() - float(self.detail(conn).get("start", 0.0))
         return agreed(own.mode, normal(peer), rtt, own.rtt_thresholds)
 
     # --- liveness ----------------------------------------------------

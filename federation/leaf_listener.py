@@ -1,12 +1,12 @@
 """The listening side of leaf links: accepts sockets, starts TLS, and times logins."""
 
 import logging
-import secrets
 import socket
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.listener import Listener, shown_hosts
+from headwater.edge.ports.draws import draw_nonce
 from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import HubSession
 
@@ -60,7 +60,7 @@ class LeafListener:
         session = HubSession(
             self.links,
             f"{address[0]}:{address[1]}",
-            secrets.token_urlsafe(11),
+            draw_nonce(self.links.node.kernel.chance),
             options.min_version,
         )
         conn = self.links.open(session, sock)

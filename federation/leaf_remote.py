@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import socket
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headwater.edge.conf.options import LeafRemoteOptions
+from headwater.edge.ports.draws import draw_between
 from headwater.federation.compression import OFF, normal_options
 from headwater.federation.credentials import LeafUrl, credential_fields, parse_url
 from headwater.federation.http_proxy import ask_proxy, proxy_address
@@ -184,7 +184,7 @@ class LeafRemote:
             return FOUND_PAUSE_S
         base = max(0.05, self.links.node.options.leaf.reconnect)
         grown = min(base * 1.5 ** min(self._rounds(), 16), max(base, RECONNECT_MAX_S))
-        return float(grown * random.uniform(0.75, 1.25))
+        return grown * draw_between(self.links.node.kernel.chance, 0.75, 1.25)
 
     def _info_timeout(self) -> float:
         base = max(self.options.first_info_timeout, 0.1) * 2.0 ** min(self._rounds(), 8)
@@ -238,7 +238,7 @@ class LeafRemote:
         if not urls:
             return None
         if self._position == 0 and not self.options.no_randomize and len(self.options.urls) > 1:
-            self._position = random.randrange(len(urls))
+            self._position = self.links.node.kernel.chance.below(len(urls))
         url, found = urls[self._position % len(urls)]
         self._position += 1
         try:

@@ -7,8 +7,6 @@ with growing pauses. Where it goes on is known from what is stored, not from wha
 
 import asyncio
 import logging
-import random
-import time
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +15,7 @@ from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.times import format_time, parse_time
+from headwater.edge.ports.draws import draw_between, draw_text
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.transform import transform
 from headwater.federation.health import (
@@ -32,10 +31,10 @@ from headwater.federation.origin_request import (
     CONSUMER_NOT_FOUND,
     IDENTITY_MISMATCH,
     STREAM_NOT_FOUND,
+    TOKEN_LENGTH,
     Answer,
     OriginRequest,
     StartPoint,
-    random_token,
     source_parts,
 )
 from headwater.federation.origin_sink import SOURCE_HEADER, OriginSink
@@ -211,7 +210,7 @@ class OriginFollower:
             self._answered.set_exception(LinkChanged("a link came up"))
 
     async def _run(self) -> None:
-        await asyncio.sleep(random.uniform(0, KICK_JITTER_S))
+        await asyncio.sleep(self._between(0, KICK_JITTER_S))
         while True:
             self._again.clear()
             try:
@@ -222,9 +221,9 @@ class OriginFollower:
                 self.error = None
                 self.phase = "flowing"
                 await self._watch()
-                pause = random.uniform(0, KICK_JITTER_S)
+                pause = self._between(0, KICK_JITTER_S)
             except LinkChanged:
-                pause = random.uniform(0, KICK_JITTER_S)
+                pause = self._between(0, KICK_JITTER_S)
             except OriginError as error:
                 pause = self._failed(error)
             except Exception as error:
@@ -237,9 +236,16 @@ class OriginFollower:
                 return
             try:
                 await asyncio.wait_for(self._again.wait(), pause)
-                await asyncio.sleep(random.uniform(0, KICK_JITTER_S))
+                await asyncio.sleep(self._between(0, KICK_JITTER_S))
             except TimeoutError:
                 continue
+
+    def _now_s(self) -> float:
+        """Seconds since any moment, as timers count."""
+        return float(self.stream.kernel.loop.time())
+
+    def _between(self, low: float, high: float) -> float:
+        return draw_between(self.stream.kernel.chance, low, high)
 
     def _failed(self, error: OriginError) -> float:
         """Note a failure; returns the pause."""
@@ -247,21 +253,21 @@ class OriginFollower:
         self.error = error.error
         text = str(error)
         self.health.trouble, self.health.cause = error.state, text
-        now = time.monotonic()
+        now = self._now_s()
         if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
             self._logged = (text, now)
             log.warning("%s: %s", self._label(), text)
         longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
         pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
-        return float(pause * random.uniform(0.8, 1.2))
+        return float(pause * self._between(0.8, 1.2))
 
     async def _emptied(self, pause: float) -> bool:
         """Wait for a mirror of a former origin to be purged, for `pause` seconds. If it is, a
         stream of the same name takes its place and this one ends."""
         store = self.stream.store
-        end = time.monotonic() + pause
+        end = self._now_s() + pause
         while store.messages:
-            left = end - time.monotonic()
+            left = end - self._now_s()
             if left <= 0 or self._again.is_set():
                 return False
             await asyncio.sleep(min(left, EMPTY_S))
@@ -340,6 +346,7 @@ class OriginFollower:
         manager = self.driver.manager
         request = OriginRequest(
             self.source,
+            self.stream.kernel.chance,
             mirror=self.mirror,
             stream=self.stream.name,
             account=self.stream.account.name,
@@ -434,7 +441,7 @@ class OriginFollower:
     ) -> tuple[bytes, bytes]:
         """One request; returns (headers, payload). Raises OriginError."""
         account = self.stream.account
-        reply = f"$JSC.R.{random_token()}".encode()
+        reply = f"$JSC.R.{draw_text(self.stream.kernel.chance, TOKEN_LENGTH)}".encode()
         loop = self.stream.kernel.loop
         answered: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
         self._answered = answered
@@ -466,8 +473,8 @@ class OriginFollower:
         TimeoutError."""
         manager, account = self.driver.manager, self.stream.account
         arrived, waited = manager.arriving(account), 0.0
-        end = time.monotonic() + ANSWER_BUSY_MAX_S
-        while waited < timeout and time.monotonic() < end:
+        end = self._now_s() + ANSWER_BUSY_MAX_S
+        while waited < timeout and self._now_s() < end:
             await asyncio.wait((answered,), timeout=min(1.0, timeout - waited))
             if answered.done():
                 return answered.result()
@@ -514,7 +521,7 @@ class OriginFollower:
         self._since_ns = 0
         self._request = request
         self._progress = (0, 0)
-        self._progressed = self._begun = time.monotonic()
+        self._progressed = self._begun = self._now_s()
         self._check_at = self._begun + CHECK_BEHIND_S
         self.driver.add_sink(sink)
         stream.account.insert(sink)
@@ -547,7 +554,7 @@ class OriginFollower:
                 break
             except TimeoutError:
                 self._tick(sink)
-            if time.monotonic() > self._check_at:
+            if self._now_s() > self._check_at:
                 await self._check(sink)
         self.recreations += 1
         self.health.trouble = OFFLINE
@@ -559,7 +566,7 @@ class OriginFollower:
 
     def _tick(self, sink: OriginSink) -> None:
         """Look at signs of life and progress."""
-        now = time.monotonic()
+        now = self._now_s()
         self.health.tick(WATCH_S)
         arrived = sink.arriving()
         large = arrived > self._progress[1] > 0
@@ -586,7 +593,7 @@ class OriginFollower:
 
     async def _check(self, sink: OriginSink) -> None:
         """Ask the origin what is still to come, so that lag is what the origin says."""
-        asked = time.monotonic()
+        asked = self._now_s()
         try:
             _, payload = await self._ask(
                 self._request.consumer_info_subject(sink.consumer.decode()),
@@ -603,9 +610,9 @@ class OriginFollower:
                 self.health.said(int(fields["num_pending"]) + max(0, delivered - sink.dseq))
         except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
             pass
-        now = time.monotonic()
+        now = self._now_s()
         pause = CHECK_S if self.health.state == LIVE else CHECK_BEHIND_S
-        self._check_at = now + max(pause, CHECK_SHARE * (now - asked)) * random.uniform(1.0, 1.1)
+        self._check_at = now + max(pause, CHECK_SHARE * (now - asked)) * self._between(1.0, 1.1)
 
     # --- what the sink tells ----------------------------------------------------
 

@@ -5,14 +5,14 @@ ADR-60), the newest way first: a server that does not know a field or a level re
 is asked in the next older form. A named consumer of the origin is reset instead of created.
 """
 
-import secrets
-import string
 from typing import Any
 
 import msgspec
 
 from headwater.edge.jetstream.model.models import StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
+from headwater.edge.ports.draws import draw_text
+from headwater.edge.ports.ports import Random
 from headwater.edge.wire.json_objects import object_in
 
 SECOND = 1_000_000_000
@@ -33,13 +33,8 @@ IDENTITY_MISMATCH = 10225
 CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
 
-_LETTERS = string.ascii_letters + string.digits
-_SUFFIX_LENGTH = 8
-
-
-def random_token() -> str:
-    """Eight random letters and digits, for names and subjects that must not collide."""
-    return "".join(secrets.choice(_LETTERS) for _ in range(_SUFFIX_LENGTH))
+TOKEN_LENGTH = 8
+"""Random letters and digits in names and subjects that must not collide."""
 
 
 def source_parts(source: StreamSource) -> tuple[str, str, str]:
@@ -101,6 +96,7 @@ class OriginRequest:
     def __init__(
         self,
         source: StreamSource,
+        chance: Random,
         *,
         mirror: bool,
         stream: str,
@@ -112,6 +108,7 @@ class OriginRequest:
     ) -> None:
         """`twins` says that the stream has several sources with this origin."""
         self.source = source
+        self._chance = chance
         self.mirror = mirror
         self.identity = identity
         self.start = start
@@ -196,7 +193,7 @@ class OriginRequest:
             return False
         self._level = 4 if self._level == 5 else 0
         if not self._level:
-            self._name = f"{self._base}_{random_token()}"
+            self._name = f"{self._base}_{draw_text(self._chance, TOKEN_LENGTH)}"
         return True
 
     def read(self, headers: bytes, payload: bytes) -> Answer:
@@ -228,7 +225,7 @@ class OriginRequest:
         letter = "M" if self.mirror else "S"
         external = self.source.external
         prefix = external.deliver if external is not None and external.deliver else "$JS"
-        return f"{prefix}.{letter}.{random_token()}".replace("..", ".")
+        return f"{prefix}.{letter}.{draw_text(self._chance, TOKEN_LENGTH)}".replace("..", ".")
 
     def _start_fields(self) -> dict[str, Any]:
         if self.start.time:

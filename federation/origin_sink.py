@@ -245,13 +245,17 @@ class OriginSink(Sink):
             )
             timestamp = 0
         for item in self.transforms:
-            subject = cython.cast(Transform, item).apply(copy.subject, copy.subject_len)
+            subject = cython.cast(Transform, item).apply(
+                copy.subject, copy.subject_len, self.kernel.random()
+            )
             if subject is not None:
                 copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
                 copy.subject_len = PyBytes_GET_SIZE(subject)
                 break
         if not self.mirror and self.stream.transform is not None:
-            changed: bytes = self.stream.transform.apply(copy.subject, copy.subject_len)
+            changed: bytes = self.stream.transform.apply(
+                copy.subject, copy.subject_len, self.kernel.random()
+            )
             if changed is not None:
                 copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(changed))
                 copy.subject_len = PyBytes_GET_SIZE(changed)

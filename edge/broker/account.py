@@ -93,9 +93,9 @@ class Account:
         self.name = name
         self.kernel = kernel
         self.trie = Trie()
-        self.cache = MatchCache()
-        self.prefixes = MatchCache()
-        self.endings = MatchCache()
+        self.cache = MatchCache(kernel.chance.below(1 << 64))
+        self.prefixes = MatchCache(kernel.chance.below(1 << 64))
+        self.endings = MatchCache(kernel.chance.below(1 << 64))
         self.generation = 1
         self.watchers = []
         self.limits = {}

@@ -1,6 +1,5 @@
 """What is kept of a client connection that has ended: copied facts for monitoring, no buffers."""
 
-import time
 from typing import Any
 
 from headwater.security.identity import Identity
@@ -30,10 +29,10 @@ class ClosedConn:
         "subs",
     )
 
-    def __init__(self, conn: Any, reason: str) -> None:
+    def __init__(self, conn: Any, reason: str, stop: float) -> None:
+        """`stop` is the time of day in Unix seconds."""
         self.reason = reason
-        self.stop = time.time()
-        """Unix seconds."""
+        self.stop = stop
         self.cid: int = conn.cid
         self.account: Any = conn.account
         self.identity: Identity | None = conn.identity

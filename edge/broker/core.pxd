@@ -53,6 +53,7 @@ cdef class CallbackSink(Sink):
 cdef class Kernel:
     cdef public object loop
     cdef object time_source             # ports.Clock; None: the machine's
+    cdef public object chance           # ports.Random
     cdef public long long now_ns        # wall clock at the start of this turn, ns since the epoch
     cdef public object clock_watch      # called when the wall clock may have been set; may be None
     cdef long long watched_ns           # wall clock when that was last looked at
@@ -70,7 +71,8 @@ cdef class Kernel:
     cdef unsigned long long random_state
     cdef unsigned char* read_buffer
     cdef Py_ssize_t read_capacity
-    cdef long long wall_ns(self) except? -1
+    cpdef long long wall_ns(self) except? -1
+    cpdef long long monotonic_ns(self) except? -1
     cdef bint reading                   # what one read brought is being taken
     cdef bint stamped                   # and `now_ns` is its time
     cdef long long fresh_ns(self) except? -1    # refreshes now_ns

@@ -10,8 +10,13 @@ import logging
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.ports.machine_clock import (
+    machine_monotonic_ns,
+    machine_wall_ns,
+)
 from cython.cimports.libc.stdlib import free, malloc
-from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
+
+from headwater.edge.ports.ports import SystemRandom
 
 # One read takes at most this much; large enough that a busy publisher costs few turns.
 READ_BUFFER_BYTES = 1 << 20
@@ -21,14 +26,6 @@ WATCH_NS = cython.declare(cython.longlong, 500_000_000)
 TASK_ROUNDS_MAX = cython.declare(cython.int, 64)
 
 log = logging.getLogger("headwater.broker")
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def wall_clock_ns() -> cython.longlong:
-    now: timespec
-    clock_gettime(CLOCK_REALTIME, cython.address(now))
-    return cython.cast(cython.longlong, now.tv_sec) * 1000000000 + now.tv_nsec
 
 
 @cython.cclass
@@ -123,18 +120,23 @@ class CallbackSink(Sink):
 
 @cython.cclass
 class Kernel:
-    """The turns of one node, on one event loop. Not thread-safe: only the loop's thread enters."""
+    """The turns of one node, on one event loop. Not thread-safe: only the loop's thread enters.
 
-    def __init__(self, loop: object, time_source: object = None):
-        """`time_source` is a `headwater.edge.ports.ports.Clock`; None is the machine's."""
+    It gives the node its ports: `loop` for timers, `wall_ns`, `monotonic_ns`, and `chance`.
+    """
+
+    def __init__(self, loop: object, time_source: object = None, chance: object = None):
+        """`time_source` is a `Clock` of `headwater.edge.ports.ports`, `chance` a `Random`; None is
+        the machine's."""
         self.loop = loop
         self.time_source = time_source
+        self.chance = chance if chance is not None else SystemRandom()
         self.dirty = []
         self.tasks = []
         self.later = []
         self.turn_hooks = []
         self.now_ns = self.wall_ns()
-        self.random_state = cython.cast(cython.ulonglong, self.now_ns) | 1
+        self.random_state = cython.cast(cython.ulonglong, self.chance.below(1 << 64)) | 1
 
     def __cinit__(self, *args):
         self.read_capacity = READ_BUFFER_BYTES
@@ -145,11 +147,19 @@ class Kernel:
     def __dealloc__(self):
         free(self.read_buffer)
 
-    @cython.cfunc
+    @cython.ccall
     @cython.exceptval(-1)
     def wall_ns(self) -> cython.longlong:
         """The time now, ns since the epoch."""
-        return wall_clock_ns() if self.time_source is None else self.time_source.wall_ns()
+        return machine_wall_ns() if self.time_source is None else self.time_source.wall_ns()
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def monotonic_ns(self) -> cython.longlong:
+        """The clock of deadlines, ns since any moment: what the loop's timers go by."""
+        if self.time_source is None:
+            return machine_monotonic_ns()
+        return self.time_source.monotonic_ns()
 
     @cython.cfunc
     @cython.exceptval(-1)

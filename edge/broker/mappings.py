@@ -65,7 +65,7 @@ class Mappings:
         if found is not None:
             return self.choose(cython.cast(Mapping, found), subject)
         for pattern, mapping in self.wild:
-            if cython.cast(Transform, pattern).apply(text, n) is not None:
+            if cython.cast(Transform, pattern).apply(text, n, 0) is not None:
                 return self.choose(cython.cast(Mapping, mapping), subject)
         return subject
 
@@ -75,11 +75,12 @@ class Mappings:
         share: cython.int
         i: cython.Py_ssize_t
         if mapping.certain is not None:
-            return mapping.certain.rewrite(subject)
+            return mapping.certain.rewrite(subject, self.kernel.random())
         share = cython.cast(cython.int, self.kernel.random() % 100)
         for i in range(len(mapping.limits)):
             if share < cython.cast(cython.int, mapping.limits[i]):
-                return cython.cast(Transform, mapping.transforms[i]).rewrite(subject)
+                chosen: Transform = mapping.transforms[i]
+                return chosen.rewrite(subject, self.kernel.random())
         return b""
 
 

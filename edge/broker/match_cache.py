@@ -5,8 +5,6 @@ half full, or has a full set, starts anew with twice the size, up to a bound; th
 up one of its four. What it forgets is matched again, so nothing depends on what it holds.
 """
 
-import secrets
-
 import cython
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
@@ -30,8 +28,9 @@ SLOTS_MAX = cython.declare(cython.uint, 16384)
 class MatchCache:
     """Subject -> Match, bounded."""
 
-    def __init__(self):
-        self.seed = secrets.randbits(64)
+    def __init__(self, seed: int):
+        """`seed` has 64 bits that no publisher knows, so that nobody fills one set on purpose."""
+        self.seed = seed
         self.allocate(SLOTS_INITIAL)
 
     def __dealloc__(self):

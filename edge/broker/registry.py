@@ -7,11 +7,11 @@ operator's word. A route is no session of an account; it shares the numbering on
 
 import asyncio
 import functools
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.edge.broker.account import Account
+from headwater.edge.broker.core import Kernel
 from headwater.security.errors import AuthError, SecurityError
 from headwater.security.identity import Identity
 
@@ -81,8 +81,9 @@ class Session:
 class Registry:
     """The sessions of one node, by connection, in the order in which they came."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._loop: asyncio.AbstractEventLoop = kernel.loop
         self._sessions: dict[int, Session] = {}
         self._counts: dict[str, tuple[int, int]] = {}
         """Clients and leaf links of each account that has any."""
@@ -118,7 +119,7 @@ class Registry:
         Leaf links have a limit of their own, and count among the connections that a client's
         login is measured by.
         """
-        if 0 < self._ends.get(account.name, 0) <= time.time():
+        if 0 < self._ends.get(account.name, 0) <= self._kernel.wall_ns() / 1e9:
             return False
         limit = account.limits.get("max_leafnodes" if leaf else "max_connections", -1)
         if limit < 0:
@@ -139,7 +140,7 @@ class Registry:
         self._count(session, 1)
         self._metered.discard(cid)
         if session.identity.expires > 0:
-            delay = max(0.0, session.identity.expires - time.time())
+            delay = max(0.0, session.identity.expires - self._kernel.wall_ns() / 1e9)
             session.timer = self._loop.call_later(delay, session.end, *USER_EXPIRED)
         if session.data_limit() > 0:
             self._metered.add(cid)
@@ -189,7 +190,7 @@ class Registry:
         if at > 0:
             self._ends[account.name] = at
             self._expiries[account.name] = self._loop.call_later(
-                max(0.0, at - time.time()), self.end_account, account
+                max(0.0, at - self._kernel.wall_ns() / 1e9), self.end_account, account
             )
 
     def end_account(self, account: Account, text: tuple[str, str] = ACCOUNT_EXPIRED) -> None:

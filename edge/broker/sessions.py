@@ -7,8 +7,6 @@ the one place where a client is authorized.
 
 import asyncio
 import logging
-import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -22,6 +20,7 @@ from headwater.edge.broker.password_checks import PasswordChecks
 from headwater.edge.broker.registry import TOO_MANY, Outcome, Registry, Session
 from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.conf.options import Options
+from headwater.edge.ports.draws import draw_nonce
 from headwater.edge.view.info import NodeFacts, info_fields, info_line
 from headwater.security.authenticator import Authenticator
 from headwater.security.errors import (
@@ -86,7 +85,7 @@ class Sessions:
         self.describe_node: Callable[[], dict[str, Any]] = dict
         """How a trace's events name this node."""
         self.checks = PasswordChecks(kernel.loop)
-        self.registry = Registry(kernel.loop)
+        self.registry = Registry(kernel)
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._nonces: dict[int, str] = {}
         self._details: dict[int, dict[str, Any]] = {}
@@ -104,7 +103,7 @@ class Sessions:
         self._details[conn.cid] = {
             "ip": address[0] if address else "",
             "port": address[1] if len(address) > 1 else 0,
-            "start": time.time(),
+            "start": self.now_s(),
             "kind": kind,
             "secure": False,
         }
@@ -112,6 +111,10 @@ class Sessions:
         self.total += 1
         self._arm(conn, self.options.auth_timeout(), self._login_expired)
         return conn
+
+    def now_s(self) -> float:
+        """The time of day in Unix seconds."""
+        return self.kernel.wall_ns() / 1e9
 
     def full(self) -> bool:
         """Whether there are more connections than may be."""
@@ -123,7 +126,7 @@ class Sessions:
             conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
             return
         if self.authenticator.nonce_required():
-            self._nonces[conn.cid] = secrets.token_urlsafe(11)
+            self._nonces[conn.cid] = draw_nonce(self.kernel.chance)
         conn.queue(self.info_for(conn))
         if not self.authenticator.auth_required() and not self.detail(conn).get("auth"):
             self._admit(conn, Identity())
@@ -184,7 +187,7 @@ class Sessions:
         log.debug("cid:%d connection closed: %s", conn.cid, reason)
         for observer in self.observers:
             observer.client_closed(conn, reason)
-        self.closed[conn.cid] = ClosedConn(conn, reason)
+        self.closed[conn.cid] = ClosedConn(conn, reason, self.now_s())
         detail = self._details.get(conn.cid, {})
         for key in _OF_OPEN_CONNS:
             detail.pop(key, None)
@@ -200,7 +203,7 @@ class Sessions:
         `fields` are those of CONNECT, which is answered unless it never came.
         """
         detail = self.detail(conn)
-        detail.setdefault("rtt_ns", round((time.time() - detail.get("start", 0.0)) * 1e9))
+        detail.setdefault("rtt_ns", round((self.now_s() - detail.get("start", 0.0)) * 1e9))
         self.checks.decide(
             conn,
             self._auth_request(conn, fields),
@@ -245,7 +248,7 @@ class Sessions:
             map_certificate=bool(tls and tls.verify_and_map),
             override=detail.get("auth"),
             no_auth_user=detail.get("no_auth_user"),
-            now=time.time(),
+            now=self.now_s(),
         )
 
     def _decide(self, conn: ClientConn, done: Callable[[Outcome], None]) -> None:
@@ -284,7 +287,7 @@ class Sessions:
         conn.identity = identity
         rights = None
         if identity.permissions is not None:
-            rights = Rights(Permissions(identity.permissions))
+            rights = Rights(Permissions(identity.permissions), self.kernel.loop.time)
         conn.restrict(rights)
         self._apply_limits(conn, identity, account)
         conn.ready = True

@@ -5,8 +5,9 @@ Debugging and tracing lines pass, since somebody asked for them, and so do those
 
 import logging
 import re
-import time
 from collections.abc import Callable
+
+from headwater.edge.ports.ports import SystemClock
 
 PEER_LINES = 20
 """Lines of one second that begin with one peer's address."""
@@ -22,6 +23,12 @@ KEYS_MAX = 4096
 
 _PEER = re.compile(r"\[?([0-9A-Fa-f:.]{2,45})\]?:\d{1,5} - ")
 
+_CLOCK = SystemClock()
+
+
+def _machine_seconds() -> float:
+    return _CLOCK.monotonic_ns() / 1e9
+
 
 class LineLimit(logging.Filter):
     """Lets a handler's records pass within the limits, and tells how many it left out."""
@@ -29,12 +36,13 @@ class LineLimit(logging.Filter):
     def __init__(
         self,
         tell: Callable[[logging.LogRecord], object],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """`tell(record)` handles the records that say how many lines are missing."""
+        """`tell(record)` handles the records that say how many lines are missing; `clock` gives
+        seconds since any moment, None is the machine's."""
         super().__init__()
         self._tell = tell
-        self._clock = clock
+        self._clock = clock or _machine_seconds
         self._second = 0
         self._counts: dict[object, int] = {}
         self._left_out: dict[str, int] = {}

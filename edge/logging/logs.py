@@ -141,14 +141,14 @@ class SizedFile(LogFile):
         super().emit(record)
         if self.stream is not None and self.stream.tell() > self._limit:
             try:
-                self._put_aside()
+                self._put_aside(record.created)
             except OSError:
                 self.handleError(record)
 
-    def _put_aside(self) -> None:
+    def _put_aside(self, now_s: float) -> None:
         if self.stream is not None:
             self.stream.close()
-        moment = datetime.now()
+        moment = datetime.fromtimestamp(now_s)
         suffix = moment.strftime("%Y.%m.%d.%H.%M.%S.") + f"{moment.microsecond * 1000:09d}"
         os.rename(self.baseFilename, f"{self.baseFilename}.{suffix}")
         self.stream = self._open()

@@ -11,7 +11,7 @@ import select
 import socket
 import ssl
 import threading
-import time
+from collections.abc import Callable
 from typing import Any
 
 from headwater.edge.monitor.pages.healthz import UNAVAILABLE
@@ -73,7 +73,7 @@ class EarlyAnswers:
             plain.settimeout(REQUEST_SECONDS)
             conn = plain if context is None else context.wrap_socket(plain, server_side=True)
             with conn:
-                words = _request(conn).split()
+                words = _request(conn, self._progress.seconds).split()
                 conn.sendall(self._reply(words[1] if len(words) > 1 else ""))
 
     def _reply(self, target: str) -> bytes:
@@ -100,11 +100,11 @@ class EarlyAnswers:
         return "\n".join(lines) + "\n"
 
 
-def _request(conn: socket.socket) -> str:
+def _request(conn: socket.socket, clock: Callable[[], float]) -> str:
     """The first line of a request; "" when none comes. Raises OSError."""
     data = b""
-    until = time.monotonic() + REQUEST_SECONDS
-    while b"\r\n\r\n" not in data and len(data) < REQUEST_BYTES and time.monotonic() < until:
+    until = clock() + REQUEST_SECONDS
+    while b"\r\n\r\n" not in data and len(data) < REQUEST_BYTES and clock() < until:
         more = conn.recv(REQUEST_BYTES)
         if not more:
             break

@@ -1,8 +1,8 @@
 """What monitoring keeps of a node beside what the node's parts count themselves."""
 
-import time
 from collections import Counter
 
+from headwater.edge.broker.core import Kernel
 from headwater.edge.monitor.process import ProcessUse
 from headwater.edge.monitor.tally import Tally
 
@@ -10,9 +10,9 @@ from headwater.edge.monitor.tally import Tally
 class Observations:
     """One per node."""
 
-    def __init__(self) -> None:
-        self.process = ProcessUse()
+    def __init__(self, kernel: Kernel) -> None:
+        self.process = ProcessUse(kernel.monotonic_ns)
         self.tally = Tally()
         self.http_requests: Counter[str] = Counter()
-        self.loaded_ns = time.time_ns()
+        self.loaded_ns = kernel.wall_ns()
         """When the configuration in force was read."""

@@ -3,7 +3,7 @@
 import os
 import resource
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 SAMPLE_S = 1.0
@@ -15,8 +15,10 @@ _PAGE = resource.getpagesize()
 class ProcessUse:
     """Memory and processor use of this process."""
 
-    def __init__(self) -> None:
-        self._since = time.monotonic()
+    def __init__(self, clock: Callable[[], int]) -> None:
+        """`clock` gives ns since any moment."""
+        self._clock = clock
+        self._since = clock()
         self._spent = _processor_seconds()
         self._percent = 0.0
 
@@ -30,10 +32,11 @@ class ProcessUse:
 
     def processor(self) -> float:
         """Percent of one core used since the last sample."""
-        now = time.monotonic()
-        if now - self._since >= SAMPLE_S:
+        now = self._clock()
+        passed = (now - self._since) / 1e9
+        if passed >= SAMPLE_S:
             spent = _processor_seconds()
-            self._percent = round((spent - self._spent) / (now - self._since) * 100, 1)
+            self._percent = round((spent - self._spent) / passed * 100, 1)
             self._since, self._spent = now, spent
         return self._percent
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-import random
 
+from headwater.edge.ports.draws import draw_between
 from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.node")
@@ -37,7 +37,8 @@ async def _close_clients(node: NodeView, duration: float) -> None:
     interval = min(INTERVAL_S_MAX, max(duration, INTERVAL_S_MAX) / max(1, len(conns)))
     for conn in conns:
         conn.close("Server Shutdown")
-        if conn is not conns[-1] and await _pause(node, interval * random.uniform(0.5, 1.0)):
+        share = draw_between(node.kernel.chance, 0.5, 1)
+        if conn is not conns[-1] and await _pause(node, interval * share):
             return
 
 

@@ -7,7 +7,6 @@ import asyncio
 import json
 import logging
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.monitor.observations import Observations
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.node.lame_duck import lame_duck
+from headwater.edge.ports.ports import Random
 from headwater.edge.system.system import SystemService
 from headwater.edge.system.system_info import ServerInfo
 from headwater.edge.view.info import NodeFacts
@@ -46,7 +46,7 @@ class Node:
         self.options = options
         self.loop = loop
         self.kernel = Kernel(loop)
-        self.server_id, key = _own_key(options)
+        self.server_id, key = _own_key(options, self.kernel.chance)
         self.server_name = options.server_name or self.server_id
         self.accounts: dict[str, Account] = {}
         self.authenticator = Authenticator(auth_config(options))
@@ -64,14 +64,14 @@ class Node:
         """Reads the configuration again; None where there is none to read."""
         self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
         """Called while JetStream recovers, with segments done and segments in all."""
-        self.progress = StartProgress()
+        self.progress = StartProgress(self.kernel.monotonic_ns)
         self.listeners: list[Listener] = []
         self.facts = self._facts()
         self.sessions = Sessions(self.kernel, options, self.facts, self.authenticator, self.account)
         self.callouts = _callouts(self, key)
         self.sessions.describe_node = ServerInfo(self).next
         self.started_ns = self.kernel.clock()
-        self.observations = Observations()
+        self.observations = Observations(self.kernel)
         self.sessions.observers.append(self.observations.tally)
         if not options.no_system_account:
             self.services.append(SystemService())
@@ -180,7 +180,7 @@ class Node:
         jetstream.describe = RequestInfo(self).client
         jetstream.server_name = self.server_name
         jetstream.progress = self._recovering
-        self.progress = StartProgress()
+        self.progress = StartProgress(self.kernel.monotonic_ns)
         for service in self.services:
             if isinstance(service, EarlyService):
                 self._running.append(service)
@@ -357,11 +357,11 @@ class Node:
         await self._stopped.wait()
 
 
-def _own_key(options: Options) -> tuple[str, nkeys.KeyPair | None]:
+def _own_key(options: Options, chance: Random) -> tuple[str, nkeys.KeyPair | None]:
     """A node's id and, where it will have to sign questions to a callout service, its key."""
     if options.auth.callout is None and not options.operator.enabled():
         # Code that makes keys takes a third of the time to start.
-        return nkeys.encode("N", secrets.token_bytes(32)), None
+        return nkeys.encode("N", chance.randbytes(32)), None
     key = nkeys.KeyPair.create("N")
     return key.public_key, key
 

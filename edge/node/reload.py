@@ -6,7 +6,6 @@ refused, and then nothing has changed.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -122,7 +121,7 @@ def reload_node(node: "NodeView", options: Options) -> None:
     _judge_sessions(node, old)
     for action in node.reload_hooks:
         action()
-    node.observations.loaded_ns = time.time_ns()
+    node.observations.loaded_ns = node.kernel.wall_ns()
     for name, read in _NOTED.items():
         if read(old) != read(options):
             log.info("Reloaded: %s", name)

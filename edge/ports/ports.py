@@ -24,6 +24,9 @@ class Random(Protocol):
     def below(self, n: int) -> int:
         """A number from 0 to n - 1."""
 
+    def randbytes(self, n: int) -> bytes:
+        """So many bytes."""
+
 
 class Disk(Protocol):
     """One flat directory. Every method raises OSError as the operating system does."""
@@ -77,3 +80,6 @@ class SystemRandom:
         bits = n.bit_length() - 1
         # A range that is a power of two needs no second draw, and so asks the system once.
         return self._source.getrandbits(bits) if n == 1 << bits else self._source.randrange(n)
+
+    def randbytes(self, n: int) -> bytes:
+        return self._source.randbytes(n)

@@ -7,7 +7,6 @@ A destination is made of literal tokens and functions of the source's wildcard t
 account mappings and imports all use this one.
 """
 
-import random
 import re
 
 import cython
@@ -25,6 +24,10 @@ SLICE_LEFT = cython.declare(cython.int, 7)
 SLICE_RIGHT = cython.declare(cython.int, 8)
 LEFT = cython.declare(cython.int, 9)
 RIGHT = cython.declare(cython.int, 10)
+
+# A linear congruential sequence (Knuth, MMIX): a number by chance for each further token.
+NEXT_FACTOR = cython.declare(cython.ulonglong, 6364136223846793005)
+NEXT_SUMMAND = cython.declare(cython.ulonglong, 1442695040888963407)
 
 NUMBER_MAX = 2**31 - 1
 KINDS = {
@@ -67,8 +70,8 @@ class Step:
         self.number = number
 
     @cython.cfunc
-    def put(self, out: list, tokens: list, subject: bytes):
-        """Append what this token becomes; one step may make several tokens."""
+    def put(self, out: list, tokens: list, subject: bytes, pick: cython.ulonglong):
+        """Append what this token becomes; one step may make several tokens. `pick` is chance."""
         token: bytes
         if self.kind == LITERAL:
             out.append(self.text)
@@ -80,7 +83,8 @@ class Step:
             out.append(self.partition(tokens, subject))
             return
         if self.kind == RANDOM:
-            out.append(b"%d" % (random.randrange(self.number) if self.number > 0 else 0))
+            count: cython.ulonglong = self.number if self.number > 0 else 1
+            out.append(b"%d" % (pick % count))
             return
         token = tokens[self.tokens[0]]
         if self.kind == SPLIT:
@@ -141,18 +145,21 @@ class Transform:
         self.source_tokens = source.count(b".") + 1
 
     @cython.cfunc
-    def apply(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> bytes:
-        """The transformed literal subject; None when the source does not match it."""
+    def apply(
+        self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, pick: cython.ulonglong
+    ) -> bytes:
+        """The transformed literal subject; None when the source does not match it. `pick` is a
+        number by chance, for `random`."""
         source: cython.p_const_uchar = cython.cast(
             cython.p_const_uchar, PyBytes_AS_STRING(self.source)
         )
         if not self.any_source and not subject_matches(source, len(self.source), subject, n):
             return None
-        return self.rewrite(PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n))
+        return self.rewrite(PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n), pick)
 
     @cython.cfunc
-    def rewrite(self, subject: bytes) -> bytes:
-        """What a subject known to match becomes."""
+    def rewrite(self, subject: bytes, pick: cython.ulonglong) -> bytes:
+        """What a subject known to match becomes; `pick` as for `apply`."""
         tokens: list
         out: list = []
         step: Step
@@ -161,15 +168,16 @@ class Transform:
         tokens = subject.split(b".")
         for item in self.steps:
             step = cython.cast(Step, item)
-            step.put(out, tokens, subject)
+            step.put(out, tokens, subject, pick >> 33)
+            pick = pick * NEXT_FACTOR + NEXT_SUMMAND
         if self.keeps_tail:
             out.extend(tokens[self.source_tokens - 1 :])
         return b".".join(out)
 
-    def match(self, subject: bytes) -> bytes | None:
+    def match(self, subject: bytes, pick: int = 0) -> bytes | None:
         """`apply` for interpreted callers."""
         return self.apply(
-            cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject)), len(subject)
+            cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject)), len(subject), pick
         )
 
 

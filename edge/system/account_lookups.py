@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.core import CallbackSink
-from headwater.edge.system.system_info import event_id
+from headwater.edge.ports.draws import draw_text
 from headwater.security import jwt
 from headwater.security.errors import JWTError, SecurityError
 from headwater.security.resolvers.lookup import UrlResolver
@@ -52,7 +52,7 @@ class AccountLookups:
             self._fetcher = _Fetcher(node.options)
             self._fetcher.check()
         self._system = node.account(node.system_account)
-        self._inbox = f"$SYS._INBOX.{event_id()}.".encode()
+        self._inbox = f"$SYS._INBOX.{draw_text(node.kernel.chance)}.".encode()
         self._sink = CallbackSink(
             self._inbox + b"*",
             lambda subject, reply, headers, payload, sender: self._answered(subject, payload),
@@ -135,7 +135,7 @@ class AccountLookups:
     async def _ask(self, account: str) -> str:
         """The token that another server has; empty when nobody says so in time."""
         options = self._node.options.operator.resolver
-        inbox = self._inbox + event_id().encode()
+        inbox = self._inbox + draw_text(self._node.kernel.chance).encode()
         question = self._questions[inbox] = _Question(self._node.loop.create_future())
         subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode()
         try:

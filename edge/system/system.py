@@ -5,7 +5,6 @@ Events are made only when somebody listens.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +17,10 @@ from headwater.edge.jetstream.model import errors
 from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.pages.accstatz import account_stat
 from headwater.edge.monitor.pages.statsz import statsz
+from headwater.edge.ports.draws import draw_text
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system import system_store
-from headwater.edge.system.system_info import ServerInfo, client_info, event_id, user_info
+from headwater.edge.system.system_info import ServerInfo, client_info, user_info
 from headwater.edge.system.system_requests import (
     ACCOUNT,
     COMMANDS,
@@ -218,7 +218,11 @@ class SystemService:
         def user(subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any) -> None:
             if isinstance(sender, ClientConn):
                 self._responder.respond(
-                    account, reply, headers, b"", lambda node, body: user_info(sender)
+                    account,
+                    reply,
+                    headers,
+                    b"",
+                    lambda node, body: user_info(sender, node.sessions.now_s()),
                 )
 
         self._listen(account, "$SYS.REQ.USER.INFO", user)
@@ -235,7 +239,7 @@ class SystemService:
         self._tell_connections(account)
         self._tell(
             f"$SYS.ACCOUNT.{account}.CONNECT",
-            lambda: {**_event("client_connect"), "client": client_info(self._node, conn)},
+            lambda: {**self._event("client_connect"), "client": client_info(self._node, conn)},
         )
 
     def client_refused(self, conn: Any, reason: str) -> None:
@@ -254,10 +258,15 @@ class SystemService:
             self._tell_connections(account)
         self._tell(f"$SYS.ACCOUNT.{account}.DISCONNECT", lambda: self._ended(conn, reason))
 
+    def _event(self, kind: str) -> dict[str, Any]:
+        kernel = self._node.kernel
+        now = rfc3339(kernel.wall_ns())
+        return {"type": _ADVISORY + kind, "id": draw_text(kernel.chance), "timestamp": now}
+
     def _ended(self, conn: Any, reason: str) -> dict[str, Any]:
         return {
-            **_event("client_disconnect"),
-            "client": client_info(self._node, conn, stop_ns=time.time_ns()),
+            **self._event("client_disconnect"),
+            "client": client_info(self._node, conn, stop_ns=self._node.kernel.wall_ns()),
             "sent": {"msgs": conn.in_msgs, "bytes": conn.in_bytes},
             "received": {"msgs": conn.out_msgs, "bytes": conn.out_bytes},
             "reason": reason,
@@ -289,7 +298,7 @@ class SystemService:
     def _tell_count(self, subject: bytes, account: str, own: bool = True) -> None:
         self._tell(
             subject,
-            lambda: {**_event("account_connections"), **account_stat(self._node, account)},
+            lambda: {**self._event("account_connections"), **account_stat(self._node, account)},
             own,
         )
 
@@ -317,10 +326,6 @@ class SystemService:
             head: dict[str, Any] = {key: fields.pop(key) for key in keys if key in fields}
             body = {**head, "server": self._info.next(), **fields}
         self._system.send(name, msgspec.json.encode(body), own=own)
-
-
-def _event(kind: str) -> dict[str, Any]:
-    return {"type": _ADVISORY + kind, "id": event_id(), "timestamp": rfc3339(time.time_ns())}
 
 
 def _last(subject: bytes) -> str:

@@ -13,7 +13,8 @@ import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink
-from headwater.edge.system.system_info import ServerInfo, event_id
+from headwater.edge.ports.draws import draw_text
+from headwater.edge.system.system_info import ServerInfo
 from headwater.security import jwt
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
@@ -64,7 +65,7 @@ class ClaimsService:
         if isinstance(node.authenticator.resolver, CacheResolver):
             self._what = "jwt update cache"
             return
-        self._inbox = f"$SYS._INBOX.{event_id()}".encode()
+        self._inbox = f"$SYS._INBOX.{draw_text(node.kernel.chance)}".encode()
         self._listen("$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._on_lookup)
         self._listen("$SYS.REQ.CLAIMS.PACK", self._on_pack)
         self._listen(self._inbox.decode(), self._on_packed)

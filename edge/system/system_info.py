@@ -1,8 +1,5 @@
 """How a node and its clients are described in system events (NATS `ServerInfo`, `ClientInfo`)."""
 
-import secrets
-import string
-import time
 from typing import Any
 
 from headwater.edge.monitor.moments import nanoseconds, rfc3339
@@ -11,13 +8,6 @@ from headwater.edge.view.version import NATS_LEVEL
 from headwater.security.auth_options import PermissionOptions, SubjectRules
 
 JETSTREAM_FLAG = 1
-_ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_ID_LENGTH = 22
-
-
-def event_id() -> str:
-    """A unique id, in the form that NATS gives to events."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
 
 
 class ServerInfo:
@@ -51,7 +41,7 @@ class ServerInfo:
             jetstream=jetstream,
             flags=JETSTREAM_FLAG if jetstream else 0,
             seq=self._sequence,
-            time=rfc3339(time.time_ns()),
+            time=rfc3339(node.kernel.wall_ns()),
         )
         return fields
 
@@ -102,8 +92,8 @@ def user_token(conn: Any) -> str:
     return told if known and isinstance(told, str) else ""
 
 
-def user_info(conn: Any) -> dict[str, Any]:
-    """What a user may know of itself (`$SYS.REQ.USER.INFO`)."""
+def user_info(conn: Any, now_s: float) -> dict[str, Any]:
+    """What a user may know of itself (`$SYS.REQ.USER.INFO`) at a time in Unix seconds."""
     identity = conn.identity
     account = conn.account.name
     fields: dict[str, Any] = {
@@ -118,7 +108,7 @@ def user_info(conn: Any) -> dict[str, Any]:
             optional["permissions"] = _permissions(identity.permissions)
         if identity.expires > 0:
             # Whole seconds, as NATS tells them.
-            optional["expires"] = nanoseconds(max(0, int(identity.expires - time.time())))
+            optional["expires"] = nanoseconds(max(0, int(identity.expires - now_s)))
     fields.update({name: value for name, value in optional.items() if value})
     return fields
 

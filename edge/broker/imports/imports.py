@@ -476,7 +476,7 @@ class ServiceImport(CrossingSink):
         """The subject in the exporting account, its mappings applied; None for the same one."""
         subject: bytes = self.fixed
         if self.rewrite is not None:
-            subject = self.rewrite.rewrite(subject_of(m))
+            subject = self.rewrite.rewrite(subject_of(m), 0)
         if self.exporter.mappings is not None:
             subject = self.exporter.mappings.apply(subject_of(m) if subject is None else subject)
         return subject
@@ -575,7 +575,7 @@ class StreamImport:
             return None
         if self.forward is None:
             return self.local
-        return self.forward.rewrite(subject_of(m))
+        return self.forward.rewrite(subject_of(m), 0)
 
     def wanted(self, pattern: bytes) -> bytes | None:
         """What a subscription to `pattern` wants of the exporter's subjects; None for nothing."""
@@ -586,7 +586,7 @@ class StreamImport:
             return self.remote
         if self.same:
             return common
-        return self.remote if self.back is None else self.back.rewrite(common)
+        return self.remote if self.back is None else self.back.rewrite(common, 0)
 
 
 @cython.cclass

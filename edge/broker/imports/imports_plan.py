@@ -5,7 +5,6 @@ circle is left out and reported; the rest of the account works.
 """
 
 import logging
-import time
 from collections.abc import Mapping
 
 import msgspec
@@ -70,8 +69,9 @@ def plan_of_options(options: Options) -> Plan:
     return plan
 
 
-def plan_of_claims(authenticator: Authenticator) -> Plan:
-    """Shares of all accounts whose tokens a trusted operator has signed."""
+def plan_of_claims(authenticator: Authenticator, now_s: float) -> Plan:
+    """Shares of all accounts whose tokens a trusted operator has signed, as they are at a time of
+    day in Unix seconds."""
     claims: dict[str, AccountClaims] = {}
     for name in authenticator.resolver.accounts():
         found = authenticator.account_claims(name)
@@ -81,7 +81,7 @@ def plan_of_claims(authenticator: Authenticator) -> Plan:
     for name, account in claims.items():
         for item in account.nats.imports:
             entry = _import(item)
-            problem = _problem(plan, claims, name, item, entry)
+            problem = _problem(plan, claims, name, item, entry, now_s)
             if problem:
                 log.error(
                     'import of %s "%s" by account %s: %s', item.type, item.subject, name, problem
@@ -170,6 +170,7 @@ def _problem(
     name: str,
     item: Import,
     entry: ImportOptions,
+    now_s: float,
 ) -> str:
     """Why an import cannot be; empty when it can."""
     source = plan.get(entry.account)
@@ -189,7 +190,8 @@ def _problem(
             for e in claims[entry.account].nats.exports
             if (e.subject, e.type) == (export.subject, export.kind)
         )
-        if offered.token_req and not _activated(claims[entry.account], offered, name, item, entry):
+        exporter = claims[entry.account]
+        if offered.token_req and not _activated(exporter, offered, name, item, entry, now_s):
             return "not authorized"
     if leads_back(plan, name, entry):
         return "import forms a cycle"
@@ -201,7 +203,12 @@ def _problem(
 
 
 def _activated(
-    exporter: AccountClaims, offered: Export, name: str, item: Import, entry: ImportOptions
+    exporter: AccountClaims,
+    offered: Export,
+    name: str,
+    item: Import,
+    entry: ImportOptions,
+    now_s: float,
 ) -> bool:
     """Whether the import's activation token comes from the exporter and still holds."""
     try:
@@ -212,7 +219,7 @@ def _activated(
     trusted = token.iss == exporter.sub
     if body.issuer_account:
         trusted = body.issuer_account == exporter.sub and exporter.scope_of(token.iss)[0]
-    if not trusted or token.sub != name or jwt.expired(token, time.time()):
+    if not trusted or token.sub != name or jwt.expired(token, now_s):
         return False
     if body.kind != entry.kind or not covers(body.subject.split("."), entry.subject.split(".")):
         return False

@@ -31,7 +31,7 @@ class Shares:
         """
         node = self._node
         if node.options.operator.enabled():
-            plan = plan_of_claims(node.authenticator)
+            plan = plan_of_claims(node.authenticator, node.kernel.wall_ns() / 1e9)
         else:
             plan = plan_of_options(node.options)
         plan = {name: shares for name, shares in plan.items() if shares != type(shares)()}

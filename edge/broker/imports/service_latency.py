@@ -14,8 +14,8 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Endpoint, Sink
 from headwater.edge.broker.msg_trace import headers_of
 from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.ports.draws import draw_text
 from headwater.edge.subjects.tokens import matches
-from headwater.edge.system.system_info import event_id
 from headwater.edge.wire.json_objects import object_in
 
 EVENT = "io.nats.server.metric.v1.service_latency"
@@ -61,7 +61,7 @@ class ServiceLatency:
     def tell(self, event: dict[str, Any]) -> None:
         """Send one event to the exporter."""
         kernel = self.account.kernel
-        head = {"type": EVENT, "id": event_id(), "timestamp": rfc3339(kernel.clock())}
+        head = {"type": EVENT, "id": draw_text(kernel.chance), "timestamp": rfc3339(kernel.clock())}
         self.account.send(self._subject, msgspec.json.encode({**head, **event}))
 
 

@@ -1,7 +1,7 @@
 """Temporary rights to answer: `allow_responses` of a user's permissions."""
 
-import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from headwater.security.auth_options import ResponseRules
 from headwater.security.permissions import Permissions
@@ -13,12 +13,14 @@ GRANTS_MAX = 4096
 class Rights:
     """What one connection may do: its fixed permissions and the replies it was granted."""
 
-    __slots__ = ("_grants", "permissions", "publish_cache", "responses")
+    __slots__ = ("_clock", "_grants", "permissions", "publish_cache", "responses")
 
-    def __init__(self, permissions: Permissions) -> None:
+    def __init__(self, permissions: Permissions, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds since any moment and never jumps."""
         self.permissions = permissions
         self.publish_cache = permissions.publish_cache
         self.responses: ResponseRules | None = permissions.responses
+        self._clock = clock
         self._grants: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
 
     def can_publish(self, subject: bytes) -> bool:
@@ -32,7 +34,7 @@ class Rights:
         if self.responses is None:
             return
         limit = self.responses.max_messages
-        self._grants[reply] = (time.monotonic(), limit if limit > 0 else -1)
+        self._grants[reply] = (self._clock(), limit if limit > 0 else -1)
         if len(self._grants) > GRANTS_MAX:
             self._grants.popitem(last=False)
 
@@ -42,7 +44,7 @@ class Rights:
             return False
         since, left = grant
         expires = self.responses.expires
-        if expires >= 0 and time.monotonic() - since > expires:
+        if expires >= 0 and self._clock() - since > expires:
             del self._grants[subject]
             return False
         if left == 1:

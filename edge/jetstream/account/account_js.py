@@ -1,7 +1,6 @@
 """JetStream of one account: its streams, its limits and what it uses."""
 
 import logging
-import secrets
 from collections.abc import Awaitable
 from typing import Any
 
@@ -134,7 +133,7 @@ class AccountJetStream:
 
     def incarnation(self) -> str:
         """A name for a stream that is made now."""
-        return secrets.token_hex(16)
+        return str(self.account.kernel.chance.randbytes(16).hex())
 
     def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> None:
         """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""

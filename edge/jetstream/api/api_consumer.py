@@ -33,9 +33,9 @@ from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.names import has_path_separator
 from headwater.edge.jetstream.model.requests import is_json, require_empty
 from headwater.edge.jetstream.model.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
-from headwater.edge.jetstream.model.unique_ids import unique_id
 from headwater.edge.jetstream.progress.consumer_events import paused as paused_event
 from headwater.edge.jetstream.progress.consumer_setup import unpin_client
+from headwater.edge.ports.draws import draw_text
 
 IDENTITY = b"Nats-Stream-Identity"
 
@@ -153,7 +153,8 @@ def _upgrade(stream: Any, config: ConsumerConfig) -> str:
     gets a random end, so that an old one that still runs does not stand in the way.
     """
     if stream.config.retention == "limits":
-        config.name = f"{config.name}-{unique_id(consumers.GENERATED_LENGTH)}"
+        end = draw_text(stream.kernel.chance, consumers.GENERATED_LENGTH)
+        config.name = f"{config.name}-{end}"
         return config.name
     config.direct = False
     config.durable_name = config.name

@@ -27,9 +27,9 @@ from headwater.edge.jetstream.model.models import (
 )
 from headwater.edge.jetstream.model.names import valid_name
 from headwater.edge.jetstream.model.times import format_time
-from headwater.edge.jetstream.model.unique_ids import unique_id
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_info import stream_info, stream_state
+from headwater.edge.ports.draws import draw_text
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.subjects.tokens import clean_word, literal_subject
@@ -106,7 +106,7 @@ class BackupSender:
         self.window = within(request.window_size, WINDOW_BYTES)
         self.with_consumers = not request.no_consumers
         self.state = stream_state(stream)
-        self.acks = f"$JS.SNAPSHOT.ACK.{stream.name}.{unique_id()}".encode()
+        self.acks = f"$JS.SNAPSHOT.ACK.{stream.name}.{draw_text(stream.kernel.chance)}".encode()
         self.on_the_way = 0
         self.sent = 0
         self.confirmed = asyncio.Event()
@@ -241,7 +241,7 @@ class Restore:
         self.start_ns = js.account.kernel.clock()
         self.bytes = 0
         self.config = config
-        self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{unique_id()}"
+        self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{draw_text(js.account.kernel.chance)}"
         self.sink = CallbackSink(self.subject.encode(), self.on_chunk)
         self.frames = s2.FrameReader()
         self.entries = archive.ArchiveReader()

@@ -12,10 +12,10 @@ from headwater.edge.jetstream.consumer.delivery import Delivery
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import ConsumerConfig
 from headwater.edge.jetstream.model.names import NAME_MAX, valid_name
-from headwater.edge.jetstream.model.unique_ids import unique_id
 from headwater.edge.jetstream.progress import consumer_events, consumer_start, consumer_state
 from headwater.edge.jetstream.progress.consumer_setup import EPHEMERAL_NS
 from headwater.edge.jetstream.stream.stream_states import log_of
+from headwater.edge.ports.draws import draw_text
 
 GENERATED_LENGTH = 8
 
@@ -123,7 +123,7 @@ def _name(stream: Any, config: ConsumerConfig, name: str) -> str:
     if config.durable_name and len(config.durable_name.encode()) > NAME_MAX:
         raise errors.CONSUMER_NAME_TOO_LONG.error(max=NAME_MAX)
     while not name or (not config.name and not config.durable_name and name in stream.consumers):
-        name = unique_id(GENERATED_LENGTH)
+        name = draw_text(stream.kernel.chance, GENERATED_LENGTH)
     if config.durable_name or config.name:
         config.name = name
     if not valid_name(name):

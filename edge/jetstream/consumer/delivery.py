@@ -25,8 +25,6 @@ from cython.cimports.headwater.edge.jetstream.consumer.pull import PullQueue, Pu
 from cython.cimports.headwater.edge.jetstream.progress.consumer import (
     ACK_FLOW,
     ACK_NONE,
-    monotonic_ns,
-    wall_ns,
 )
 from cython.cimports.headwater.edge.jetstream.progress.delta import Delta
 from cython.cimports.headwater.edge.jetstream.progress.pending import PendingEntry
@@ -70,8 +68,8 @@ class Delivery(Demand):
         self.name = name
         self.name_bytes = name.encode()
         self.created_ns = created_ns
-        self.active_ns = self.sent_ns = monotonic_ns()
-        self.wall_offset = wall_ns() - self.active_ns
+        self.active_ns = self.sent_ns = self.kernel.monotonic_ns()
+        self.wall_offset = self.kernel.wall_ns() - self.active_ns
         self.ack_event, self.nak_event, self.term_event, self.limit_event = events.subjects(self)
         prefix: bytes = b"$JS.ACK." + stream.name_bytes + b"." + self.name_bytes + b"."
         self.prefix = len(prefix)
@@ -114,7 +112,7 @@ class Delivery(Demand):
             self.filter = self.store.filter(patterns) if patterns else None
             self.unread_known = False
         self.headers_only = config.headers_only
-        self.threshold = setup.threshold(config, self.threshold)
+        self.threshold = setup.threshold(config, self.threshold, self.kernel.chance)
         self.paused_until = setup.pause_end(config)
         self.policy = setup.POLICIES[config.priority_policy]
         self.pin_timeout = span(config.priority_timeout)
@@ -149,13 +147,13 @@ class Delivery(Demand):
             self.interested()
         self.replay = self.config.replay_policy == "original"
         self.replay_end = self.store.last_seq
-        self.active_ns = monotonic_ns()
+        self.active_ns = self.kernel.monotonic_ns()
         self.due = True
         self.kernel.schedule(self)
 
     def redirect(self) -> None:
         """The deliver subject has changed: what is pending goes to the new one."""
-        self.requeue_all(monotonic_ns())
+        self.requeue_all(self.kernel.monotonic_ns())
         if self.watch is not None:
             self.watch.drop(self)
             self.watch = self.wiring.watch(self)
@@ -295,8 +293,8 @@ class Delivery(Demand):
         now: cython.longlong
         if self.deleted:
             return 0
-        now = monotonic_ns()
-        self.wall_offset = wall_ns() - now
+        now = self.kernel.monotonic_ns()
+        self.wall_offset = self.kernel.wall_ns() - now
         if self.due:
             self.due = False
             self.arm(self.tend(now))
@@ -576,7 +574,7 @@ class Delivery(Demand):
         """Positions and counts, as INFO shows them. Times in ns, 0 for never."""
         waiting: cython.Py_ssize_t = 0
         if self.queue is not None:
-            self.tend_requests(monotonic_ns(), False)
+            self.tend_requests(self.kernel.monotonic_ns(), False)
             waiting = self.queue.count
         return {
             "next_seq": self.at.next_seq,

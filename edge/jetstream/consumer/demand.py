@@ -15,7 +15,6 @@ from cython.cimports.headwater.edge.jetstream.consumer.pull import (
 from cython.cimports.headwater.edge.jetstream.progress.consumer import (
     ACK_FLOW,
     Consumer,
-    monotonic_ns,
 )
 from cython.cimports.headwater.edge.subjects.trie import Match
 
@@ -52,7 +51,7 @@ class Demand(Consumer):
     @cython.exceptval(-1, check=False)
     def touch(self) -> cython.int:
         """Note that the consumer is in use."""
-        self.active_ns = monotonic_ns()
+        self.active_ns = self.kernel.monotonic_ns()
         return 0
 
     @cython.cfunc
@@ -97,7 +96,7 @@ class Demand(Consumer):
     ) -> cython.int:
         """Take a pull request."""
         request: PullRequest
-        now: cython.longlong = monotonic_ns()
+        now: cython.longlong = self.kernel.monotonic_ns()
         inbox: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, reply), reply_len)
         available: cython.longlong
         if self.queue is None:
@@ -137,7 +136,7 @@ class Demand(Consumer):
     def pending_batch(self) -> cython.longlong:
         """Messages that the requests which are alive still want."""
         total: cython.longlong = 0
-        self.tend_requests(monotonic_ns(), False)
+        self.tend_requests(self.kernel.monotonic_ns(), False)
         for request in self.queue.requests():
             total += min(max(cython.cast(PullRequest, request).batch, 1), BATCH_COUNTED)
         return total
@@ -146,7 +145,9 @@ class Demand(Consumer):
     @cython.exceptval(-1, check=False)
     def flow_confirmed(self, m: cython.pointer(Msg)) -> cython.int:
         """Take the answer to a flow control request."""
-        if self.flow is None or not self.flow.confirmed(m.subject, m.subject_len, monotonic_ns()):
+        if self.flow is None or not self.flow.confirmed(
+            m.subject, m.subject_len, self.kernel.monotonic_ns()
+        ):
             return 0
         if self.flow.wants():
             self.ask_flow()
@@ -177,7 +178,7 @@ class Demand(Consumer):
                     found = True
         if found != self.active:
             self.active = found
-            self.active_ns = monotonic_ns()
+            self.active_ns = self.kernel.monotonic_ns()
             if found:
                 self.kernel.schedule(self)
             elif self.threshold:
@@ -288,7 +289,7 @@ class Demand(Consumer):
         self.pin = pin
         self.pinned_ns = wall
         if pin:
-            self.pin_until = monotonic_ns() + self.pin_timeout
+            self.pin_until = self.kernel.monotonic_ns() + self.pin_timeout
             self.arm(self.pin_until)
         else:
             self.kernel.schedule(self)
@@ -327,7 +328,7 @@ class Demand(Consumer):
             return 0
         if self.timer is not None:
             self.timer.cancel()
-        now = monotonic_ns()
+        now = self.kernel.monotonic_ns()
         self.timer_at = when
         self.timer = self.kernel.loop.call_later(max(when - now, TICK_NS) / 1e9, self.on_timer)
         return 0

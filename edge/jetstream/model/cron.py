@@ -65,12 +65,12 @@ def rounded(ns: int) -> int:
     return (ns + SECOND // 2) // SECOND * SECOND
 
 
-def zone_named(name: str) -> tzinfo:
-    """A time zone by its IANA name, `UTC` or `Local`. Raises ScheduleError."""
+def zone_named(name: str, now_ns: int) -> tzinfo:
+    """A time zone by its IANA name, `UTC` or `Local` (as it is now). Raises ScheduleError."""
     from zoneinfo import ZoneInfo
 
     if name == "Local":
-        local = datetime.now().astimezone().tzinfo
+        local = datetime.fromtimestamp(now_ns / 1e9).astimezone().tzinfo
         return local if local is not None else UTC
     try:
         return ZoneInfo(name)

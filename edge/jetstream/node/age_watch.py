@@ -4,18 +4,16 @@ The kernel calls `check` when its time looks odd; it is called from time to time
 anything ends by age.
 """
 
-import contextlib
 import logging
-import os
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from headwater.edge.jetstream.model.times import format_time
-from headwater.edge.jetstream.stream.age_clock import STEP_NS, AgeClock, Clocks, Kept
+from headwater.edge.jetstream.stream.age_clock import AgeClock, Clocks, Kept
+from headwater.edge.ports.ports import SystemClock
+from headwater.edge.ports.uptime import boot_id, running_ns
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -24,24 +22,6 @@ INTERVAL_S = 30.0
 # Where the age clock is kept in the node's log.
 OWNER = b"\0clock"
 KEY = b"age"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-UPTIME = "/proc/uptime"
-
-
-def running_ns() -> int:
-    """Time since boot in ns; runs through sleep. The kernel's own figure counts (to 10 ms) where a
-    preloaded library shows this process another time."""
-    shown = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    try:
-        fd = os.open(UPTIME, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            whole, _, part = os.read(fd, 64).split()[0].partition(b".")
-        finally:
-            os.close(fd)
-        told = int(whole) * 1_000_000_000 + int(part.ljust(9, b"0")[:9])
-    except (OSError, ValueError, IndexError):
-        return shown
-    return shown if abs(shown - told) < STEP_NS // 2 else told
 
 
 def machine_clocks(time_source: Any) -> Clocks:
@@ -49,10 +29,7 @@ def machine_clocks(time_source: Any) -> Clocks:
     if time_source is not None:
         boot = getattr(time_source, "boot", "")
         return Clocks(time_source.wall_ns, time_source.monotonic_ns, boot)
-    boot = ""
-    with contextlib.suppress(OSError):
-        boot = BOOT_ID.read_text().strip()
-    return Clocks(time.time_ns, running_ns, boot)
+    return Clocks(SystemClock().wall_ns, running_ns, boot_id())
 
 
 def kept_in(log_: Any) -> Kept | None:

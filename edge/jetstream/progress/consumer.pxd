@@ -78,6 +78,3 @@ cdef class Consumer(StreamObserver):
     cdef int requeue_all(self, long long now) except -1
     cdef int arm(self, long long when) except -1
     cdef int reset_to(self, unsigned long long sequence) except -1
-
-cdef long long monotonic_ns() noexcept nogil
-cdef long long wall_ns() noexcept nogil

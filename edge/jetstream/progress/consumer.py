@@ -15,37 +15,15 @@ from cython.cimports.headwater.edge.jetstream.progress.pending import (
 )
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memmove
-from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.progress import consumer_events as events
 from headwater.edge.jetstream.progress import consumer_state as state
 
-BILLION = cython.declare(cython.longlong, 1000000000)
 # Looking through many pending acks takes time, so that is done less often the more there are: at
 # most every microsecond per entry, but ten times a second however many there are.
 SCAN_NS = cython.declare(cython.longlong, 1000)
 SCAN_PAUSE_NS = cython.declare(cython.longlong, 100000000)
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def monotonic_ns() -> cython.longlong:
-    """The clock of deadlines."""
-    now: timespec
-    clock_gettime(CLOCK_MONOTONIC, cython.address(now))
-    return cython.cast(cython.longlong, now.tv_sec) * BILLION + now.tv_nsec
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def wall_ns() -> cython.longlong:
-    """The clock of everything that is shown or stored."""
-    now: timespec
-    clock_gettime(CLOCK_REALTIME, cython.address(now))
-    return cython.cast(cython.longlong, now.tv_sec) * BILLION + now.tv_nsec
 
 
 @cython.cclass
@@ -410,7 +388,7 @@ class Consumer(StreamObserver):
         """Take an ack for one message, pending or exhausted."""
         entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         if entry != cython.NULL:
-            self.at.acked_ns = wall_ns()
+            self.at.acked_ns = self.kernel.wall_ns()
             if (
                 sample
                 and self.sample_percent
@@ -421,7 +399,7 @@ class Consumer(StreamObserver):
                     self,
                     sequence,
                     entry.consumer_seq,
-                    monotonic_ns() - entry.since,
+                    self.kernel.monotonic_ns() - entry.since,
                     entry.deliveries,
                 )
             self.settle(entry)
@@ -444,7 +422,7 @@ class Consumer(StreamObserver):
         acked: cython.ulonglong
         if consumer_seq <= self.at.floor_cseq or sequence <= self.at.floor_seq:
             return 0
-        self.at.acked_ns = wall_ns()
+        self.at.acked_ns = self.kernel.wall_ns()
         self.at.floor_cseq = consumer_seq
         self.at.floor_seq = sequence
         if self.delta is not None:
@@ -485,7 +463,7 @@ class Consumer(StreamObserver):
             self.pending.requeue(entry)
             self.kernel.schedule(self)
             return 0
-        now = monotonic_ns()
+        now = self.kernel.monotonic_ns()
         wait = span(delay)
         self.pending.unqueue(entry)
         entry.since = now + wait - self.wait_of(entry.deliveries)
@@ -499,7 +477,7 @@ class Consumer(StreamObserver):
         """Take a +WPI: the ack wait starts anew."""
         entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         if entry != cython.NULL:
-            entry.since = monotonic_ns()
+            entry.since = self.kernel.monotonic_ns()
             self.track(entry)
         return 0
 

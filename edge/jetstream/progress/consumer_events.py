@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.model.times import ZERO_TIME, format_time, parse_time
-from headwater.edge.jetstream.model.unique_ids import unique_id
+from headwater.edge.ports.draws import draw_text
 
 _ADVISORY = "$JS.EVENT.ADVISORY.CONSUMER."
 _METRIC = "$JS.EVENT.METRIC.CONSUMER."
@@ -31,7 +31,7 @@ def _send(consumer: Any, subject: bytes, kind: str, fields: dict[str, Any]) -> N
         return
     event: dict[str, Any] = {
         "type": f"io.nats.jetstream.{kind}",
-        "id": unique_id(),
+        "id": draw_text(stream.kernel.chance),
         "timestamp": format_time(stream.kernel.clock()),
         "stream": stream.name,
         "consumer": consumer.name,

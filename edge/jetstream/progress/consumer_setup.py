@@ -1,12 +1,12 @@
 """What a consumer's configuration means to it, and what it does seldom enough to be interpreted."""
 
-import random
 from typing import Any
 
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.times import SECOND, parse_time
-from headwater.edge.jetstream.model.unique_ids import unique_id
 from headwater.edge.jetstream.progress import consumer_events as events
+from headwater.edge.ports.draws import draw_text
+from headwater.edge.ports.ports import Random
 
 ACK_POLICIES = {"none": 0, "all": 1, "explicit": 2, "flow_control": 3}
 POLICIES = {"": 0, "none": 0, "overflow": 1, "pinned_client": 2, "prioritized": 3}
@@ -30,7 +30,7 @@ def patterns(config: Any) -> tuple[bytes, ...]:
     return () if found == [">"] else tuple(subject.encode() for subject in found)
 
 
-def threshold(config: Any, current: int) -> int:
+def threshold(config: Any, current: int, chance: Random) -> int:
     """ns without use after which the consumer is deleted, 0 for never; `current` is kept if apt."""
     base: int = span(config.inactive_threshold)
     low, high = _JITTER_NS
@@ -42,7 +42,7 @@ def threshold(config: Any, current: int) -> int:
         return base
     if base + low <= current <= base + high:
         return current
-    return base + random.randint(low, high)
+    return base + low + chance.below(high - low + 1)
 
 
 def pause_end(config: Any) -> int:
@@ -52,7 +52,7 @@ def pause_end(config: Any) -> int:
 
 def pin_client(consumer: Any, request: Any) -> None:
     """Pin the client behind a pull request (ADR-42)."""
-    request.pin = unique_id()
+    request.pin = draw_text(consumer.stream.kernel.chance)
     consumer.set_pin(request.pin, consumer.stream.kernel.clock())
     events.pinned(consumer, request.group, request.pin)
 

@@ -14,7 +14,6 @@ from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp
-from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
 
 from headwater.edge.jetstream.model import errors, headers
 
@@ -32,15 +31,6 @@ FLOW_DEFAULT = cython.declare(cython.int, 10)
 FLOW_MAX = cython.declare(cython.int, 65535)
 FLOW_SHARED = cython.declare(cython.int, 500)
 """Messages per answer that all batches of a stream share."""
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def monotonic() -> cython.longlong:
-    now: timespec
-    clock_gettime(CLOCK_MONOTONIC, cython.address(now))
-    return cython.cast(cython.longlong, now.tv_sec) * 1000000000 + now.tv_nsec
 
 
 @cython.cfunc
@@ -124,9 +114,9 @@ def read_terms(
 class FastBatch:
     """One batch that is open."""
 
-    def __init__(self, name: bytes):
+    def __init__(self, name: bytes, now_ns: int):
         self.name = name
-        self.touched_ns = monotonic()
+        self.touched_ns = now_ns
 
 
 @cython.cclass
@@ -151,13 +141,13 @@ class FastBatches:
         found = self.open.get(name)
         if found is not None:
             batch = found
-            batch.touched_ns = monotonic()
+            batch.touched_ns = self.stream.kernel.monotonic_ns()
             return batch
         if step.sequence != 1:
             raise errors.BATCH_PUBLISH_UNKNOWN_BATCH_ID.error()
         if len(self.open) >= self.limit:
             raise errors.BATCH_PUBLISH_TOO_MANY_INFLIGHT.error()
-        batch = self.open[name] = FastBatch(name)
+        batch = self.open[name] = FastBatch(name, self.stream.kernel.monotonic_ns())
         batch.gap_ok = step.gap_ok
         batch.most = step.flow
         # One alone gets what it asks for; among others it starts slowly.
@@ -171,7 +161,7 @@ class FastBatches:
 
     def expire(self, batch: FastBatch) -> None:
         """Forget a batch that has had nothing to do for too long."""
-        left = self.timeout_s - (monotonic() - batch.touched_ns) / 1e9
+        left = self.timeout_s - (self.stream.kernel.monotonic_ns() - batch.touched_ns) / 1e9
         if left <= 0:
             self.close(batch)
         else:

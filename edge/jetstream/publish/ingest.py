@@ -88,7 +88,7 @@ class IngestSink(Sink):
             self.take(m)
             return 1
         copy = m[0]
-        subject = self.stream.transform.apply(m.subject, m.subject_len)
+        subject = self.stream.transform.apply(m.subject, m.subject_len, self.stream.kernel.random())
         if subject is not None:
             copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             copy.subject_len = PyBytes_GET_SIZE(subject)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.model.times import format_time
-from headwater.edge.jetstream.model.unique_ids import unique_id
+from headwater.edge.ports.draws import draw_text
 
 PREFIX = "$JS.EVENT.ADVISORY."
 # Sequences that one advisory lists; `count` tells how many there are.
@@ -29,7 +29,7 @@ class Advisories:
             return
         event: dict[str, Any] = {
             "type": TYPE_PREFIX + kind,
-            "id": unique_id(),
+            "id": draw_text(account.kernel.chance),
             "timestamp": format_time(account.kernel.clock()),
             **fields,
         }

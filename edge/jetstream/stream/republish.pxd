@@ -8,5 +8,5 @@ cdef class Republisher:
     cdef Transform transform
     cdef bint headers_only
     cdef object waiting                 # deque of (sequence, subject, headers, payload)
-    cdef int add(self, Msg* m, unsigned long long sequence, long long timestamp, unsigned long long last) except -1
+    cdef int add(self, Msg* m, unsigned long long sequence, long long timestamp, unsigned long long last, unsigned long long pick) except -1
     cdef int release(self, Account account, unsigned long long committed) except -1

@@ -34,13 +34,15 @@ class Republisher:
         sequence: cython.ulonglong,
         timestamp: cython.longlong,
         last: cython.ulonglong,
+        pick: cython.ulonglong,
     ) -> cython.int:
-        """Keep a copy of a message just stored; `last` is its subject's previous sequence."""
+        """Keep a copy of a message just stored; `last` is its subject's previous sequence, `pick` a
+        number by chance."""
         body: cython.p_char = cython.cast(cython.p_char, m.body)
         size: cython.Py_ssize_t = m.size - m.header_len
         payload: bytes = b""
         head: bytes
-        target: bytes = self.transform.apply(m.subject, m.subject_len)
+        target: bytes = self.transform.apply(m.subject, m.subject_len, pick)
         if target is None or not target:
             return 0
         head = opened(PyBytes_FromStringAndSize(body, m.header_len))

@@ -53,7 +53,7 @@ def check(stream: Any, subject: bytes, block: bytes, found: dict[bytes, bytes]) 
 def due(pattern: bytes, found: dict[bytes, bytes], base_ns: int, now_ns: int) -> tuple[int, bool]:
     """When a schedule is due, and whether it repeats. Raises JetStreamError."""
     try:
-        zone = zone_named(found[ZONE].decode()) if ZONE in found else None
+        zone = zone_named(found[ZONE].decode(), now_ns) if ZONE in found else None
     except (ScheduleError, UnicodeDecodeError):
         raise errors.MESSAGE_SCHEDULES_TIME_ZONE_INVALID.error() from None
     try:

@@ -146,7 +146,7 @@ class Stream(Task):
             last = self.store.last_for(m.subject, m.subject_len)
         sequence = self.store.append(m, timestamp, sequence)
         if self.republisher is not None:
-            self.republisher.add(m, sequence, timestamp, last)
+            self.republisher.add(m, sequence, timestamp, last, self.kernel.random())
         if self.schedules is not None:
             self.schedules.stored(
                 sequence,

@@ -1,6 +1,5 @@
 """/accountz: accounts and one account's details (NATS monitoring, `Accountz`)."""
 
-import time
 from typing import Any
 
 import msgspec
@@ -30,7 +29,7 @@ def accountz(node: NodeView, options: AccountzOptions | None = None) -> dict[str
     """The names of all accounts, or one account. Raises MonitorError."""
     answer: dict[str, Any] = {
         "server_id": node.server_id,
-        "now": rfc3339(time.time_ns()),
+        "now": rfc3339(node.kernel.wall_ns()),
         "system_account": node.system_account,
     }
     if options is None or not options.account:
@@ -66,7 +65,7 @@ def account_info(node: NodeView, name: str) -> dict[str, Any]:
     claims = node.authenticator.resolver.claims(name)
     if claims is not None:
         info["issuer_key"] = claims.iss
-        info["expired"] = jwt.expired(claims, time.time())
+        info["expired"] = jwt.expired(claims, node.kernel.wall_ns() / 1e9)
         info["jwt"] = node.authenticator.resolver.token(name)
         info["name_tag"] = claims.name or name
     return info

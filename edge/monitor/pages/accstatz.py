@@ -1,6 +1,5 @@
 """/accstatz: what accounts have sent and received here (NATS monitoring, `AccountStatz`)."""
 
-import time
 from typing import Any
 
 import msgspec
@@ -30,7 +29,7 @@ def accstatz(node: NodeView, options: AccstatzOptions | None = None) -> dict[str
     stats = [account_stat(node, name) for name in names]
     return {
         "server_id": node.server_id,
-        "now": rfc3339(time.time_ns()),
+        "now": rfc3339(node.kernel.wall_ns()),
         "account_statz": [s for s in stats if wanted.include_unused or s["total_conns"]],
     }
 

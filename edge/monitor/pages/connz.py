@@ -1,6 +1,5 @@
 """/connz: the connections of a node, open and closed (NATS monitoring, `Connz`)."""
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -120,7 +119,7 @@ def connz(node: NodeView, options: ConnzOptions | None = None) -> dict[str, Any]
         raise MonitorError("filter by subject only valid with account filtering")
     limit = 1 if wanted.cid > 0 else wanted.limit if wanted.limit > 0 else LIMIT_DEFAULT
     offset = max(0, wanted.offset)
-    now_ns = time.time_ns()
+    now_ns = node.kernel.wall_ns()
     rows = [row for row in _rows(node, wanted, now_ns) if wanted.acc in ("", row.account())]
     total = len(rows)
     rows = [row for row in rows if _selected(row, wanted)]

@@ -1,6 +1,5 @@
 """/jsz: JetStream on this node (NATS monitoring, `JSInfo`)."""
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,7 +51,7 @@ class JszOptions(msgspec.Struct, kw_only=True):
 def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
     """The answer; accounts, streams and consumers as far as they are asked for."""
     wanted = options or JszOptions()
-    identity = {"server_id": node.server_id, "now": rfc3339(time.time_ns())}
+    identity = {"server_id": node.server_id, "now": rfc3339(node.kernel.wall_ns())}
     if node.jetstream is None:
         if wanted.leader_only:
             raise MonitorError("filtered response: not leader")

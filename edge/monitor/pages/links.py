@@ -4,7 +4,6 @@ A service's `status()` may hold `leafs` and `routes`: lists of entries in NATS's
 metrics it may hold `remotes` (links that are dialled) and `upstreams` (mirrors and sources).
 """
 
-import time
 from typing import Any
 
 import msgspec
@@ -76,7 +75,7 @@ def leafz(node: NodeView, options: LeafzOptions | None = None) -> dict[str, Any]
     ]
     return {
         "server_id": node.server_id,
-        "now": rfc3339(time.time_ns()),
+        "now": rfc3339(node.kernel.wall_ns()),
         "leafnodes": len(leafs),
         "leafs": leafs,
     }
@@ -91,7 +90,7 @@ def routez(node: NodeView, options: RoutezOptions | None = None) -> dict[str, An
     return {
         "server_id": node.server_id,
         "server_name": node.server_name,
-        "now": rfc3339(time.time_ns()),
+        "now": rfc3339(node.kernel.wall_ns()),
         "num_routes": len(routes),
         "routes": routes,
     }
@@ -101,7 +100,7 @@ def gatewayz(node: NodeView, options: GatewayzOptions | None = None) -> dict[str
     """Gateways: none, the clusters of a fleet are joined by leaf connections."""
     return {
         "server_id": node.server_id,
-        "now": rfc3339(time.time_ns()),
+        "now": rfc3339(node.kernel.wall_ns()),
         "outbound_gateways": {},
         "inbound_gateways": {},
     }

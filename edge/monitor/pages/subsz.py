@@ -1,6 +1,5 @@
 """/subsz: interest on this node (NATS monitoring, `Subsz`)."""
 
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ def subsz(node: NodeView, options: SubszOptions | None = None) -> dict[str, Any]
     limit = wanted.limit if wanted.limit > 0 else LIMIT_DEFAULT
     answer: dict[str, Any] = {
         "server_id": node.server_id,
-        "now": rfc3339(time.time_ns()),
+        "now": rfc3339(node.kernel.wall_ns()),
         **interest_stats(accounts),
         "total": 0,
         "offset": offset,

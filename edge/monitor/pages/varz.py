@@ -1,7 +1,6 @@
 """/varz: the node itself (NATS monitoring, `Varz`)."""
 
 import platform
-import time
 from typing import Any
 
 from headwater.edge.conf.options import (
@@ -24,7 +23,7 @@ AUTH_TIMEOUT_S = 2.0
 
 def varz(node: NodeView) -> dict[str, Any]:
     """The answer."""
-    now_ns = time.time_ns()
+    now_ns = node.kernel.wall_ns()
     options = node.options
     fields: dict[str, Any] = {
         **_identity(node),

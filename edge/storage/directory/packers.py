@@ -6,7 +6,6 @@ cannot be unwrapped stops the start before anything is touched: a missing key is
 
 import json
 import logging
-import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -32,15 +31,10 @@ log = logging.getLogger("headwater.storage")
 class Packers:
     """Makes packers, and writes what they need. Identities are the JSON of meta files."""
 
-    def __init__(self, directory: StoreDirectory, ring: KeyRing | None, twin: bool) -> None:
+    def __init__(self, directory: StoreDirectory, ring: KeyRing | None) -> None:
         self.ring = ring
         self._directory = directory
-        self._random: Callable[[int], bytes] = self._from_port if twin else secrets.token_bytes
-
-    def _from_port(self, count: int) -> bytes:
-        """Random bytes of the directory's port for chance, as a simulation wants them."""
-        data = b"".join(self._directory.make_id() for _ in range(count // 16 + 1))
-        return data[:count]
+        self._random: Callable[[int], bytes] = directory.chance.randbytes
 
     def check(self) -> None:
         """Raise KeyMissing, naming the streams, when there are some that no key here opens."""

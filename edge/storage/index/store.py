@@ -59,6 +59,8 @@ class MessageStore(MessageIndex):
         self.kernel = kernel
         self.usage = usage if usage is not None else Usage()
         self.lost = {}
+        # No publisher can know the seed, so that none fills one chain of subjects on purpose.
+        self.names.seed = kernel.chance.below(1 << 64)
 
     @cython.cfunc
     @cython.exceptval(0, check=False)

@@ -5,8 +5,6 @@ again; `stamp` tells the meanings of one number apart, and `fresh` lists numbers
 which they got a meaning, so that filters learn of new subjects without looking at all of them.
 """
 
-import secrets
-
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.subjects.text_hash import hash_text
@@ -31,7 +29,6 @@ class SubjectTable:
         memset(self.items, 0, 8 * cython.sizeof(Subject))
         memset(self.slots, 0, 16 * cython.sizeof(cython.uint))
         self.used = 1
-        self.seed = secrets.randbits(64)
 
     def __dealloc__(self):
         number: cython.uint

@@ -13,13 +13,14 @@ import os
 import threading
 
 import cython
+from cython.cimports.headwater.edge.ports.machine_clock import machine_monotonic_ns
 from cython.cimports.headwater.edge.storage.device.file_calls import (
     begin_writing,
     sync_file,
     write_some,
 )
 from cython.cimports.libc.errno import EINTR, EINVAL, EIO
-from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
+from cython.cimports.posix.time import CLOCK_MONOTONIC, timespec
 from cython.cimports.posix.unistd import write
 
 from headwater.edge.ports.files import close
@@ -27,15 +28,6 @@ from headwater.edge.ports.files import close
 # Bytes that wait for their sync before the system is asked to begin writing them.
 PIECE_BYTES = cython.declare(cython.longlong, 1 << 20)
 SECOND_NS = cython.declare(cython.longlong, 1000000000)
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def monotonic_ns() -> cython.longlong:
-    now: timespec
-    clock_gettime(CLOCK_MONOTONIC, cython.address(now))
-    return cython.cast(cython.longlong, now.tv_sec) * SECOND_NS + now.tv_nsec
 
 
 @cython.cclass
@@ -226,14 +218,13 @@ class CommitThread:
             if self.dirty_fd >= 0 and self.wanted > self.synced:
                 break
             if self.dirty_fd >= 0 and self.due_ns != NO_SYNC:
-                left = self.due_ns - monotonic_ns()
+                left = self.due_ns - machine_monotonic_ns()
                 if left <= 0:
                     break
                 if left > SECOND_NS:
                     left = SECOND_NS
-                clock_gettime(CLOCK_MONOTONIC, cython.address(due))
-                left += due.tv_nsec
-                due.tv_sec += left // SECOND_NS
+                left += machine_monotonic_ns()
+                due.tv_sec = left // SECOND_NS
                 due.tv_nsec = left % SECOND_NS
                 pthread_cond_timedwait(
                     cython.address(self.wake), cython.address(self.mutex), cython.address(due)
@@ -430,4 +421,4 @@ class CommitThread:
     @cython.exceptval(check=False)
     def clock(self) -> cython.longlong:
         """Nanoseconds for the delays."""
-        return self.now_ns if self.stepped else monotonic_ns()
+        return self.now_ns if self.stepped else machine_monotonic_ns()

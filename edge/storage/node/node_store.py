@@ -7,7 +7,6 @@ nothing on disk.
 import asyncio
 import errno
 import logging
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,7 +105,7 @@ class NodeStore:
         removes those for which it was not."""
         self.metas = Metas(self.directory)
         self.state_copy = StateCopy(self.directory.root)
-        self.packers = Packers(self.directory, options.keys, options.chance is not None)
+        self.packers = Packers(self.directory, options.keys)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
         self.damage.on_told = lambda store: keep_sizes(self.log, store)
@@ -122,9 +121,10 @@ class NodeStore:
 
     def open(self) -> list[RecoveredStream]:
         """Recover everything, and measure it; see `_recover`."""
-        began = time.monotonic()
+        clock = self.directory.clock
+        began = clock.monotonic_ns()
         found = self._recover()
-        self.recovery["recovery_seconds"] = round(time.monotonic() - began, 6)
+        self.recovery["recovery_seconds"] = round((clock.monotonic_ns() - began) / 1e9, 6)
         self.recovery["recovery_streams"] = len(found)
         return found
 

@@ -7,7 +7,6 @@ in a thread of its own; the loop only chooses what is next.
 """
 
 import logging
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -164,7 +163,7 @@ class Scrubber:
         if self._current is None:
             self.passes += 1
             self._running = False
-            self.last_pass = time.time()
+            self.last_pass = self._storage.directory.clock.wall_ns() / 1e9
             self._timer = self._loop.call_later(self._pause, self.begin_pass)
             return
         check = self._current

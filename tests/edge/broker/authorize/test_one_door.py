@@ -70,7 +70,7 @@ def test_messages_are_handed_over_by_routing_alone() -> None:
 
 def login(publish: SubjectRules | None, subscribe: SubjectRules | None) -> Login:
     options = PermissionOptions(publish=publish, subscribe=subscribe)
-    return Login(None, Rights(Permissions(options)))
+    return Login(None, Rights(Permissions(options), lambda: 0.0))
 
 
 def test_a_login_without_rights_may_everything() -> None:
@@ -91,7 +91,8 @@ def test_a_login_is_held_to_its_rules() -> None:
 def test_a_granted_answer_is_used_up() -> None:
     """It is not remembered as a subject that may be published on."""
     rules = ResponseRules(max_messages=2, expires=60.0)
-    user = Login(None, Rights(Permissions(PermissionOptions(allow_responses=rules))))
+    permissions = Permissions(PermissionOptions(allow_responses=rules))
+    user = Login(None, Rights(permissions, lambda: 0.0))
     user.answered(b"back")
     assert [user.may_publish(b"back") for _ in range(3)] == [True, True, False]
 
@@ -121,7 +122,7 @@ def test_an_alias_is_asked_for_under_its_own_name() -> None:
             return subject.replace(b"$JS.hub.API.", b"$JS.API.")
 
     options = PermissionOptions(publish=SubjectRules(deny=["$JS.API.STREAM.DELETE.>"]))
-    user = Login(Domain, Rights(Permissions(options)))
+    user = Login(Domain, Rights(Permissions(options), lambda: 0.0))
     peer = Peer(Domain, aliased=Rules(None, [b"$JS.API.STREAM.DELETE.>"]))
     for who in (user, peer):
         assert not who.may_publish(b"$JS.hub.API.STREAM.DELETE.V")

@@ -172,7 +172,7 @@ def test_what_was_missed_is_made_up_for_once() -> None:
 
 
 def test_time_zones() -> None:
-    berlin = cron.zone_named("Europe/Berlin")
+    berlin = cron.zone_named("Europe/Berlin", 0)
     due, repeats = cron.next_time("0 0 9 * * *", berlin, NOON, NOON)
     assert (format_time(due), repeats) == ("2024-03-16T08:00:00Z", True)
     # 02:30 does not exist on the day that summer time begins.
@@ -183,4 +183,4 @@ def test_time_zones() -> None:
         with pytest.raises(cron.ScheduleError):
             cron.next_time(pattern, berlin, NOON, NOON)
     with pytest.raises(cron.ScheduleError):
-        cron.zone_named("Nowhere/None")
+        cron.zone_named("Nowhere/None", 0)
