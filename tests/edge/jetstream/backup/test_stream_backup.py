@@ -134,14 +134,20 @@ async def test_there_and_back(
     await target.close()
 
 
+def names(content: bytes) -> list[bytes]:
+    """Of the entries of a backup; its length says nothing, for it has times in it."""
+    entries = archive.ArchiveReader().feed(s2.FrameReader().feed(content))
+    return sorted(entry.name for entry in entries)
+
+
 async def test_a_receiver_may_subscribe_after_the_answer(both_urls: tuple[str, str]) -> None:
     """So does the nats tool, whose inboxes also lie under a wildcard subscription."""
     for url in both_urls:
         nc = await nats.connect(url)
         await fill(nc, "memory")
-        sent = len((await Backup(nc).take("B"))[1])
+        sent = names((await Backup(nc).take("B"))[1])
         _, content = await Backup(nc).take("B", late=True)
-        assert len(content) == sent
+        assert names(content) == sent
         await nc.jetstream().delete_stream("B")
         await nc.close()
 

@@ -5,6 +5,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ FATAL = {
     "two bytes": b"\r\n",
 }
 """nats-server itself ends, or republishes what no client can read."""
+NUMBERS = count()
+
+
 class Wire:
     """A raw client that reads frames and publishes blocks of any form."""
 
@@ -38,6 +42,7 @@ class Wire:
         self.socket = socket.create_connection(("127.0.0.1", port), 5)
         self.reader = self.socket.makefile("rb")
         self.reader.readline()
+        self.stream = ""
         self.waiting: dict[bytes, list[Frame]] = {b"1": [], b"2": [], b"3": []}
         self.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
         self.send(b"SUB answer 1\r\nSUB again.> 2\r\nSUB bare 3\r\n")
@@ -82,29 +87,36 @@ class Wire:
 
 @pytest.fixture(params=["memory", "file"])
 def wires(request: pytest.FixtureRequest, both_urls: tuple[str, str]) -> Iterator[list[Wire]]:
-    """Connections to both servers, with a stream that republishes what comes."""
+    """Connections to both servers, with a stream that republishes what comes.
+
+    Each test has a name of its own: nats-server may give messages of a stream that was deleted,
+    when one of the same name on files follows at once.
+    """
     links = [Wire(url) for url in both_urls]
+    name = f"ODD{next(NUMBERS)}"
     for wire in links:
+        wire.stream = name
         stream = {
-            "name": "ODD",
+            "name": name,
             "subjects": ["odd.>"],
             "storage": request.param,
             "allow_direct": True,
             "republish": {"src": "odd.>", "dest": "again.>"},
         }
-        wire.request("STREAM.CREATE.ODD", stream)
+        wire.request(f"STREAM.CREATE.{name}", stream)
     yield links
     for wire in links:
-        wire.request("STREAM.DELETE.ODD", {})
+        wire.request(f"STREAM.DELETE.{name}", {})
         wire.close()
 
 
-def outcome(wire: Wire, block: bytes, name: bytes = b"ODD") -> list[Frame]:
+def outcome(wire: Wire, block: bytes) -> list[Frame]:
     """What a publish is answered, and what the stream gives back of it."""
     found = [wire.publish("odd.a", block)]
     if "error" in json.loads(found[0][2]):
         return found
     found.append(wire.frame(b"2"))
+    name = wire.stream.encode()
     wire.send(b"PUB $JS.API.DIRECT.GET.%b.odd.a answer 0\r\n\r\n" % name)
     found.append(wire.frame())
     wire.send(b'PUB $JS.API.DIRECT.GET.%b answer 24\r\n{"last_by_subj":"odd.a"}\r\n' % name)
@@ -124,7 +136,8 @@ def test_a_block_is_delivered_without_its_payload(wires: list[Wire], name: str) 
     for wire in wires:
         outcome(wire, BLOCKS[name])
         consumer = {"deliver_subject": "bare", "headers_only": True, "ack_policy": "none"}
-        wire.request("CONSUMER.CREATE.ODD", {"stream_name": "ODD", "config": consumer})
+        request = {"stream_name": wire.stream, "config": consumer}
+        wire.request(f"CONSUMER.CREATE.{wire.stream}", request)
         wire.publish("odd.end", b"")
         frames = [wire.frame(b"3")]
         while frames[-1][0] != "odd.end":
@@ -138,8 +151,9 @@ def test_a_block_harms_nobody(headwater_url: str, name: str) -> None:
     with closing(Wire(headwater_url)) as wire:
         stream = {"name": "ONE", "subjects": ["odd.>"], "allow_direct": True}
         republish = {"republish": {"src": "odd.>", "dest": "again.>"}}
+        wire.stream = "ONE"
         wire.request("STREAM.CREATE.ONE", {**stream, **republish})
-        stored, again, *read = outcome(wire, FATAL[name], b"ONE")
+        stored, again, *read = outcome(wire, FATAL[name])
         assert json.loads(stored[2]) == {"stream": "ONE", "seq": 1}
         assert b"Nats-Stream: ONE\r\n" in again[1]
         assert [frame[2] for frame in (again, *read)] == [b"hi"] * 3
