@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
+from headwater.edge.broker.turn_order import NewsStage, TurnStage
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
@@ -16,7 +17,7 @@ from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError
 from headwater.federation.origin_follower import OriginFollower
 from headwater.federation.origin_request import parse_source_header, source_parts
-from headwater.federation.origin_sink import SOURCE_HEADER, Afterwards, Cursors, OriginSink
+from headwater.federation.origin_sink import SOURCE_HEADER, Confirmations, Cursors, OriginSink
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -149,7 +150,7 @@ class OriginDrivers:
             return
         if self._cursors is None:
             self._cursors = Cursors(kept)
-            sink.stream.kernel.turn_hooks.insert(0, self._cursors)
+            sink.stream.kernel.add_turn_hook(self._cursors, TurnStage.STATES)
         sink.cursors = self._cursors
         sink.owner = sink.stream.store.incarnation.encode()
         sink.key = STATE_PREFIX + name.encode()
@@ -192,13 +193,13 @@ class OriginDriver:
         self._by_name = {follower.name: follower for follower in self.followers}
         self._origins = Counter(follower.source.name for follower in self.followers)
         self._stopped = False
-        self._afterwards = Afterwards(stream)
+        self._confirmations = Confirmations(stream.store)
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin."""
         self._stopped = False
-        self.stream.store.listener = self._afterwards
+        self.stream.store.listen(self._confirmations, NewsStage.ORIGINS)
         self._start_from(0)
 
     def _start_from(self, first: int) -> None:
@@ -215,8 +216,7 @@ class OriginDriver:
         self._stopped = True
         for follower in self.followers:
             follower.stop()
-        if self.stream.store.listener is self._afterwards:
-            self.stream.store.listener = self.stream
+        self.stream.store.unlisten(self._confirmations)
         self.manager.forget(self)
 
     def begin_again(self) -> None:
@@ -258,8 +258,8 @@ class OriginDriver:
 
     def add_sink(self, sink: OriginSink) -> None:
         """Send its confirmations when data becomes durable."""
-        self._afterwards.sinks.append(sink)
+        self._confirmations.sinks.append(sink)
 
     def drop_sink(self, sink: OriginSink) -> None:
         """Send nothing more for it."""
-        self._afterwards.sinks.remove(sink)
+        self._confirmations.sinks.remove(sink)

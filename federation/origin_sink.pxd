@@ -1,14 +1,15 @@
 # The receiving end of a mirror or source. See origin_sink.py.
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
 from headwater.edge.jetstream.stream.stream cimport Stream
+from headwater.edge.storage.index.store cimport MessageStore
 
 cdef class Cursors(Task):
     cdef object log                     # storage.commit_log.CommitLog
     cdef list dirty
     cdef int schedule_save(self, OriginSink sink) except -1
 
-cdef class Afterwards(Task):
-    cdef Stream stream
+cdef class Confirmations(Task):
+    cdef MessageStore store
     cdef public list sinks
 
 cdef class OriginSink(Sink):

@@ -17,6 +17,7 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Endpoint, Msg, Sink, Task
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memchr, memcmp
@@ -68,7 +69,7 @@ def cleaned(block: bytes, dropped: tuple) -> bytes:
 
 @cython.cclass
 class Cursors(Task):
-    """Keeps the cursors that moved in a turn; runs before the log ends its batch."""
+    """Keeps the cursors that moved in a turn, at its end."""
 
     def __init__(self, log: object):
         self.log = log
@@ -110,20 +111,18 @@ class Cursors(Task):
 
 
 @cython.cclass
-class Afterwards(Task):
-    """Stands between a store and its stream: first the stream acts on what became durable, then
-    the flow control answers that waited for it are sent."""
+class Confirmations(Task):
+    """Has the sinks of one stream confirm to their origins what became durable."""
 
-    def __init__(self, stream: Stream):
-        self.stream = stream
+    def __init__(self, store: MessageStore):
+        self.store = store
         self.sinks = []
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
-        self.stream.run()
         for item in self.sinks:
-            cython.cast(OriginSink, item).release(self.stream.store.committed)
+            cython.cast(OriginSink, item).release(self.store.committed)
         return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import build_accel
+from headwater.edge.broker.turn_order import NewsStage, TurnStage
 from tests import import_graph
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -274,6 +275,56 @@ def test_tests_mirror_the_rooms() -> None:
             loose = sorted(path.name for path in folder.glob("test_*.py"))
             assert not loose, f"{name} has rooms only; move {loose} to the room they test"
     assert used == TESTS_BESIDE.keys(), f"gone: {TESTS_BESIDE.keys() - used}"
+
+
+PLACES = {
+    "turn_hooks": {"edge.broker.core"},
+    "listener": {"edge.storage.index.store", "federation.service"},
+}
+"""Who may name a kernel's hooks, and assign an attribute `listener`: a store's own, and the leaf
+listener of a service, which is a socket."""
+
+
+def reached_in(path: Path) -> set[str]:
+    """Names of `PLACES` that a module reaches for: hooks in any way, a listener to assign it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and (
+            node.attr == "turn_hooks"
+            or (node.attr == "listener" and not isinstance(node.ctx, ast.Load))
+        ):
+            found.add(node.attr)
+        called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if called in ("getattr", "setattr"):
+            found.update(getattr(each, "value", "") for each in node.args[1:2])
+    return found & PLACES.keys()
+
+
+def test_the_order_of_a_turn_is_declared_in_one_place() -> None:
+    """Hooks and listeners come by `add_turn_hook` and `listen`, with a stage of `turn_order`."""
+    for name, allowed in PLACES.items():
+        found = {
+            module
+            for module, path in import_graph.modules(ROOT, [*FLOORS]).items()
+            if name in reached_in(path)
+        }
+        assert found == allowed, f"{name}: name a stage of edge/broker/turn_order.py instead"
+    used = set(re.findall(r"\b(?:Turn|News)Stage\.\w+", "".join(p.read_text() for p in PRODUCT)))
+    stages = {f"{kind.__name__}.{one.name}" for kind in (TurnStage, NewsStage) for one in kind}
+    assert used == stages
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kernel.turn_hooks.insert(0, task)", "node.kernel.turn_hooks.add(task, 0)",
+        "store.listener = task", "a, stream.store.listener = b", "del store.listener",
+        "setattr(store, 'listener', task)", "getattr(kernel, 'turn_hooks')",
+    ],
+)  # fmt: skip
+def test_whoever_goes_past_the_order_is_seen(text: str, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(text)
+    assert reached_in(tmp_path / "one.py")
 
 
 def test_the_quick_run_covers_every_package() -> None:

@@ -26,6 +26,10 @@ cdef class Task:
     cdef bint scheduled
     cdef int run(self) except -1
 
+cdef class StagedTasks(Task):
+    cdef readonly list tasks            # in the order of `stages`
+    cdef list stages
+
 cdef class Endpoint(Task):
     cdef public unsigned long long cid
     cdef public int kind
@@ -60,7 +64,7 @@ cdef class Kernel:
     cdef list dirty
     cdef list tasks
     cdef list later                     # tasks for the next turn
-    cdef public list turn_hooks             # Tasks run at the end of every turn, in order
+    cdef readonly StagedTasks turn_hooks    # run at the end of every turn
     cdef public Endpoint congested      # receiver over its high-water mark met by the last delivery
     cdef bint turning
     cdef bint kicked
@@ -81,6 +85,5 @@ cdef class Kernel:
     cdef int schedule(self, Task task) except -1
     cdef int schedule_later(self, Task task) except -1
     cdef unsigned long long random(self) noexcept nogil
-    cdef run_all(self, list batch)
     cpdef turn(self)
     cpdef kick(self)

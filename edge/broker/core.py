@@ -7,6 +7,7 @@ many messages it got. The kernel knows no protocol, account or stream.
 """
 
 import logging
+from bisect import bisect_right
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
@@ -35,6 +36,51 @@ class Task:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
+        return 0
+
+
+@cython.cfunc
+def run_all(batch: list):
+    """Run tasks in order; one that fails is reported and costs no other its turn."""
+    task: Task
+    for item in batch:
+        task = item
+        task.scheduled = False
+        try:
+            task.run()
+        except Exception:
+            log.exception("task %r failed", type(item).__name__)
+
+
+@cython.cclass
+class StagedTasks(Task):
+    """Tasks in the order of their stages, which `turn_order.py` declares; itself a task that runs
+    all of them. A change made by one that runs holds from the next run on."""
+
+    def __init__(self):
+        self.tasks = []
+        self.stages = []
+
+    def add(self, task: Task, stage: int) -> None:
+        """Run `task` after those of lower stages, and those of its own that are there. One that
+        is there moves."""
+        self.remove(task)
+        place = bisect_right(self.stages, stage)
+        self.tasks = [*self.tasks[:place], task, *self.tasks[place:]]
+        self.stages.insert(place, int(stage))
+
+    def remove(self, task: Task) -> None:
+        """Run `task` no more; nothing happens when it is not there."""
+        for place in range(len(self.tasks)):
+            if self.tasks[place] is task:
+                self.tasks = self.tasks[:place] + self.tasks[place + 1 :]
+                del self.stages[place]
+                return
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def run(self) -> cython.int:
+        run_all(self.tasks)
         return 0
 
 
@@ -134,7 +180,7 @@ class Kernel:
         self.dirty = []
         self.tasks = []
         self.later = []
-        self.turn_hooks = []
+        self.turn_hooks = StagedTasks()
         self.now_ns = self.wall_ns()
         self.random_state = cython.cast(cython.ulonglong, self.chance.below(1 << 64)) | 1
 
@@ -243,9 +289,13 @@ class Kernel:
         """Refresh and return `now_ns`."""
         return self.fresh_ns()
 
-    def add_turn_hook(self, task: Task) -> None:
-        """Run `task` at the end of every turn, before anything is sent."""
-        self.turn_hooks.append(task)
+    def add_turn_hook(self, task: Task, stage: int) -> None:
+        """Run `task` at the end of every turn, at a `TurnStage`, before anything is sent."""
+        self.turn_hooks.add(task, stage)
+
+    def remove_turn_hook(self, task: Task) -> None:
+        """Run `task` at the end of turns no more."""
+        self.turn_hooks.remove(task)
 
     def post(self, task: Task) -> None:
         """`schedule` for interpreted callers."""
@@ -253,7 +303,7 @@ class Kernel:
 
     @cython.ccall
     def turn(self):
-        """Finish a turn: tasks, turn_hooks, sends. Entered once per readiness, timer or commit."""
+        """Finish a turn: tasks, turn hooks, sends. Entered once per readiness, timer or commit."""
         rounds: cython.int = 0
         batch: list
         endpoint: Endpoint
@@ -270,8 +320,8 @@ class Kernel:
                     rounds += 1
                     batch = self.tasks
                     self.tasks = []
-                    self.run_all(batch)
-                self.run_all(self.turn_hooks)
+                    run_all(batch)
+                run_all(self.turn_hooks.tasks)
                 if not self.dirty:
                     break
                 batch = self.dirty
@@ -286,15 +336,3 @@ class Kernel:
             self.turning = False
             if self.tasks or self.dirty:
                 self.kick()
-
-    @cython.cfunc
-    def run_all(self, batch: list):
-        """Run scheduled tasks; one that fails is reported and costs no other its turn."""
-        task: Task
-        for item in batch:
-            task = item
-            task.scheduled = False
-            try:
-                task.run()
-            except Exception:
-                log.exception("task %r failed", type(item).__name__)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from headwater.edge.broker.turn_order import TurnStage
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.replication.replicator import Proposals
@@ -93,7 +94,7 @@ class StreamGroups:
     def run(self, driver: Driver) -> None:
         """The store of groups is read, and driven."""
         self.driver = driver
-        self.jetstream.kernel.add_turn_hook(self.proposals)
+        self.jetstream.kernel.add_turn_hook(self.proposals, TurnStage.PROPOSALS)
 
     # -- what the cluster wants -------------------------------------------------
 

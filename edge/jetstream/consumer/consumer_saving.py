@@ -2,15 +2,16 @@
 
 from typing import Any
 
+from headwater.edge.broker.turn_order import TurnStage
 from headwater.edge.jetstream.progress.saver import Saver
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX, log_of
 
 
 def _saver(node: Any) -> Any:
-    """The node's saver, made with its first consumer; it runs before the log's own end of turn."""
+    """The node's saver, made with its first consumer."""
     if node.saver is None:
         node.saver = Saver(node.storage.log)
-        node.kernel.turn_hooks.insert(0, node.saver)
+        node.kernel.add_turn_hook(node.saver, TurnStage.STATES)
     return node.saver
 
 

@@ -24,6 +24,7 @@ from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
 
+from headwater.edge.broker.turn_order import NewsStage
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.times import SECOND
 from headwater.edge.jetstream.stream import stream_wire
@@ -62,7 +63,7 @@ class Stream(Task):
         self.dedupe = DedupeWindow(0)
         self.last_msg_id = b""
         self.cluster = ""
-        store.listener = self
+        store.listen(self, NewsStage.STREAM)
         self.configure(config)
         self.count_usage()
 
@@ -622,7 +623,7 @@ class Stream(Task):
         if self.timers is not None:
             self.timers.stop()
         self.acks.clear()
-        self.store.listener = None
+        self.store.unlisten(self)
         if deleted:
             self.usage.change(-self.counted_bytes)
             self.counted_bytes = 0

@@ -28,7 +28,8 @@ cdef class Usage:                       # what all stores of one kind hold toget
 cdef class MessageStore(MessageIndex):
     cdef Kernel kernel
     cdef public unsigned long long committed    # every sequence up to here is durable
-    cdef public Task listener                   # scheduled when `committed` grew or the store failed; None
+    cdef readonly Task listener                 # scheduled when `committed` grew or the store failed; None
+    cdef int listener_stage                     # of one that is alone
     cdef public object failure                  # StoreError that stops appends (full disk, failed sync); None
     cdef public long long sync_delay_ns         # how long the sync of what is stored may wait
     cdef public bint acks_written               # `committed` grows when a message is written, not synced

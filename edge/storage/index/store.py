@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
     PyBytes_FromStringAndSize,
 )
-from cython.cimports.headwater.edge.broker.core import Kernel, Msg
+from cython.cimports.headwater.edge.broker.core import Kernel, Msg, StagedTasks, Task
 from cython.cimports.headwater.edge.storage.index.filter import Filter
 from cython.cimports.headwater.edge.storage.index.index import IndexEntry, MessageIndex
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject
@@ -162,10 +162,31 @@ class MessageStore(MessageIndex):
         """Make a removal durable; the index has it already."""
         return 0
 
+    def listen(self, task: Task, stage: int) -> None:
+        """Have `task` run when `committed` grew or the store failed, at a `NewsStage`. A single
+        listener is run itself; more of them are composed."""
+        if isinstance(self.listener, StagedTasks):
+            cython.cast(StagedTasks, self.listener).add(task, stage)
+        elif self.listener is None or self.listener is task:
+            self.listener = task
+            self.listener_stage = stage
+        else:
+            composed = StagedTasks()
+            composed.add(self.listener, self.listener_stage)
+            composed.add(task, stage)
+            self.listener = composed
+
+    def unlisten(self, task: Task) -> None:
+        """Tell `task` nothing more; nothing happens when it does not listen."""
+        if isinstance(self.listener, StagedTasks):
+            cython.cast(StagedTasks, self.listener).remove(task)
+        elif self.listener is task:
+            self.listener = None
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def scheduled_listener(self) -> cython.int:
-        """Have the stream told."""
+        """Have those told who listen."""
         if self.listener is not None:
             self.kernel.schedule(self.listener)
         return 0

@@ -44,6 +44,7 @@ from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopies
 from cython.cimports.headwater.edge.storage.log.watermarks import Watermarks
 
+from headwater.edge.broker.turn_order import TurnStage
 from headwater.edge.ports.files import FIRST_TWIN
 from headwater.edge.storage.format.errors import (
     InvariantBroken,
@@ -144,7 +145,7 @@ class CommitLog(BatchWriter):
             self.stepper = CommitStepper(self.thread, loop, self.drain_results)
         self.watching = True
         self.turn_hook = TurnEnd(self)
-        self.kernel.add_turn_hook(self.turn_hook)
+        self.kernel.add_turn_hook(self.turn_hook, TurnStage.BATCH)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -692,8 +693,7 @@ class CommitLog(BatchWriter):
             self.complete(self.thread.synced)
             self.watermarks.flush()
         self.closed = True
-        if self.turn_hook in self.kernel.turn_hooks:
-            self.kernel.turn_hooks.remove(self.turn_hook)
+        self.kernel.remove_turn_hook(self.turn_hook)
 
     def position(self) -> dict[str, int]:
         """Where the durable part of the log ends."""

@@ -228,6 +228,29 @@ async def test_local_mirror_follows_at_once(lab: Lab) -> None:
     await holds(js, "ALL", 200)
 
 
+async def test_a_driver_joins_those_who_listen_and_replaces_nobody(lab: Lab) -> None:
+    node = await server(lab, "H", "solo", "listen: 127.0.0.1:-1")
+    js = await context(lab, node)
+    await js.add_stream(name="ORIGIN", subjects=["data.>"])
+    await js.add_stream(StreamConfig(name="ALL", sources=[StreamSource(name="ORIGIN")]))
+    await js.add_consumer("ALL", durable_name="reader")
+    await fill(js, 20)
+    await holds(js, "ALL", 20)
+    hooks = [type(each).__name__ for each in node.kernel.turn_hooks.tasks]
+    assert sorted(hooks[:2]) == ["Cursors", "Saver"]
+    assert hooks[2:] == ["TurnEnd"]
+    streams = node.accounts["$G"].jetstream.streams
+    copy = streams["ALL"]
+    assert streams["ORIGIN"].store.listener is streams["ORIGIN"]
+    assert [type(each).__name__ for each in copy.store.listener.tasks] == [
+        "Stream",
+        "Confirmations",
+    ]
+    assert copy.store.listener.tasks[0] is copy
+    copy.origin_driver.stop()
+    assert copy.store.listener.tasks == [copy]
+
+
 @pytest.mark.parametrize("kind", ["HR", "HH"])
 async def test_a_work_queue_is_emptied_by_its_source(lab: Lab, kind: str) -> None:
     """The origin forgets what the copy has confirmed, by flow control, after its commit."""
