@@ -234,6 +234,7 @@ those who are there are served meanwhile"""
             link.close()
 
 
+@pytest.mark.alone
 def test_a54_receivers_that_do_not_read(node: Attacked) -> None:
     """twenty receivers that read nothing, 40 MB for each | what waits is bounded: the producer \
 waits, then the receiver is cut"""

@@ -69,6 +69,7 @@ def server() -> Iterator[Server]:
         yield started
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", REQUESTS)
 def test_the_greatest_requests_are_answered_soon(server: Server, name: str) -> None:
     subject, fields = REQUESTS[name]
