@@ -13,7 +13,8 @@ from bench.servers import Recipe, Server, free_port, program
 from tests.operator_realm import Raw
 
 CONFIG = """
-server_name: hub, max_payload: 1MB, max_subscriptions: 5000, http: "127.0.0.1:{monitor}"
+server_name: hub, max_payload: 1MB, max_pending: 8MB, max_subscriptions: 5000
+http: "127.0.0.1:{monitor}"
 authorization {{ timeout: 1 }}
 accounts {{
   A {{ jetstream: enabled, users: [
