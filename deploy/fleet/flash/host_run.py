@@ -207,6 +207,9 @@ async def look_job(run: HostRun, link: Link) -> dict[str, Any]:
     run.task.seen[run.host.name] = facts
     if run.task.with_logs:
         log = shlex.quote(f"{run.host.data}/log/node.log")
-        text = f"tail -n {LOG_LINES} {log} 2>/dev/null || true"
-        run.task.logs[run.host.name] = await link.run(text, FACTS_S)
+        try:
+            end = await link.run(f"tail -n {LOG_LINES} {log}", FACTS_S)
+        except CommandFailed as error:
+            end = f"the log cannot be read: {error}\n"
+        run.task.logs[run.host.name] = end
     return facts.status
