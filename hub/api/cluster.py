@@ -51,6 +51,9 @@ class StreamGroups(Protocol):
     def status(self, number: int) -> Any:
         """A GroupStatus; None when the group is not here."""
 
+    def waiting(self) -> list[str]:
+        """What is committed and cannot be applied here, and why; a sentence for each stream."""
+
     def transfer(self, number: int, to: int) -> None:
         """Have another replica lead. Raises RaftError."""
 

@@ -46,12 +46,14 @@ class ClusterView:
     def health(self) -> list[str]:
         """What is wrong, worst first; empty when all is well."""
         cluster = self.cluster
+        found = list(cluster.group.driver.broken.values())
         if not cluster.group.leader:
             waits = cluster.founding.waits_for
-            return [f"{NO_LEADER}: it waits for {waits}" if waits else NO_LEADER]
-        found = [
+            return [*found, f"{NO_LEADER}: it waits for {waits}" if waits else NO_LEADER]
+        found += [
             f"stream is not here: {error.description}" for error in cluster.applier.failed.values()
         ]
+        found += cluster.groups.waiting() if cluster.groups is not None else []
         for known in cluster.state.streams.values():
             assignment = known.assignment
             replicated = assignment.group != NO_GROUP and cluster.number in assignment.peers

@@ -1,12 +1,14 @@
 """Drives the Raft groups of a running node: ticks, packets over routes, write sets to the store.
 
 All groups share one `MultiRaft`, so one tick, one write set with one sync, and one packet for each
-other node. Whoever owns a group adds it with a handler, and is told what to apply.
+other node. Whoever owns a group adds it with a handler, and is told what to apply. A group that
+breaks is stopped on this node and told of; the others go on.
 """
 
 import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from headwater.edge.broker.core import Kernel
 from headwater.edge.ports.ports import Clock, Random
@@ -30,6 +32,10 @@ STOP_SECONDS = 3.0
 class Handler(Protocol):
     """The owner of a group."""
 
+    @property
+    def name(self) -> str:
+        """What the group is of, for people."""
+
     def ready(self, raft: Raft, ready: Ready) -> None:
         """A write set was handed to the store. Apply what is committed, and end reads."""
 
@@ -39,6 +45,9 @@ class Handler(Protocol):
     def tidy(self, raft: Raft) -> None:
         """Called when something happened, and with each tick while the group is awake: let go of
         entries that are applied, make snapshots."""
+
+    def broken(self) -> None:
+        """The group was stopped here, because it or its handler raised what nobody expects."""
 
 
 class Driver:
@@ -59,7 +68,10 @@ class Driver:
         self.clock = clock
         self.number = transport.number
         self.multi_raft = MultiRaft(self.number, store.boot, chance.below, options)
+        self.multi_raft.on_fault = self._stop_broken
         self.handlers: dict[int, Handler] = {}
+        self.broken: dict[int, str] = {}
+        """By group: why it was stopped on this node, which only a start of the node ends."""
         self.stopping = False
         self._seen: dict[int, tuple[object, ...]] = {}
         self._due = False
@@ -83,6 +95,31 @@ class Driver:
         self.multi_raft.drop(group)
         self.handlers.pop(group, None)
         self._seen.pop(group, None)
+        self.broken.pop(group, None)
+
+    def _stop_broken(self, raft: Raft, error: Exception) -> None:
+        """A group, or its handler, raised what nobody expects. What was half done of it is told by
+        no mark, so that the next start asks the other replicas."""
+        group = raft.group
+        handler = self.handlers.get(group)
+        name = handler.name if handler is not None else f"group {group}"
+        log.critical(
+            "%s is broken and stops on this node, other replicas go on without it: start the node "
+            "again, then it asks them for what it lacks",
+            name,
+            exc_info=error,
+        )
+        self.drop(group)
+        self.broken[group] = f"{name} stopped on this node ({error or type(error).__name__})"
+        replica = self.store.replicas.get(group)
+        if replica is not None:
+            replica.doubtful = True
+        if handler is None:
+            return
+        try:
+            handler.broken()
+        except Exception:
+            log.exception("%s: what was left of it could not be ended", name)
 
     def touch(self, raft: Raft) -> None:
         """Something was asked of a group: it is looked at in this round of the loop."""
@@ -136,10 +173,17 @@ class Driver:
                 looked_at[raft.group] = raft
                 handler = self.handlers.get(raft.group)
                 if handler is not None:
-                    handler.ready(raft, ready)
+                    self._guard(raft, handler.ready, raft, ready)
         for group, raft in looked_at.items():
             if multi.groups.get(group) is raft and group in self.handlers:
-                self._look_at(raft, self.handlers[group])
+                self._guard(raft, self._look_at, raft, self.handlers[group])
+
+    def _guard(self, raft: Raft, work: Callable[..., None], *of: Any) -> None:
+        """Do a group's work; what it raises is the end of this group here, and of no other."""
+        try:
+            work(*of)
+        except Exception as error:
+            self._stop_broken(raft, error)
 
     def _look_at(self, raft: Raft, handler: Handler) -> None:
         """Tell a handler what is different, and let it tidy up."""

@@ -216,6 +216,20 @@ class MetaGroup:
 
     # -- handler ------------------------------------------------------------------
 
+    @property
+    def name(self) -> str:
+        """As of `Handler`."""
+        return "the cluster's metadata"
+
+    def broken(self) -> None:
+        """As of `Handler`."""
+        self.raft = None
+        for _, future in self._waiting.values():
+            if not future.done():
+                future.set_exception(NoLeader(f"{self.name} stopped on this node"))
+        for watcher in self.watchers:
+            watcher()
+
     def ready(self, raft: Raft, ready: Ready) -> None:
         """As of `Handler`."""
         self._apply(raft, ready.committed)

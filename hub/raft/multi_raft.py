@@ -50,6 +50,11 @@ class WriteSet:
         return any(ready.writes for _, ready in self.groups)
 
 
+def raise_fault(raft: Raft, error: Exception) -> None:
+    """A group that breaks ends the work of all: what tests want."""
+    raise error
+
+
 class MultiRaft:
     """Not thread-safe. `chance(n)` gives a number below n."""
 
@@ -75,6 +80,8 @@ class MultiRaft:
             deque()
         )  # write sets on their way to the disk
         self._pings: list[Packet] = []  # packets without messages, for the next `ready`
+        self.on_fault: Callable[[Raft, Exception], None] = raise_fault
+        """A group broke, whatever it was doing: `drop` it, so that the others go on."""
 
     def add(self, group: int, restored: Restored) -> Raft:
         """Start a group of this node."""
@@ -100,7 +107,11 @@ class MultiRaft:
         """One tick for every group that is awake."""
         self._ticks += 1
         for raft in list(self.awake.values()):
-            raft.tick(now_ns)
+            try:
+                raft.tick(now_ns)
+            except Exception as error:
+                self.on_fault(raft, error)
+                continue
             self._touched[raft.group] = raft
             if raft.sleep.asleep or raft.removed:
                 del self.awake[raft.group]
@@ -143,9 +154,13 @@ class MultiRaft:
                 self._wake_with(packet.sender)
         for m in packet.messages:
             raft = self.groups.get(m.group)
-            if raft is not None:
+            if raft is None:
+                continue
+            try:
                 raft.step(m)
-                self.touch(raft)
+            except Exception as error:
+                self.on_fault(raft, error)
+            self.touch(raft)
 
     def touched(self) -> list[Raft]:
         """Groups that something happened to since they were last looked at."""
@@ -165,9 +180,13 @@ class MultiRaft:
         write_set = WriteSet(self._number, packets=self._pings)
         self._pings = []
         messages: list[Message] = []
-        for raft in self._touched.values():
+        for raft in list(self._touched.values()):
             if raft.has_ready():
-                ready = raft.ready()
+                try:
+                    ready = raft.ready()
+                except Exception as error:
+                    self.on_fault(raft, error)
+                    continue
                 write_set.groups.append((raft, ready))
                 messages += ready.messages
         self._touched = {raft.group: raft for raft in self._touched.values() if raft.has_ready()}
@@ -181,7 +200,12 @@ class MultiRaft:
         messages: list[Message] = []
         while self._unsynced and self._unsynced[0][0] <= number:
             for raft, ready in self._unsynced.popleft()[1]:
-                messages += raft.synced(ready.number)
+                if self.groups.get(raft.group) is not raft:
+                    continue
+                try:
+                    messages += raft.synced(ready.number)
+                except Exception as error:
+                    self.on_fault(raft, error)
                 self.touch(raft)
         return self._pack(messages)
 

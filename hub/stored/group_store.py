@@ -242,7 +242,7 @@ class GroupStore:
             self._waits = True
         self._sync_hard()
         for replica in self.replicas.values():
-            if replica.marked != replica.mark.index:
+            if replica.marked != replica.mark.index and not replica.doubtful:
                 self._mark(replica)
         self._report_synced()
 

@@ -110,6 +110,11 @@ class StreamGroup:
         """It lives here no more."""
 
     @property
+    def name(self) -> str:
+        """As of `Handler`."""
+        return f"stream '{self.wanted.account} > {self.wanted.name}'"
+
+    @property
     def replica(self) -> Replica:
         """The group's state on this node."""
         return self.store.replicas[self.wanted.group]
@@ -159,6 +164,11 @@ class StreamGroup:
             self.store.compact(raft)
         else:
             self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
+
+    def broken(self) -> None:
+        """As of `Handler`."""
+        self.raft = None
+        self.end()
 
     def _stand(self, raft: Raft) -> None:
         """Be the group's first leader. The others may be still making the group, so it is tried

@@ -220,6 +220,14 @@ class StreamGroups:
         group = self.groups.get(number)
         return group.status() if group is not None else None
 
+    def waiting(self) -> list[str]:
+        """What is committed and cannot be applied here, and why; a sentence for each stream."""
+        return [
+            f"{group.name} waits here for storage: {group.machine.stuck}"
+            for group in self.groups.values()
+            if group.machine.stuck
+        ]
+
     def has_left(self, number: int) -> bool:
         """Whether the group of a stream has taken this node out."""
         group = self.groups.get(number)
