@@ -200,16 +200,16 @@ class Discovery:
             self._hubs[name] = hub
         if known != hub:
             log.info("Found hub %s at %s", name, ", ".join(hub.urls))
-            self._tell()
+            self._notify()
 
     def _forget(self, name: str) -> None:
         with self._lock:
             gone = self._hubs.pop(name, None)
         if gone is not None:
             log.info("Hub %s is no longer announced", name)
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.on_change is not None and not self._closed:
             self._loop.call_soon_threadsafe(self.on_change)
 

@@ -234,10 +234,10 @@ class HubSession(LeafSession):
 
     def permit(self, conn: Any, identity: Any) -> None:
         """Put the permissions of a peer that is linked already into force, and tell it."""
-        self._tell(conn, identity)
+        self._send_info(conn, identity)
         self.links.restrict(conn, self.rules)
 
-    def _tell(self, conn: Any, identity: Any) -> None:
+    def _send_info(self, conn: Any, identity: Any) -> None:
         options = identity.permissions
         self.rules = hub_rules(options, self._denied)
         extra: dict[str, Any] = {
@@ -250,7 +250,7 @@ class HubSession(LeafSession):
         conn.queue(self.links.hub_info(conn, self.nonce, **extra))
 
     def _admit(self, conn: Any, identity: Any) -> None:
-        self._tell(conn, identity)
+        self._send_info(conn, identity)
         if self.links.admit(conn, identity.account, self.rules):
             log.info(
                 "%s - Leafnode connection from %r created for account: %s",

@@ -446,12 +446,12 @@ class OriginFollower:
         answered: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
         self._answered = answered
 
-        def take(_: bytes, __: bytes, block: bytes, payload: bytes, via: Any) -> None:
+        def answer(_: bytes, __: bytes, block: bytes, payload: bytes, via: Any) -> None:
             if not answered.done():
                 answered.set_result((block, payload))
                 self._answered_via = via
 
-        sink = CallbackSink(reply, take)
+        sink = CallbackSink(reply, answer)
         account.insert(sink)
         try:
             if not account.send(subject.encode(), body, reply, headers, own=True):

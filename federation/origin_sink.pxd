@@ -36,6 +36,6 @@ cdef class OriginSink(Sink):
     cdef bint save_scheduled
     cdef list owed                      # flow control answers: (local sequence, reply, dseq, sseq)
     cdef int control(self, Msg* m) except -1
-    cdef int take(self, Msg* m, unsigned long long sseq, long long timestamp) except -1
+    cdef int store_message(self, Msg* m, unsigned long long sseq, long long timestamp) except -1
     cdef int release(self, unsigned long long committed) except -1
     cdef bytes cursor(self)

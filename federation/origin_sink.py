@@ -197,7 +197,7 @@ class OriginSink(Sink):
         if cython.cast(cython.ulonglong, sseq) > self.sseq:
             i = starts[base + 5]
             timestamp = parse_number(reply + i, starts[base + 6] - i - 1)
-            if not self.take(m, sseq, timestamp):
+            if not self.store_message(m, sseq, timestamp):
                 return 1
             self.sseq = sseq
             self.last_ts = timestamp
@@ -208,7 +208,7 @@ class OriginSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take(
+    def store_message(
         self,
         m: cython.pointer(Msg),
         sseq: cython.ulonglong,

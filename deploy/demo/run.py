@@ -60,7 +60,7 @@ class Story:
         """Samples acknowledged so far."""
         return sum(agent.state["acked"] for agent in self.agents)
 
-    async def tell(self) -> None:
+    async def run(self) -> None:
         """Everything up to the point where the hub has it all. Raises FleetError."""
         self.bars.say(f"starting one hub and {len(self.agents)} edges on loopback")
         await self.fleet.start()
@@ -182,7 +182,7 @@ async def _run(
     with Bars() as bars:
         story = Story(work, messages, edges, seconds, bars)
         try:
-            await story.tell()
+            await story.run()
             bars.say("Spark aggregates the fleet stream")
             result = await asyncio.to_thread(_aggregate, story.fleet.hub.url, folder, bars)
             verdict = await story.verdict(result.rows, result.duplicates + result.duplicate_ids)

@@ -69,7 +69,7 @@ class MonitorService:
             return self._node.tls.clients if scheme == "https" else None
 
         listener = Listener(
-            self._node.loop, host, port, lambda sock, address: self._visitors.take(sock, context())
+            self._node.loop, host, port, lambda sock, address: self._visitors.serve(sock, context())
         )
         self._doors.append((listener, context()))
         log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)

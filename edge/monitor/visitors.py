@@ -220,7 +220,7 @@ class Visitors:
         self.there: set[Visitor] = set()
         self._coming: set[asyncio.Task[None]] = set()
 
-    def take(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    def serve(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         """Serve a socket, over TLS when there is a context."""
         if len(self.there) + len(self._coming) >= VISITORS_MAX:
             sock.close()

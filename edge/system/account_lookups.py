@@ -149,7 +149,7 @@ class AccountLookups:
     def _answered(self, subject: bytes, payload: bytes) -> None:
         question = self._questions.get(subject)
         if question is not None and len(payload) <= jwt.MAX_TOKEN_BYTES:
-            question.take(payload.decode("ascii", "replace").strip())
+            question.answered(payload.decode("ascii", "replace").strip())
 
 
 class _Question:
@@ -164,17 +164,17 @@ class _Question:
     def sent(self, asked: int) -> None:
         """The question is on its way to so many."""
         self._asked = asked
-        self._settle("")
+        self._resolve("")
 
-    def take(self, token: str) -> None:
+    def answered(self, token: str) -> None:
         """One has answered; an empty token is none."""
         if token:
-            self._settle(token)
+            self._resolve(token)
         else:
             self._without += 1
-            self._settle("")
+            self._resolve("")
 
-    def _settle(self, token: str) -> None:
+    def _resolve(self, token: str) -> None:
         if not self.answer.done() and (token or 0 <= self._asked <= self._without):
             self.answer.set_result(token)
 

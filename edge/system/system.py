@@ -76,7 +76,7 @@ class SystemService:
         for account in list(node.accounts.values()):
             self._serve_account(account)
         node.account_hooks.append(self._serve_account)
-        node.farewells.append(lambda: self._tell(f"$SYS.SERVER.{node.server_id}.LAMEDUCK"))
+        node.farewells.append(lambda: self._publish_event(f"$SYS.SERVER.{node.server_id}.LAMEDUCK"))
         node.sessions.observers.append(self)
         self._timer = node.loop.call_later(STATSZ_S, self._send_statsz)
 
@@ -86,7 +86,7 @@ class SystemService:
             self._timer.cancel()
         for timer in self._counted.values():
             timer.cancel()
-        self._tell(f"$SYS.SERVER.{self._node.server_id}.SHUTDOWN")
+        self._publish_event(f"$SYS.SERVER.{self._node.server_id}.SHUTDOWN")
         for task in self._purges:
             task.cancel()
         for account, sink in self._sinks:
@@ -156,7 +156,7 @@ class SystemService:
         account, name = subject.decode("utf-8", "replace").split(".")[3:5]
         if name == "CONNS":
             if reply and account in self._node.accounts:
-                self._tell_count(reply, account, own=False)
+                self._publish_connection_count(reply, account, own=False)
             return
         self._responder.respond(
             self._system,
@@ -237,14 +237,14 @@ class SystemService:
         """Tell of a client that has logged in."""
         account = conn.account.name
         self._tell_connections(account)
-        self._tell(
+        self._publish_event(
             f"$SYS.ACCOUNT.{account}.CONNECT",
             lambda: {**self._event("client_connect"), "client": client_info(self._node, conn)},
         )
 
     def client_refused(self, conn: Any, reason: str) -> None:
         """Tell of a login that failed."""
-        self._tell(
+        self._publish_event(
             f"$SYS.SERVER.{self._node.server_id}.CLIENT.AUTH.ERR",
             lambda: self._ended(conn, reason),
         )
@@ -256,7 +256,7 @@ class SystemService:
         account = conn.account.name
         if conn.identity is not None:
             self._tell_connections(account)
-        self._tell(f"$SYS.ACCOUNT.{account}.DISCONNECT", lambda: self._ended(conn, reason))
+        self._publish_event(f"$SYS.ACCOUNT.{account}.DISCONNECT", lambda: self._ended(conn, reason))
 
     def _event(self, kind: str) -> dict[str, Any]:
         kernel = self._node.kernel
@@ -293,10 +293,10 @@ class SystemService:
             f"$SYS.SERVER.ACCOUNT.{account}.CONNS",
             f"$SYS.ACCOUNT.{account}.SERVER.CONNS",
         ):
-            self._tell_count(subject.encode(), account)
+            self._publish_connection_count(subject.encode(), account)
 
-    def _tell_count(self, subject: bytes, account: str, own: bool = True) -> None:
-        self._tell(
+    def _publish_connection_count(self, subject: bytes, account: str, own: bool = True) -> None:
+        self._publish_event(
             subject,
             lambda: {**self._event("account_connections"), **account_stat(self._node, account)},
             own,
@@ -304,10 +304,10 @@ class SystemService:
 
     def _send_statsz(self) -> None:
         subject = f"$SYS.SERVER.{self._node.server_id}.STATSZ"
-        self._tell(subject, lambda: {"statsz": statsz(self._node)})
+        self._publish_event(subject, lambda: {"statsz": statsz(self._node)})
         self._timer = self._node.loop.call_later(STATSZ_S, self._send_statsz)
 
-    def _tell(
+    def _publish_event(
         self,
         subject: str | bytes,
         make: Callable[[], dict[str, Any]] | None = None,

@@ -193,7 +193,7 @@ class Client:
         """Return when the server has taken in everything sent so far."""
         self.send(b"PING\r\n")
         self._start()
-        while self._take() != b"PONG":
+        while self._next_frame() != b"PONG":
             pass
 
     # --- what comes ---
@@ -289,12 +289,12 @@ class Client:
             if login.tls_first:
                 self._secure(server.host, login)
             while not self.info:
-                self._take()
+                self._next_frame()
             wanted = server.tls or login.tls or self.info.get("tls_required")
             if wanted and not login.tls_first:
                 self._secure(server.host, login)
             self.send(self._greeting(server.login(login), bool(wanted or login.tls_first)))
-            while self._take() != b"PONG":
+            while self._next_frame() != b"PONG":
                 pass
         except BaseException:
             self.socket.close()
@@ -322,11 +322,11 @@ class Client:
 
     def _message(self) -> Message:
         while True:
-            taken = self._take()
+            taken = self._next_frame()
             if isinstance(taken, Message):
                 return taken
 
-    def _take(self) -> Message | bytes:
+    def _next_frame(self) -> Message | bytes:
         """What comes next; what the server wants of every client is served on the way."""
         while (taken := self._reader.next()) is None:
             self._fill()

@@ -90,10 +90,10 @@ class ClusterRoutes:
         """Run a handler here if this node becomes the leader soon."""
         group = self.cluster.group
 
-        def settled() -> bool:
+        def leader_known() -> bool:
             return group.serves or self._is_led_elsewhere(group.leader)
 
-        if not await self.cluster.wait(settled, ELECTION_SECONDS):
+        if not await self.cluster.wait(leader_known, ELECTION_SECONDS):
             raise errors.CLUSTER_NOT_AVAIL.error()
         if not group.serves:
             return None
@@ -142,11 +142,11 @@ class ClusterRoutes:
                 raise errors.STREAM_OFFLINE.error()
             return None
 
-        def settled() -> bool:
+        def leader_known() -> bool:
             there = cluster.here(js.name, tokens[0]) is not None
             return there or self._is_led_elsewhere(cluster.leader_of(assignment))
 
-        if not await cluster.wait(settled, ELECTION_SECONDS):
+        if not await cluster.wait(leader_known, ELECTION_SECONDS):
             if assignment.incarnation in cluster.applier.failed:
                 raise cluster.applier.failed[assignment.incarnation]
             raise errors.CLUSTER_NOT_AVAIL.error()

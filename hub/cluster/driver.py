@@ -187,13 +187,13 @@ class Driver:
 
     def _look_at(self, raft: Raft, handler: Handler) -> None:
         """Tell a handler what is different, and let it tidy up."""
-        self._note(raft, handler)
+        self._report_changes(raft, handler)
         try:
             handler.tidy(raft)
         except StoreError as error:
             log.debug("group %d keeps its log: %s", raft.group, error)
 
-    def _note(self, raft: Raft, handler: Handler) -> None:
+    def _report_changes(self, raft: Raft, handler: Handler) -> None:
         now = (raft.role, raft.term, raft.leader, raft.removed)
         if self._seen.get(raft.group) != now:
             self._seen[raft.group] = now

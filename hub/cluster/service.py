@@ -176,9 +176,9 @@ class ClusterService:
         self._transport.attach(self.route_service.routes)
         self.cluster.founding.routes = self.route_service.routes
         applier = self.cluster.applier
-        self._state.on_change = applier.note
-        self._state.on_load = applier.settle_all
-        applier.settle_all()
+        self._state.on_change = applier.operation_applied
+        self._state.on_load = applier.reconcile_all
+        applier.reconcile_all()
         node.farewells.append(self._farewell)
         assert self._routes is not None
         account = node.account(node.system_account)

@@ -163,10 +163,10 @@ class EnrolmentService:
         if error is None:
             return
         if error.get("err_code") != WRONG_LAST_SEQUENCE:
-            raise JWTError(f"the hub cannot note the enrolment: {error.get('description')}")
+            raise JWTError(f"the hub cannot record the enrolment: {error.get('description')}")
         stream = f"$JS.API.DIRECT.GET.KV_{ENROLLED_BUCKET}.{subject}"
-        noted = await self._ask(stream, b"")
-        if noted.get("key") != enrolment.key:
+        recorded = await self._ask(stream, b"")
+        if recorded.get("key") != enrolment.key:
             raise JWTError("the enrolment token was used by another key: revoke that gateway")
 
     # --- JetStream ---
@@ -199,11 +199,11 @@ class EnrolmentService:
         inbox = f"_INBOX.{secrets.token_hex(11)}".encode()
         answered: asyncio.Future[bytes] = self._node.loop.create_future()
 
-        def take(_: bytes, __: bytes, ___: bytes, body: bytes, ____: Any) -> None:
+        def answer(_: bytes, __: bytes, ___: bytes, body: bytes, ____: Any) -> None:
             if not answered.done():
                 answered.set_result(body)
 
-        sink = CallbackSink(inbox, take)
+        sink = CallbackSink(inbox, answer)
         self._account.insert(sink)
         try:
             if not self._account.send(subject.encode(), payload, inbox, headers, own=True):

@@ -88,10 +88,10 @@ class Applier:
 
     # -- following ----------------------------------------------------------------
 
-    def note(self, operation: Operation, before: Assignment | None) -> None:
+    def operation_applied(self, operation: Operation, before: Assignment | None) -> None:
         """An operation was applied to the state: act on it. `before` is what was known."""
         if isinstance(operation, Assignment):
-            self.settle(operation, new=operation.version == 0)
+            self.reconcile(operation, new=operation.version == 0)
         elif isinstance(operation, Gone):
             self.remove(before)
         elif isinstance(operation, Member):
@@ -103,10 +103,10 @@ class Applier:
             self.emptied = False
             self.on_joined()
 
-    def settle_all(self) -> None:
+    def reconcile_all(self) -> None:
         """The whole state may be new: make everything right."""
         for known in list(self.state.streams.values()):
-            self.settle(known.assignment, new=False)
+            self.reconcile(known.assignment, new=False)
         if self.number in self.state.members:
             self._joined(self.state.members[self.number])
         self.find_unknown()
@@ -122,16 +122,16 @@ class Applier:
             if known is None or known.assignment.incarnation != stream.incarnation:
                 self.unknown[stream.incarnation] = stream
 
-    def settle(self, assignment: Assignment, *, new: bool) -> None:
+    def reconcile(self, assignment: Assignment, *, new: bool) -> None:
         """Make one stream what it should be here."""
         self.unknown.pop(assignment.incarnation, None)
         try:
             if assignment.lost:
                 raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
             if assignment.group != NO_GROUP:
-                self._settle_group(assignment)
+                self._reconcile_group(assignment)
             elif self.number in assignment.peers:
-                self._settle_alone(assignment, new)
+                self._reconcile_single(assignment, new)
             else:
                 self._end(assignment)
         except (JetStreamError, StoreError, OSError) as error:
@@ -141,9 +141,9 @@ class Applier:
             self.failed[assignment.incarnation] = error
         else:
             self.done[assignment.incarnation] = assignment.version
-        self._tell(assignment.incarnation)
+        self._wake_waiters(assignment.incarnation)
 
-    def _settle_group(self, assignment: Assignment) -> None:
+    def _reconcile_group(self, assignment: Assignment) -> None:
         if self.groups is None:
             raise errors.CLUSTER_UN_SUPPORT_FEATURE.error()
         if assignment.incarnation in self.done:
@@ -163,7 +163,7 @@ class Applier:
                 log.info("stream '%s > %s' has left this node", *assignment.key)
                 self.groups.delete(assignment)
 
-    def _settle_alone(self, assignment: Assignment, new: bool) -> None:
+    def _reconcile_single(self, assignment: Assignment, new: bool) -> None:
         js = self.jetstream.account_js(assignment.account)
         config = assignment.stream_config
         stream = js.streams.get(assignment.name)
@@ -215,7 +215,7 @@ class Applier:
         self.unknown.pop(gone.incarnation, None)
         self.done.pop(gone.incarnation, None)
         self.failed.pop(gone.incarnation, None)
-        self._tell(gone.incarnation)
+        self._wake_waiters(gone.incarnation)
 
     def _delete(self, js: AccountJetStream, stream: Stream) -> None:
         if js.streams.get(stream.name) is not stream:
@@ -233,7 +233,7 @@ class Applier:
 
     # -- waiting ------------------------------------------------------------------
 
-    def _tell(self, incarnation: str) -> None:
+    def _wake_waiters(self, incarnation: str) -> None:
         for future in self._waiting.pop(incarnation, ()):
             if not future.done():
                 future.set_result(None)

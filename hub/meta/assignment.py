@@ -1,6 +1,6 @@
 """What the meta group's entries say, and what its state consists of.
 
-An entry is one operation as JSON; operations are decided by the meta leader and only noted here.
+An entry is one operation as JSON; operations are decided by the meta leader and only recorded here.
 """
 
 from typing import Any

@@ -53,7 +53,7 @@ class MetaGroup:
         """Nodes that are there and belong to this cluster, by their own word."""
         self.boots: dict[int, int] = {}
         """Numbers of their present starts."""
-        self._telling: dict[int, Member] = {}
+        self._proposed: dict[int, Member] = {}
         """What was proposed of members by this leader."""
         self._was_leader = 0
         state.load_store = self._store
@@ -184,15 +184,15 @@ class MetaGroup:
                 membership.add_voter(raft, member.number, boot)
                 self.driver.touch(raft)
             if member.number in raft.log.config.voters:
-                self._tell(member)
+                self._record_member(member)
 
-    def _tell(self, member: Member) -> None:
-        """Note what is new of a member; a start is news only when it began with nothing."""
+    def _record_member(self, member: Member) -> None:
+        """Propose what is new of a member; a start is news only when it began with nothing."""
         known = self.state.members.get(member.number)
         if known is not None and not member.boot:
             member = msgspec.structs.replace(member, boot=known.boot)
-        if known != member and self._telling.get(member.number) != member:
-            self._telling[member.number] = member
+        if known != member and self._proposed.get(member.number) != member:
+            self._proposed[member.number] = member
             self._later(member)
 
     async def remove(self, number: int) -> None:
@@ -256,7 +256,7 @@ class MetaGroup:
                 if not future.done():
                     future.set_exception(NoLeader("this node leads no more"))
         if raft.leader != self._was_leader:
-            self._telling.clear()
+            self._proposed.clear()
             self._was_leader = raft.leader
             self.leaderless_since = 0 if raft.leader else self.driver.clock.monotonic_ns()
             if raft.leader:

@@ -112,7 +112,7 @@ class MetaState:
     # -- the machine --------------------------------------------------------------
 
     def apply(self, store: FileStore, entry: Entry) -> Any:
-        """Do what an entry says; returns the operation as it was noted, or a Conflict."""
+        """Do what an entry says; returns the operation as it was stored, or a Conflict."""
         self.load()
         operation = decode(entry.data)
         before = None
@@ -131,7 +131,7 @@ class MetaState:
         ):
             return Conflict(operation.name)
         self._store(store, operation, entry.index)
-        self._note(operation, store.last_seq)
+        self._enter(operation, store.last_seq)
         self._forget(store)
         self.on_change(operation, before)
         return operation
@@ -163,7 +163,7 @@ class MetaState:
             del self.gone[oldest]
             store.purge(b"g." + oldest.encode(), None, 0)
 
-    def _note(self, operation: Operation, sequence: int) -> None:
+    def _enter(self, operation: Operation, sequence: int) -> None:
         if isinstance(operation, Assignment):
             self._leave(operation.key)
             known = self.streams[operation.key] = Known(operation)
@@ -211,7 +211,7 @@ class MetaState:
         while at <= store.last_seq:
             message = store.get(at)
             if message is not None:
-                self._note(decode(bytes(message.payload)), at)
+                self._enter(decode(bytes(message.payload)), at)
             at += 1
         self.on_load()
 

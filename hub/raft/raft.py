@@ -85,7 +85,7 @@ class Raft(Core):
         if self.removed or not self._admit(m):
             return
         hibernation.wake_on(self, m)
-        if m.kind not in OUT_OF_TERM and not self._settle_term(m):
+        if m.kind not in OUT_OF_TERM and not self._compare_term(m):
             return
         HANDLERS[m.kind](self, m)
         self.check_config()
@@ -272,7 +272,7 @@ class Raft(Core):
             return False
         return m.term <= self.term + TERM_JUMP_MAX
 
-    def _settle_term(self, m: Message) -> bool:
+    def _compare_term(self, m: Message) -> bool:
         """Compare terms. Returns whether the message is to be handled."""
         if m.kind in FROM_LEADER and m.term >= self.term:
             self.led = self.ticks

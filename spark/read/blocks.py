@@ -151,15 +151,15 @@ class _Parts:
 
     def fixed(self) -> tuple[Any, int]:
         """A column of 8 bytes a row."""
-        return self._take(8 * self._rows)
+        return self._part(8 * self._rows)
 
     def text(self) -> tuple[tuple[Any, int], tuple[Any, int]]:
         """Offsets and bytes of a column of texts."""
         at = self._at
-        offsets = self._take(4 * (self._rows + 1))
+        offsets = self._part(4 * (self._rows + 1))
         size = int.from_bytes(offsets[0][-4:], "little", signed=True)
         data_at = self._at
-        data = self._take(size)
+        data = self._part(size)
         self._places[id(offsets)] = (at, data_at)
         return offsets, data
 
@@ -167,7 +167,7 @@ class _Parts:
         """A column of texts as a list."""
         return cut_texts(self._block, *self._places[id(text[0])], self._rows)
 
-    def _take(self, size: int) -> tuple[Any, int]:
+    def _part(self, size: int) -> tuple[Any, int]:
         end = self._at + size
         if size < 0 or end > len(self._block):
             raise WireError("a block is shorter than its columns")

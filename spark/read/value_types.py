@@ -78,7 +78,7 @@ class _Ddl:
     def _peek(self) -> str:
         return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
 
-    def _take(self, kind: str) -> str:
+    def _next_token(self, kind: str) -> str:
         if self._at == len(self._tokens) or self._tokens[self._at][0] != kind:
             raise OptionError(
                 f"valueSchema: a {kind} was expected, not {self._peek() or 'the end'!r}; "
@@ -88,21 +88,21 @@ class _Ddl:
         return self._tokens[self._at - 1][1]
 
     def _expect(self, mark: str) -> None:
-        if self._take("mark") != mark:
+        if self._next_token("mark") != mark:
             raise OptionError(f"valueSchema: {mark!r} is missing before {self._peek()!r}")
 
     def _fields(self, end: str, depth: int) -> "dict[str, DataType]":
         found: dict[str, DataType] = {}
         while True:
-            name = self._take("name")
+            name = self._next_token("name")
             if self._peek() == ":":
-                self._take("mark")
+                self._next_token("mark")
             if name in found:
                 raise OptionError(f"valueSchema: {name!r} is there twice")
             found[name] = self._type(name, depth)
             if self._peek() != ",":
                 break
-            self._take("mark")
+            self._next_token("mark")
         if end:
             self._expect(end)
         return found
@@ -110,7 +110,7 @@ class _Ddl:
     def _type(self, name: str, depth: int) -> "DataType":
         if depth > DEPTH_MAX:
             raise OptionError(f"valueSchema: {name!r} is nested more than {DEPTH_MAX} times")
-        kind = self._take("name").lower()
+        kind = self._next_token("name").lower()
         if kind in _PLAIN:
             return _PLAIN[kind]()
         if kind == "decimal":
@@ -124,7 +124,7 @@ class _Ddl:
         if kind == "struct":
             fields = self._fields(">", depth + 1)
             return t.StructType([t.StructField(n, one) for n, one in fields.items()])
-        if kind == "map" and self._take("name").lower() != "string":
+        if kind == "map" and self._next_token("name").lower() != "string":
             raise OptionError(f"valueSchema: the keys of map {name!r} must be string")
         if kind == "map":
             self._expect(",")
@@ -135,11 +135,11 @@ class _Ddl:
     def _decimal(self) -> "DataType":
         precision, scale = 10, 0
         if self._peek() == "(":
-            self._take("mark")
-            precision = int(self._take("number"))
+            self._next_token("mark")
+            precision = int(self._next_token("number"))
             if self._peek() == ",":
-                self._take("mark")
-                scale = int(self._take("number"))
+                self._next_token("mark")
+                scale = int(self._next_token("number"))
             self._expect(")")
         if not 1 <= precision <= 38 or scale > precision:
             raise OptionError("valueSchema: decimal takes 1 to 38 digits, as in decimal(10,2)")

@@ -104,7 +104,7 @@ class Publisher:
             try:
                 connection = self._connected()
                 self._send(connection)
-                self._take(connection)
+                self._receive_ack(connection)
                 return
             except (ConnectError, WireError):
                 if self._connection is not None:
@@ -124,7 +124,7 @@ class Publisher:
                 self._write(self._connection, token)
         return self._connection
 
-    def _take(self, connection: Connection) -> None:
+    def _receive_ack(self, connection: Connection) -> None:
         deadline = time.monotonic() + self._options.endpoint.request_timeout
         while True:
             frame = connection.next_frame(deadline)

@@ -89,7 +89,9 @@ bug(
 )
 bug("old-boot-heard", "what was said to an earlier start is heard", (Raft, "_admit", _any_boot))
 bug(
-    "obeys-old-leader", "a leader of an older term is obeyed", (Raft, "_settle_term", _obey_anybody)
+    "obeys-old-leader",
+    "a leader of an older term is obeyed",
+    (Raft, "_compare_term", _obey_anybody),
 )
 bug(
     "acks-of-any-incarnation",

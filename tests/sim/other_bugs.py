@@ -50,7 +50,7 @@ for _kind in (
     bug(
         f"earlier-{_kind.name.lower().replace('_', '-')}",
         f"a {_kind.name} of an earlier term counts",
-        (Raft, "_settle_term", _earlier(_kind)),
+        (Raft, "_compare_term", _earlier(_kind)),
     )
 
 

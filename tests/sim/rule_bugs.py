@@ -249,12 +249,12 @@ def _term_unheard(original):
 bug(
     "late-append-taken",
     "an append of an earlier term is taken",
-    (Raft, "_settle_term", _late_append),
+    (Raft, "_compare_term", _late_append),
 )
 bug(
     "greater-term-unheard",
     "a leader does not step down for the greater term of an answer",
-    (Raft, "_settle_term", _term_unheard),
+    (Raft, "_compare_term", _term_unheard),
 )
 
 # -- handover, sleep, members ------------------------------------------------------

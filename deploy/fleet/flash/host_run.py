@@ -150,11 +150,11 @@ ln -sfn "$PWD/bootstrap/bin/python3" python
                 raise CommandFailed(said["error"])
             elif "result" in said:
                 ended = True
-                self._take(said["result"])
+                self._record_result(said["result"])
         if not ended:
             raise CommandFailed(noise or "the program on the gateway was ended")
 
-    def _take(self, found: dict[str, Any]) -> None:
+    def _record_result(self, found: dict[str, Any]) -> None:
         self.result.state = found["state"]
         self.result.slot, self.result.version = found["slot"] or "", found["version"]
         self.result.error = found["error"]

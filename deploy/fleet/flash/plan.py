@@ -131,11 +131,11 @@ def make_plan(
         problem = way_back(bundle.manifest["store"], old)
         if problem and not one_way:
             raise Unfit(problem)
-        _note(plan, facts, problem)
+        _add_notes(plan, facts, problem)
     return plan
 
 
-def _note(plan: Plan, facts: Facts, problem: str) -> None:
+def _add_notes(plan: Plan, facts: Facts, problem: str) -> None:
     before = facts.slot.get("version")
     plan.notes.append(f"in the place of {before}" if before else "for the first time")
     if problem:

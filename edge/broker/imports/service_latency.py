@@ -58,7 +58,7 @@ class ServiceLatency:
             headers = found
         return Measurement(self, describe, sender, account, share, headers)
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def publish(self, event: dict[str, Any]) -> None:
         """Send one event to the exporter."""
         kernel = self.account.kernel
         head = {"type": EVENT, "id": draw_text(kernel.chance), "timestamp": rfc3339(kernel.clock())}
@@ -93,15 +93,15 @@ class Measurement:
         theirs, ours = responder.get("rtt", 0), self._requestor.get("rtt", 0)
         whole = now_ns - self._begun_ns
         system = max(0, self._account.kernel.clock() - now_ns) if theirs else 0
-        self._tell(
+        self._publish(
             200, "", responder, max(0, whole - theirs), system, ours + whole + system
         )
 
     def failed(self, what: tuple[int, str]) -> None:
         """There will be no answer."""
-        self._tell(*what, {}, 0, 0, 0)
+        self._publish(*what, {}, 0, 0, 0)
 
-    def _tell(
+    def _publish(
         self,
         status: int,
         text: str,
@@ -120,7 +120,7 @@ class Measurement:
         event.update({name: value for name, value in optional.items() if value})
         event["start"] = rfc3339(self._begun_ns - self._requestor.get("rtt", 0))
         event.update(service=service, system=system, total=total)
-        self._latency.tell(event)
+        self._latency.publish(event)
 
 
 class InterestWatch:

@@ -95,7 +95,7 @@ class WebSocketFilter:
         if self._untaken:
             if data:
                 self._frames.receive_data(data)
-            return self._take()
+            return self._next_piece()
         if self._closing:
             return b""
         if self._goodbye is not None:
@@ -124,9 +124,9 @@ class WebSocketFilter:
         if size <= TAKEN_BYTES_MAX:
             return parts[0] if len(parts) == 1 else b"".join(parts)
         self._untaken = memoryview(b"".join(parts))
-        return self._take()
+        return self._next_piece()
 
-    def _take(self) -> bytes:
+    def _next_piece(self) -> bytes:
         data = bytes(self._untaken[:TAKEN_BYTES_MAX])
         self._untaken = self._untaken[TAKEN_BYTES_MAX:]
         return data

@@ -114,7 +114,7 @@ class BackupSender:
     async def run(self) -> None:
         """Send everything, then the end mark with the outcome."""
         account = self.stream.account
-        self.tell("snapshot_create", state=msgspec.to_builtins(self.state))
+        self.send_advisory("snapshot_create", state=msgspec.to_builtins(self.state))
         sink = CallbackSink(self.acks + b".>", self.on_ack)
         account.insert(sink)
         self.receiver = Receiver(account, self.subject)
@@ -132,9 +132,9 @@ class BackupSender:
             "start": format_time(self.start_ns),
             "end": format_time(self.stream.kernel.clock()),
         }
-        self.tell("snapshot_complete", **times, **({"error": failure} if failure else {}))
+        self.send_advisory("snapshot_complete", **times, **({"error": failure} if failure else {}))
 
-    def tell(self, action: str, **fields: Any) -> None:
+    def send_advisory(self, action: str, **fields: Any) -> None:
         """An advisory."""
         stream = self.stream
         fields["client"] = self.client
@@ -258,9 +258,9 @@ class Restore:
         """Listen for chunks."""
         self.js.account.insert(self.sink)
         self.rearm()
-        self.tell("restore_create")
+        self.send_advisory("restore_create")
 
-    def tell(self, action: str, **fields: Any) -> None:
+    def send_advisory(self, action: str, **fields: Any) -> None:
         """An advisory."""
         fields["client"] = self.client
         js = self.js
@@ -284,7 +284,7 @@ class Restore:
         """Listen no more; what was restored in part is removed."""
         now = self.js.account.kernel.clock()
         times = {"start": format_time(self.start_ns), "end": format_time(now)}
-        self.tell("restore_complete", **times, bytes=self.bytes)
+        self.send_advisory("restore_complete", **times, bytes=self.bytes)
         self.watch.cancel()
         self.js.account.remove(self.sink)
         if not failed:
@@ -310,7 +310,7 @@ class Restore:
         try:
             if payload:
                 for entry in self.entries.feed(self.frames.feed(payload)):
-                    self.take(entry)
+                    self.restore_entry(entry)
                 self.js.account.send(reply, b"")
                 return
             self.fill()
@@ -355,7 +355,7 @@ class Restore:
         head = msgspec.json.encode({"type": CREATE_TYPE})
         self.js.account.send(reply, head[:-1] + b"," + msgspec.json.encode(content)[1:])
 
-    def take(self, entry: archive.ArchiveEntry) -> None:
+    def restore_entry(self, entry: archive.ArchiveEntry) -> None:
         """Restore one entry. Raises JetStreamError, StoreError, ValueError."""
         if self.complete:
             raise s2.FormatError("archive goes on after its end")

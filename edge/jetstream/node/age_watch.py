@@ -62,7 +62,7 @@ class AgeWatch:
         self.timer: Any = None
         before = found.offset if found is not None else 0
         if self.offset != before:
-            self._tell(self.offset - before)
+            self._log_step(self.offset - before)
         if self.offset != before or not self.clock.resumed:
             self._keep()
 
@@ -81,13 +81,13 @@ class AgeWatch:
         """Look now; returns by how many ns the wall clock was stepped since the last look."""
         step = self.clock.look()
         if step:
-            self._tell(step)
+            self._log_step(step)
             self._keep()
             for timers in self.streams():
                 timers.clock_set(step)
         return step
 
-    def _tell(self, step: int) -> None:
+    def _log_step(self, step: int) -> None:
         log.warning(
             "the clock was set %s by %.1f s and is %s now; nothing ages by that",
             "forward" if step > 0 else "back",

@@ -149,7 +149,7 @@ class Restorer:
         taking = OfflineRestore(js, config)
         self.storage.making = True
         try:
-            count = await self._take(taking, found, told)
+            count = await self._restore_stream(taking, found, told)
             taking.fill()
             taking.finish()
             for waiting in taking.waits:
@@ -169,12 +169,14 @@ class Restorer:
             self.storage.making = False
         return count
 
-    async def _take(self, taking: Restore, found: BackedUp, told: Callable[[], None]) -> int:
+    async def _restore_stream(
+        self, taking: Restore, found: BackedUp, told: Callable[[], None]
+    ) -> int:
         room = RESTORE_BYTES
         for _, entries in found.chunks():
             told()
             for entry in entries:
-                taking.take(entry)
+                taking.restore_entry(entry)
                 room -= len(entry.payload) + len(entry.headers) + 128
                 if room <= 0:
                     await self._sync_batch()

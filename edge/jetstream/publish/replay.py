@@ -53,7 +53,7 @@ def apply(
         else:
             apply_one(stream, cython.address(op), at, log)
         at += op.length
-    stream.settled()
+    stream.entry_applied()
 
 
 @cython.cfunc

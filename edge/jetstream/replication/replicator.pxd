@@ -38,7 +38,7 @@ cdef class Replicator:
     cdef set futures
     cdef unsigned char* place(self, Py_ssize_t need)
     cdef int write(self, Operation* op, const unsigned char* first, const unsigned char* rest) except -1
-    cdef int note(self, Msg* m, unsigned long long sequence) except -1
+    cdef int track(self, Msg* m, unsigned long long sequence) except -1
     cdef unsigned long long append(self, Msg* m, long long timestamp, unsigned long long sequence, int kind) except 0
     cdef int applied(self, const unsigned char* subject, Py_ssize_t n, unsigned long long sequence, unsigned long long cost) except -1
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0

@@ -228,14 +228,14 @@ class Replicator:
         self.last_seq = sequence
         self.last_ts = timestamp
         if kind == OP_MESSAGE:
-            self.note(m, sequence)
+            self.track(m, sequence)
         if self.is_congested():
             self.kernel.congested = self.gate
         return sequence
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note(self, m: cython.pointer(Msg), sequence: cython.ulonglong) -> cython.int:
+    def track(self, m: cython.pointer(Msg), sequence: cython.ulonglong) -> cython.int:
         """Remember what later decisions need of a message."""
         body: cython.p_char = cython.cast(cython.p_char, m.body)
         subject: bytes = PyBytes_FromStringAndSize(

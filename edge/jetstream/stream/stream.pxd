@@ -81,7 +81,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cdef unsigned long long count_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cpdef unsigned long long newest(self) except? 0
-    cpdef settled(self)
+    cpdef entry_applied(self)
     cdef int trim(self) except -1
     cpdef bint has_room(self, long long size, Py_ssize_t subject_len) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1

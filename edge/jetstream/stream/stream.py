@@ -289,7 +289,7 @@ class Stream(Task):
         return more + self.store.count_for(subject, n)
 
     @cython.ccall
-    def settled(self):
+    def entry_applied(self):
         """An entry of the group is applied: it is committed, so what waits for that may go on."""
         self.store.committed = self.store.last_seq
         self.count_usage()
