@@ -134,13 +134,15 @@ def admits(m: cython.pointer(Msg)) -> cython.int:
     0 is nowhere, 1 everywhere, 2 to clients alone: a subject on which the node serves is one that
     clients may listen on, too, but no service may hear what somebody else named it for.
     """
+    served: cython.int = authorize(None, PUBLISH, m.subject, m.subject_len, m.via, None)
+    # What may be published may be received.
     if m.subject_len == 0 or not (
-        authorize(None, RECEIVE, m.subject, m.subject_len, m.via, None)
+        (served or authorize(None, RECEIVE, m.subject, m.subject_len, m.via, None))
         and authorize(None, REPLY, m.reply, m.reply_len, m.via, None)
         and authorize(None, RECEIVE, m.shown, m.shown_len, m.via, None)
     ):
         return 0
-    return 1 if authorize(None, PUBLISH, m.subject, m.subject_len, m.via, None) else 2
+    return 1 if served else 2
 
 
 @cython.cclass

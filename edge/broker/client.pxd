@@ -37,7 +37,7 @@ cdef class ClientConn(Conn):
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
     cdef Py_ssize_t broken(self) except? -2
     cdef int publish(self, Msg* m) except -1
-    cdef Py_ssize_t hand_over(self, Msg* m) except -1
+    cdef Py_ssize_t route_with_headers(self, Msg* m) except -1
     cdef Py_ssize_t publish_traced(self, Msg* m) except -1
     cdef int prepare(self, Msg* m) except -1
     cdef int publish_denied(self, Msg* m) except -1

@@ -273,6 +273,7 @@ class ClientConn(Conn):
     def publish(self, m: cython.pointer(Msg)) -> cython.int:
         """Check and route what this client published."""
         kernel: Kernel = self.kernel
+        taken: cython.Py_ssize_t
         self.in_msgs += 1
         self.in_bytes += m.size
         kernel.in_msgs += 1
@@ -286,7 +287,11 @@ class ClientConn(Conn):
         if self.verbose:
             self.queue(b"+OK\r\n")
         kernel.congested = None
-        if self.hand_over(m) == 0 and m.reply_len and self.no_responders:
+        if m.header_len:
+            taken = self.route_with_headers(m)
+        else:
+            taken = self.account.publish(m, self)
+        if taken == 0 and m.reply_len and self.no_responders:
             self.answer_no_responders(m)
         if kernel.congested is not None:
             self.pause()
@@ -323,16 +328,16 @@ class ClientConn(Conn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def hand_over(self, m: cython.pointer(Msg)) -> cython.Py_ssize_t:
-        """Route a message; returns how many receivers took it."""
-        if m.header_len and (self.trace_dest is not None or asks_for_trace(m)):
+    def route_with_headers(self, m: cython.pointer(Msg)) -> cython.Py_ssize_t:
+        """Route a message with headers, which may ask for a trace; returns how many took it."""
+        if self.trace_dest is not None or asks_for_trace(m):
             return self.publish_traced(m)
         return self.account.publish(m, self)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def publish_traced(self, m: cython.pointer(Msg)) -> cython.Py_ssize_t:
-        """`hand_over` for a message that may have to be traced."""
+        """Route a message that may have to be traced."""
         trace: Trace
         trace = begin(self.account, self, m, self.trace_dest)
         if trace is None:
