@@ -1,0 +1,95 @@
+"""Reads from a hub of three nodes: any node answers, and a reader outlives the stream's leader."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.errors import Error
+
+from bench.servers import free_port
+from headwater.spark.source import HeadwaterSource
+from tests.spark.conftest import Server, start_server
+
+MESSAGES = 6000
+PADDING = bytes(2000)
+"""More than fits into what is asked for at once, so that a read is in the middle for a while."""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[list[Server]]:
+    """Three nodes, one cluster."""
+    ports = [free_port() for _ in range(3)]
+    routes = json.dumps([f"nats-route://127.0.0.1:{port}" for port in ports])
+    with contextlib.ExitStack() as stack:
+        started = []
+        for number, port in enumerate(ports):
+            folder = tmp_path / f"n{number}"
+            folder.mkdir()
+            config = f"""server_name: n{number}
+                cluster {{ name: hub, listen: "127.0.0.1:{port}", routes: {routes} }}"""
+            one = start_server(folder, config, "headwater")
+            stack.callback(end, one)
+            started.append(one)
+        yield started
+
+
+def end(server: Server) -> None:
+    """Kill a node, whatever became of it."""
+    server.process.kill()
+    server.process.wait(10)
+
+
+def fill(hub: list[Server], replicas: int) -> int:
+    """A stream with messages; the number of the node that leads it."""
+
+    async def work(connection: Any, js: Any) -> int:
+        info = None
+        while info is None:
+            with contextlib.suppress(Error):
+                info = await js.add_stream(name="S", subjects=["s.>"], num_replicas=replicas)
+        for i in range(MESSAGES):
+            await js.publish_async(f"s.{i % 7}", b"%d:" % i + PADDING)
+        await js.publish_async_completed()
+        return int((await js.stream_info("S")).cluster.leader[1:])
+
+    return hub[0].run(work)
+
+
+def rows_of(options: dict[str, str]) -> list[tuple]:
+    source = HeadwaterSource(options)
+    reader = source.reader(source.schema())
+    return [
+        tuple(row.values())
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_every_node_gives_all_rows(hub: list[Server], replicas: int) -> None:
+    fill(hub, replicas)
+    found = [
+        rows_of(node.options("S", readPath=path)) for node in hub for path in ("block", "wire")
+    ]
+    assert len(found[0]) == MESSAGES
+    assert all(rows == found[0] for rows in found)
+
+
+@pytest.mark.parametrize("path", ["block", "wire"])
+def test_a_read_goes_on_when_the_leader_is_killed(hub: list[Server], path: str) -> None:
+    leader = fill(hub, 3)
+    servers = ",".join(node.url for node in hub)
+    options = {"servers": servers, "stream": "S", "readPath": path, "partitions": "2"}
+    source = HeadwaterSource(options | {"batchBytes": "65536", "retryTimeout": "60"})
+    reader = source.reader(source.schema())
+    sequences = []
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            if not sequences:
+                end(hub[leader])
+            sequences += batch.column("sequence").to_pylist()
+    assert sequences == list(range(1, MESSAGES + 1))
