@@ -94,8 +94,8 @@ COMPILED = (
     "federation/leaf_conn.py",
     "federation/interest.py",
     "federation/origin_sink.py",
-    "hub/route_conn.py",
-    "hub/route_interest.py",
+    "hub/routes/route_conn.py",
+    "hub/routes/route_interest.py",
 )
 
 

@@ -28,7 +28,7 @@ def services_for(options: Options) -> list[Service]:
 
         services.append(WebSocketService(options))
     if options.cluster.port:
-        from headwater.hub.route_service import RouteService
+        from headwater.hub.routes.service import RouteService
 
         routes = RouteService(options)
         services.append(routes)

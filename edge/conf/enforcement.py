@@ -84,7 +84,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     # --- the top level ---
     **_rows("", By("edge.node.node"), _LIST + " server_name tls allow_non_tls pidfile pid_file "
             "ports_file_dir no_system_account no_system no_sys_acc system_account system"),
-    **_rows("", By("hub.routes"), "client_advertise"),
+    **_rows("", By("hub.routes.routes"), "client_advertise"),
     **_rows("", By("edge.logging.logs"), "debug trace logtime logtime_utc logfile log_file "
             "logfile_size_limit log_size_limit logfile_max_num log_max_num syslog remote_syslog"),
     **_rows("", By("edge.logging.protocol_log"), "trace_headers max_traced_msg_len"),
@@ -102,7 +102,7 @@ _FATES: dict[tuple[str, str], Fate] = {
             "http_base_path"),
     **_rows("", By("edge.monitor.pages.varz"), "feature_flags server_metadata"),
     **_rows("", By("hub.meta.placement"), "server_tags"),
-    **_rows("", By("hub.route_service"), "cluster"),
+    **_rows("", By("hub.routes.service"), "cluster"),
     **_rows("", Refused("gateways; join clusters by leafnodes instead"), "gateway"),
     **_rows("", By("federation.service"), "leaf leafnodes"),
     **_rows("", By("edge.jetstream.node.node"), "store_dir storedir jetstream"),
@@ -209,12 +209,12 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("websocket", Hint("the node's ping_interval holds for all"), "ping_interval"),
     **_rows("mqtt", Inside("mqtt"), _MQTT),
     # --- links ---
-    **_rows("cluster", By("hub.route_service"), _LIST + " tls"),
-    **_rows("cluster", By("hub.routes"), "write_deadline name authorization routes "
+    **_rows("cluster", By("hub.routes.service"), _LIST + " tls"),
+    **_rows("cluster", By("hub.routes.routes"), "write_deadline name authorization routes "
             "cluster_advertise advertise no_advertise ping_interval ping_max"),
-    **_rows("cluster", By("hub.route_dialer"), "connect_retries connect_backoff"),
+    **_rows("cluster", By("hub.routes.dialer"), "connect_retries connect_backoff"),
     **_rows("cluster", _WRITE, "write_timeout"),
-    **_rows("cluster", By("hub.route_conn"), "permissions"),
+    **_rows("cluster", By("hub.routes.route_conn"), "permissions"),
     **_rows("cluster", Hint("there is one connection to each node"), "pool_size accounts"),
     **_rows("cluster", _PLAIN_LINKS, "compression"),
     **_rows("gateway", Inside("gateway"), _GATEWAY),

@@ -28,7 +28,7 @@ from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
 from headwater.hub.raft.errors import RaftError
 from headwater.hub.raft.raft import Raft
-from headwater.hub.route_service import RouteService
+from headwater.hub.routes.service import RouteService
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Machine
 from headwater.hub.streams.stream_groups import StreamGroups

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from headwater.hub.cluster.peers import number_of, peer_id
-from headwater.hub.route_conn import NODE_ACCOUNT, RouteConn
+from headwater.hub.routes.route_conn import NODE_ACCOUNT, RouteConn
 
 log = logging.getLogger("headwater.cluster")
 
@@ -41,7 +41,7 @@ class CallFailed(Exception):
 
 
 class Peers(Protocol):
-    """The registry of routes, as this module needs it; see `headwater.hub.routes`."""
+    """The registry of routes, as this module needs it; see `headwater.hub.routes.routes`."""
 
     peer_watchers: list[Callable[[RouteConn, bool], None]]
     on_frame: Callable[[RouteConn, bytes, bytes], None] | None

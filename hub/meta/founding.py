@@ -54,7 +54,7 @@ class Hello(msgspec.Struct, kw_only=True):
 
 
 class Places(Protocol):
-    """What is known of the configured routes; see `headwater.hub.routes`."""
+    """What is known of the configured routes; see `headwater.hub.routes.routes`."""
 
     def unanswered(self) -> list[str]:
         """Configured routes that have not led to a node yet."""

@@ -30,15 +30,15 @@ from headwater.edge.monitor.pages.links import routez
 from headwater.edge.monitor.pages.varz import varz
 from headwater.edge.node.node import Node
 from headwater.federation.service import leaf_services
-from headwater.hub import route_dialer
-from headwater.hub.route_service import RouteService
+from headwater.hub.routes import dialer
+from headwater.hub.routes.service import RouteService
 from headwater.security.auth_options import AuthOptions, UserOptions
 from tests.certificates import certificate
 
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_dialer, "RETRY_S", 0.05)
+    monkeypatch.setattr(dialer, "RETRY_S", 0.05)
 
 
 class Cluster:

@@ -15,7 +15,7 @@ import pytest
 from bench.servers import free_port
 from headwater.edge.conf.options import ClusterOptions, Options
 from headwater.edge.node.node import Node
-from headwater.hub.route_service import RouteService
+from headwater.hub.routes.service import RouteService
 from headwater.security.auth_options import AuthOptions
 from tests.hub.routes.test_routes import interest, routes, until
 

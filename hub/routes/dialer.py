@@ -7,8 +7,8 @@ import socket
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from headwater.hub.route_conn import RouteConn
-from headwater.hub.route_session import Registry, RouteSession
+from headwater.hub.routes.route_conn import RouteConn
+from headwater.hub.routes.session import Registry, RouteSession
 from headwater.security.errors import SecurityError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import Peer
 from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
-from cython.cimports.headwater.hub.route_conn import RouteConn
+from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 
 from headwater.edge.broker.imports.imports import ServiceImport
 from headwater.edge.jetstream.publish.ingest import LastIngest

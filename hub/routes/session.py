@@ -61,7 +61,7 @@ class RouteConnect(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Registry(Protocol):
-    """Where sessions turn to; see `headwater.hub.routes`."""
+    """Where sessions turn to; see `headwater.hub.routes.routes`."""
 
     server_id: str
     server_name: str

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
-from headwater.hub.route_session import RouteSession
-from headwater.hub.routes import Routes
+from headwater.hub.routes.routes import Routes
+from headwater.hub.routes.session import RouteSession
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView

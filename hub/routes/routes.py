@@ -18,10 +18,10 @@ from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptim
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.federation.leaf_session import encoded
 from headwater.hub.addresses import reachable
-from headwater.hub.route_conn import RouteConn
-from headwater.hub.route_dialer import Dialer
-from headwater.hub.route_interest import RouteInterest
-from headwater.hub.route_session import RouteConnect, RouteInfo, RouteSession, info_line
+from headwater.hub.routes.dialer import Dialer
+from headwater.hub.routes.route_conn import RouteConn
+from headwater.hub.routes.route_interest import RouteInterest
+from headwater.hub.routes.session import RouteConnect, RouteInfo, RouteSession, info_line
 from headwater.security.auth_options import AuthOptions, PermissionOptions, SubjectRules
 from headwater.security.authenticator import check_single
 from headwater.security.errors import SecurityError

@@ -1,0 +1,1 @@
+"""Routes: the connections between the nodes of one cluster, and what goes over them."""
