@@ -1,8 +1,9 @@
-"""Compression of leaf links: which mode two ends agree on, and what then goes over the wire.
+"""Compression of links: which mode two ends agree on, and what then goes over the wire.
 
-The hub's INFO names its mode. A spoke that compresses answers with an INFO that names its own, and
-from then on both directions are S2 streams; the hub's next INFO is the first thing in its own. Each
-end compresses as it is set, so the modes may differ (NATS leaf node protocol).
+The INFO of the end that was dialled names its mode. A dialler that compresses answers with an INFO
+that names its own, and from then on both directions are S2 streams; the other end's next INFO is
+the first thing in its own. Each end compresses as it is set, so the modes may differ (NATS leaf
+node and route protocols).
 """
 
 from functools import partial
@@ -87,6 +88,10 @@ class S2Filter:
         self._reader = s2.FrameReader()
         self._reader.room = LOGIN_MAX
         self._begun = False
+        self.tune(mode)
+
+    def tune(self, mode: str) -> None:
+        """Compress in that mode what is sent from now on."""
         self._encode = (
             None if mode == PLAIN else partial(encode_block, thorough=mode in (BETTER, BEST))
         )
@@ -119,3 +124,23 @@ class S2Filter:
         """The link ends."""
         if hasattr(self._inner, "finish"):
             self._inner.finish(reason)
+
+
+def compress(conn: Any, mode: str, plain: int = 0) -> S2Filter:
+    """Have a link speak S2 from now on, but for `plain` bytes that are queued next."""
+    made = S2Filter(mode, conn.filter, plain)
+    if conn.filter is None:
+        conn.use_filter(made)
+    else:
+        conn.wrap_filter(made)
+    return made
+
+
+def retuned(conn: Any, own: CompressionOptions, mode: str) -> str:
+    """The mode of a link after a round trip was measured: `s2_auto` goes with it."""
+    if own.mode != AUTO or mode == OFF or not conn.rtt_ns or not isinstance(conn.filter, S2Filter):
+        return mode
+    wanted = by_rtt(conn.rtt_ns / 1e9, own.rtt_thresholds)
+    if wanted != mode:
+        conn.filter.tune(wanted)
+    return wanted

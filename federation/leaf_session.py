@@ -17,7 +17,7 @@ from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
-from headwater.federation.compression import OFF, S2Filter
+from headwater.federation.compression import OFF, compress, retuned
 from headwater.security.auth_options import PermissionOptions
 from headwater.security.errors import SecurityError
 
@@ -115,6 +115,14 @@ class LeafSession:
 
     def got_info(self, conn: Any, payload: bytes) -> None:
         """INFO came."""
+
+    def own_compression(self) -> CompressionOptions:
+        """How this end is set."""
+        return self.links.compression
+
+    def got_pong(self, conn: Any) -> None:
+        """A round trip has been measured."""
+        self.compression = retuned(conn, self.own_compression(), self.compression)
 
     def got_connect(self, conn: Any, payload: bytes) -> None:
         """CONNECT came: only the accepting side expects it."""
@@ -288,6 +296,10 @@ class SpokeSession(LeafSession):
         """Whether the first INFO under compression is awaited."""
         self.isolated = remote.isolated
 
+    def own_compression(self) -> CompressionOptions:
+        """As of LeafSession."""
+        return self.remote.compression
+
     @property
     def greeted(self) -> bool:
         """Whether the hub has spoken."""
@@ -413,16 +425,6 @@ class Remote(Protocol):
 
     def established(self) -> None:
         """The link is up."""
-
-
-def compress(conn: Any, mode: str, plain: int = 0) -> S2Filter:
-    """Have a link speak S2 from now on, but for `plain` bytes that are queued next."""
-    made = S2Filter(mode, conn.filter, plain)
-    if conn.filter is None:
-        conn.use_filter(made)
-    else:
-        conn.wrap_filter(made)
-    return made
 
 
 def connect_line(fields: Mapping[str, Any]) -> bytes:

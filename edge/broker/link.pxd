@@ -21,7 +21,7 @@ cdef class Link(Conn):
     cdef public long long pinged_ns     # when the outstanding PING was queued
     cdef public long long rtt_ns        # of the last PING; 0 before the first
     cdef unsigned char letter           # the first one of its message and interest verbs
-    cdef bint named                     # whether frames name an account before the subject
+    cdef readonly bint named            # whether frames name an account before the subject
     cdef bint collected                 # whether the message being routed goes to the peer
     cdef bytes name                     # account that it goes out for, when `named`
     cdef list queues                    # the queue groups of the peer that were chosen for it

@@ -544,6 +544,7 @@ class Link(Conn):
             if self.pinged_ns:
                 self.rtt_ns = self.kernel.clock() - self.pinged_ns
                 self.pinged_ns = 0
+            self.session.got_pong(self)
         elif head.startswith(b"INFO "):
             self.session.got_info(self, line[5:])
         elif head == b"CONNECT ":
@@ -599,8 +600,12 @@ class Link(Conn):
         self.queue(b"-ERR '" + error.encode("utf-8", "replace") + b"'\r\n")
         self.close(reason)
 
-    def ping(self) -> None:
-        """Ask the peer for a sign of life."""
+    def ping(self, behind: bool = False) -> None:
+        """Ask the peer for a sign of life, ahead of what waits, or `behind` what it must know
+        before."""
         self.pings_out += 1
         self.pinged_ns = self.kernel.clock()
-        self.urge(b"PING\r\n")
+        if behind:
+            self.queue(b"PING\r\n")
+        else:
+            self.urge(b"PING\r\n")

@@ -215,8 +215,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("cluster", By("hub.routes.dialer"), "connect_retries connect_backoff"),
     **_rows("cluster", _WRITE, "write_timeout"),
     **_rows("cluster", By("hub.routes.route_conn"), "permissions"),
-    **_rows("cluster", Hint("there is one connection to each node"), "pool_size accounts"),
-    **_rows("cluster", _PLAIN_LINKS, "compression"),
+    **_rows("cluster", By("hub.routes.peer_routes"), "pool_size accounts"),
+    **_rows("cluster", By("federation.compression"), "compression"),
     **_rows("gateway", Inside("gateway"), _GATEWAY),
     **_rows("gateway.gateways", Inside("gateway"), "name tls url urls"),
     **_rows("leafnodes", By("federation.leaf_listener"), _LIST + " authorization tls "

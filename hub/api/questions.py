@@ -107,11 +107,10 @@ class Answers:
         return msgspec.json.encode(self.info(stream))
 
     async def _told(self) -> None:
-        """Return when the other nodes know what this one listens on: what is told on a route is
-        heard in order, so an echo that comes back has passed it."""
+        """Return when the other nodes know what this one listens on."""
         transport = self.cluster.transport
-        echoes = [transport.call(n, "echo", b"", ECHO_SECONDS) for n in list(transport.conns)]
-        await asyncio.gather(*echoes, return_exceptions=True)
+        fences = [transport.fence(n, ECHO_SECONDS) for n in list(transport.conns)]
+        await asyncio.gather(*fences, return_exceptions=True)
 
     def info(self, stream: Stream) -> StreamInfo:
         """A stream that lives here, with its place."""

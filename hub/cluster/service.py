@@ -300,7 +300,7 @@ class ClusterService:
 
     def _when_arrived(self, done: Callable[[], None]) -> None:
         """Call back when every node has heard what was told to routes, and what it had sent before
-        is here: both travel in order on one route."""
+        is here."""
         work = asyncio.ensure_future(self._arrival(done))
         self._arrivals.add(work)
         work.add_done_callback(self._arrivals.discard)
@@ -308,7 +308,7 @@ class ClusterService:
     async def _arrival(self, done: Callable[[], None]) -> None:
         transport = self._transport
         await asyncio.gather(
-            *(transport.call(node, "echo", b"", ARRIVAL_SECONDS) for node in transport.conns),
+            *(transport.fence(node, ARRIVAL_SECONDS) for node in list(transport.conns)),
             return_exceptions=True,
         )
         done()

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from headwater.hub.cluster.peers import number_of, peer_id
+from headwater.hub.routes.fences import FENCES_VERSION
 from headwater.hub.routes.route_conn import NODE_ACCOUNT, RouteConn
 
 log = logging.getLogger("headwater.cluster")
@@ -46,6 +47,10 @@ class Peers(Protocol):
     peer_watchers: list[Callable[[RouteConn, bool], None]]
     on_frame: Callable[[RouteConn, bytes, bytes], None] | None
 
+    async def fence(self, server_id: str) -> None:
+        """Return when a node has heard all that was said to it on any route, and all that it had
+        said before is here."""
+
 
 class Transport:
     """Sends frames to nodes by number, and hands on what arrives."""
@@ -55,7 +60,8 @@ class Transport:
         self.identity = 0
         """Of the JetStream that this node belongs to; sent with every frame."""
         self.conns: dict[int, RouteConn] = {}
-        """The route to each node that understands frames."""
+        """The route to each node that understands frames; of several, the one that is used."""
+        self._routes: Peers | None = None
         self.handlers: dict[bytes, Handler] = {b"call": self._called, b"back": self._answered}
         self.methods: dict[str, Method] = {}
         self.watchers: list[Callable[[int, bool], None]] = []
@@ -69,6 +75,7 @@ class Transport:
 
     def attach(self, routes: Peers) -> None:
         """Use the routes of a node, before the first one is up."""
+        self._routes = routes
         routes.peer_watchers.append(self._peer_changed)
         routes.on_frame = self.receive
 
@@ -80,7 +87,12 @@ class Transport:
             return
         number = number_of(peer_id(peer.server_name))
         if there:
+            old = self.conns.get(number)
             self.conns[number] = conn
+            if old is not None and old.session.peer.server_id == peer.server_id:
+                # Another route to the same process: only what was on the way is lost.
+                self._give_up(number)
+                return
         elif self.conns.get(number) is conn:
             del self.conns[number]
             self._give_up(number)
@@ -114,7 +126,8 @@ class Transport:
             return
         peer = conn.session.peer
         number = number_of(peer_id(peer.server_name))
-        if self.conns.get(number) is not conn:
+        used = self.conns.get(number)
+        if used is None or used.session.peer.server_id != peer.server_id:
             return
         try:
             if not HEAD.size <= len(frame) <= FRAME_BYTES_MAX:
@@ -162,6 +175,21 @@ class Transport:
             raise CallFailed("the node does not answer") from None
         finally:
             del self._calls[key]
+
+    async def fence(self, number: int, timeout: float) -> None:
+        """Return when a node has heard what this one said to it on any route, messages and interest
+        included, and what it had said before is here. Raises CallFailed."""
+        conn = self.conns.get(number)
+        if conn is None or self._routes is None:
+            raise CallFailed("the node is not there")
+        if conn.session.peer.headwater < FENCES_VERSION:
+            await self.call(number, "echo", b"", timeout)
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._routes.fence(conn.session.peer.server_id)
+        except TimeoutError:
+            raise CallFailed("the node does not answer") from None
 
     async def _perform(self, sender: int, method: str, body: bytes) -> bytes:
         found = self.methods.get(method)

@@ -1,9 +1,10 @@
-"""Keeps one route up by dialling its address again whenever it is needed."""
+"""Keeps the routes to one address up by dialling it again whenever one is missing."""
 
 import asyncio
 import logging
 import random
 import socket
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.route")
 
 RETRY_S = 1.0
-RETRY_MAX_S = 10.0
+RETRY_MAX_S = 30.0
 IMPLICIT_TRIES = 3
 """Attempts for an address that another node has told of, unless `connect_retries` says more."""
 
@@ -31,18 +32,31 @@ class DialerRegistry(Registry, Protocol):
 
     node: "NodeView"
     options: "ClusterOptions"
+    tls_name: str
+    """Name that a certificate may be for when the peer is known by its address alone."""
+
+    def has(self, server_id: str) -> bool:
+        """Whether there is a route to that node."""
+
+    def missing(self, server_id: str) -> list[str]:
+        """What is to be dialled for to have all routes to a node: "" stands for a shared one, a
+        name for the route of an account."""
 
     def open(self, session: RouteSession, sock: socket.socket) -> RouteConn:
         """Make the connection of a new socket; the caller attaches it."""
 
 
 class Dialer:
-    """One address. Ends when it leads to this node itself, or for good reasons with `implicit`."""
+    """One address. Ends when it leads to this node itself; with `implicit`, which is for nodes that
+    others have told of, also when nobody has answered for some times."""
 
-    def __init__(self, routes: DialerRegistry, url: str, *, implicit: bool) -> None:
+    def __init__(
+        self, routes: DialerRegistry, url: str, *, implicit: bool, gossip: int = 0
+    ) -> None:
         parts = urlsplit(url if "://" in url else f"nats-route://{url}")
         self.routes = routes
         self.implicit = implicit
+        self.gossip = gossip
         self.host = parts.hostname or ""
         self.port = parts.port or DEFAULT_PORT
         self.credentials = (unquote(parts.username or ""), unquote(parts.password or ""))
@@ -77,44 +91,55 @@ class Dialer:
 
     async def _run(self) -> None:
         while self._peer != self.routes.server_id:
-            if not self.routes.has(self._peer):
-                await self._attempt()
+            proven = False
+            for account in self.routes.missing(self._peer):
+                proven = await self._attempt(account) or proven
             if self.implicit and self._done():
                 return
-            await asyncio.sleep(self._delay())
+            if not proven or not self.routes.missing(self._peer):
+                await asyncio.sleep(self._delay())
 
     def _done(self) -> bool:
         tries = max(IMPLICIT_TRIES, self.routes.options.connect_retries)
-        return not 0 < self._failures < tries or self.routes.has(self._peer)
+        return self._failures >= tries and not self.routes.has(self._peer)
 
     def _delay(self) -> float:
         grown = RETRY_S
         if self.routes.options.connect_backoff:
-            grown = min(RETRY_MAX_S, RETRY_S * 1.5 ** min(self._failures, 16))
+            grown = min(RETRY_MAX_S, RETRY_S * 2.0 ** min(self._failures, 16))
         return grown * random.uniform(0.5, 1.0)
 
-    async def _attempt(self) -> None:
-        """Dial once, and live with the route until it ends."""
+    async def _attempt(self, account: str) -> bool:
+        """Dial once, for a shared route or for that of an account; whether it came to be used, and
+        the peer has accepted it."""
         try:
             sock = await self._connect()
         except (OSError, TimeoutError) as error:
             self._failures += 1
             if self._failures == 1:
                 log.error("Error trying to connect to route %s:%d: %s", self.host, self.port, error)
-            return
+            return False
         try:
             place = sock.getpeername()
             session = RouteSession(
-                self.routes, place[:2], solicited=True, credentials=self.credentials
+                self.routes,
+                place[:2],
+                solicited=True,
+                credentials=self.credentials,
+                account=account,
             )
             session.implicit = self.implicit
+            session.gossip = self.gossip
             self._session = session
-            await self._live(session, sock)
-            self._peer = session.peer.server_id
+            proven = await self._settled(session, sock)
         except (OSError, SecurityError) as error:
             log.error("Error on route %s:%d: %s", self.host, self.port, error)
             self._failures += 1
             sock.close()
+            return False
+        self._peer = session.peer.server_id or self._peer
+        self._failures = 0 if proven else self._failures + 1
+        return proven
 
     async def _connect(self) -> socket.socket:
         """A socket connected to the first address of the name that answers. Raises OSError."""
@@ -136,24 +161,28 @@ class Dialer:
                     raise
         raise failure
 
-    async def _live(self, session: RouteSession, sock: socket.socket) -> None:
+    async def _settled(self, session: RouteSession, sock: socket.socket) -> bool:
+        """Whether the peer has accepted the route; it is refused when it ends before that."""
         node = self.routes.node
-        ended: asyncio.Future[None] = node.loop.create_future()
+        settled: asyncio.Future[bool] = node.loop.create_future()
         conn = self.routes.open(session, sock)
         closed = conn.on_closed
 
+        def settle(accepted: bool) -> None:
+            if not settled.done():
+                settled.set_result(accepted)
+
         def on_closed(ending: Any, reason: str) -> None:
             closed(ending, reason)
-            if not ended.done():
-                ended.set_result(None)
+            settle(False)
 
         conn.on_closed = on_closed
+        session.on_proven = lambda: settle(True)
         conn.attach(sock, self._filter())
         node.kernel.kick()
         if conn.filter is not None:
             conn.queue(b"")
-        await ended
-        self._failures = 0 if session.registered else self._failures + 1
+        return await settled
 
     def _filter(self) -> Any:
         tls = self.routes.options.tls
@@ -161,4 +190,16 @@ class Dialer:
             return None
         from headwater.federation.client_tls import dialled_tls
 
-        return dialled_tls(tls, self.host)
+        # A node that others have told of has an address, where its certificate has the name of
+        # the cluster's nodes.
+        told = self.implicit and is_address(self.host)
+        return dialled_tls(tls, (told and self.routes.tls_name) or self.host)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is given by its IP address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

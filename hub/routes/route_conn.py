@@ -49,12 +49,18 @@ class RouteConn(Link):
         self, session: object, kernel: Kernel, cid: int, max_pending: int, accounts: object
     ):
         Link.__init__(self, session, kernel, cid, max_pending, b"R", True)
+        self.own = None
         self.kind = KIND_ROUTE
         self.accounts = accounts
         self.max_payload = PAYLOAD_MAX
         self.ignored = frozenset()
         self.aside = {}
         self.on_frame = None
+
+    def dedicate(self, account: bytes) -> None:
+        """Be the route of one account, which its lines do not name."""
+        self.own = account
+        self.named = False
 
     # --- messages ----------------------------------------------------
 
@@ -84,7 +90,10 @@ class RouteConn(Link):
         """Route a message of the peer to everybody on this node who wants it."""
         global routed_message
         outer: cython.pointer(Msg) = routed_message
-        if n == NODE_LEN and memcmp(name, NODE_NAME, n) == 0:
+        if self.own is not None:
+            name = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.own))
+            n = PyBytes_GET_SIZE(self.own)
+        elif n == NODE_LEN and memcmp(name, NODE_NAME, n) == 0:
             self.node_frame(m)
             return 0
         account: Account = self.account_for(name, n)
@@ -125,7 +134,10 @@ class RouteConn(Link):
     # --- interest ----------------------------------------------------
 
     def interest_added(self, args: list) -> None:
-        """RS+ <account> <subject> [<queue> <weight>]."""
+        """RS+ <account> <subject> [<queue> <weight>], without the account when it has the route
+        for itself."""
+        if self.own is not None:
+            args.insert(0, self.own)
         wanted = self.wanted(args[1:])
         if wanted is None or args[1] in self.ignored:
             return
@@ -172,7 +184,10 @@ class RouteConn(Link):
         return weight
 
     def interest_removed(self, args: list) -> None:
-        """RS- <account> <subject> [<queue>]."""
+        """RS- <account> <subject> [<queue>], without the account when it has the route for
+        itself."""
+        if self.own is not None:
+            args.insert(0, self.own)
         if not 2 <= len(args) <= 3:
             self.broken("Parse Error")
             return
@@ -185,6 +200,13 @@ class RouteConn(Link):
     def forget(self, sub: RemoteSub) -> None:
         """Take one subscription of the peer out of its account."""
         self.accounts(sub.account.decode("utf-8", "replace")).remove(sub)
+
+    def forget_account(self, name: bytes) -> None:
+        """Take all of the peer's interest in one account away: it is told on another route."""
+        for key in [key for key in self.subs if key[0] == name]:
+            self.forget(cython.cast(RemoteSub, self.subs.pop(key)))
+        for key in [key for key in self.aside if key[0] == name]:
+            self.take_back(key)
 
     def ended(self) -> None:
         """Forget the peer's interest."""

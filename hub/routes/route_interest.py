@@ -21,19 +21,24 @@ LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))
 class RouteInterest(InterestCounts):
     """One account's interest as the routes know it.
 
-    `routes` is the list of connections to tell, shared with their registry; `principal` is what
-    each of them may do.
+    `routes` are those to tell, one for each other node; `principal` is what each of them may do;
+    `slot` is the account's place in a pool.
     """
 
     account: Account
     routes: list
     principal: Peer
+    slot = cython.declare(cython.int, visibility="public")
+    lead = cython.declare(cython.Py_ssize_t)
 
-    def __init__(self, account: Account, routes: list, principal: Peer):
-        InterestCounts.__init__(self, b"R", account.name.encode() + b" ")
+    def __init__(self, account: Account, slot: int, principal: Peer):
+        name: bytes = account.name.encode() + b" "
+        InterestCounts.__init__(self, b"R", name)
         self.account = account
-        self.routes = routes
+        self.routes = []
         self.principal = principal
+        self.slot = slot
+        self.lead = len(name)
         self.begin_counting(account)
 
     def stop(self) -> None:
@@ -54,7 +59,27 @@ class RouteInterest(InterestCounts):
             return False
         return sink.owner is not None or sink.subject not in LOCAL_SERVICES
 
+    def tell(self, route: RouteConn) -> None:
+        """Tell a route everything, and every change from now on."""
+        if route not in self.routes:
+            self.routes.append(route)
+            for key in self.counts:
+                route.queue(self.shown(route, self.line(key)))
+
+    def leave(self, route: RouteConn) -> None:
+        """Tell a route no more."""
+        if route in self.routes:
+            self.routes.remove(route)
+
+    @cython.cfunc
+    def shown(self, route: RouteConn, line: bytes) -> bytes:
+        """A line as a route has it: one that is the account's own does not name it."""
+        if route.named:
+            return line
+        return line[:4] + line[4 + self.lead :]
+
     def send(self, line: bytes) -> None:
-        """Queue a line on every route."""
-        for route in self.routes:
-            cython.cast(RouteConn, route).queue(line)
+        """Queue a line on every route that is to know of it."""
+        for item in self.routes:
+            route = cython.cast(RouteConn, item)
+            route.queue(self.shown(route, line))

@@ -1,4 +1,9 @@
-"""All routes of a node: who is connected, what is told to whom, and whether it is alive."""
+"""All routes of a node: who is connected, what is told to whom, and whether it is alive.
+
+Between two nodes there is a pool of routes that accounts share, each account having its place in
+it, and one more route for each account of `cluster.accounts`. A place that both ends have dialled
+for keeps the route of the node with the lower id, so both keep the same one.
+"""
 
 import asyncio
 import functools
@@ -10,18 +15,31 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.rights.rules import Rules
-from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
+from headwater.edge.conf.options import ClusterOptions, CompressionOptions
 from headwater.edge.view.version import NATS_LEVEL
+from headwater.federation.compression import ACCEPT, AUTO, agreed, normal, normal_options
 from headwater.federation.leaf_session import encoded
-from headwater.hub.addresses import reachable
-from headwater.hub.routes.dialer import Dialer
+from headwater.hub.routes.advertised import Advertised, with_port
+from headwater.hub.routes.dialer import Dialer, is_address
+from headwater.hub.routes.fences import Fences
+from headwater.hub.routes.gossip import gossip_mode, heard_by_gossip, place_of
+from headwater.hub.routes.peer_routes import PeerRoutes, pool_slot
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.routes.route_interest import RouteInterest
-from headwater.hub.routes.session import RouteConnect, RouteInfo, RouteSession, info_line
+from headwater.hub.routes.session import (
+    RouteConnect,
+    RouteInfo,
+    RouteSession,
+    SubjectLists,
+    info_line,
+)
+from headwater.hub.routes.status import describe
 from headwater.security.auth_options import AuthOptions, PermissionOptions, SubjectRules
 from headwater.security.authenticator import check_single
 from headwater.security.errors import SecurityError
@@ -33,15 +51,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.route")
 
 PING_INTERVAL_MAX_S = 30.0
+FIRST_PING_S = 1.0
+"""The first one comes early: round trips choose the compression."""
+
 SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 1
-"""Of what nodes say to each other, in INFO; see `cluster.transport`."""
+FRAMES_VERSION = 2
+"""Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences."""
 
 HANDSHAKE_S = 2.0
 """Time that a peer has to introduce itself when `authorization.timeout` says nothing."""
+
+POOL_DEFAULT = 3
+POOL_MAX = 256
+"""Routes that a peer may want as a pool; more is no pool."""
+
+DIALERS_MAX = 1000
+"""Addresses that are dialled because other nodes have told of them."""
 
 
 class Routes:
@@ -55,35 +83,52 @@ class Routes:
         self.dynamic = not self.options.name
         self.cluster = self.options.name or secrets.token_urlsafe(16)
         self.port = 0
+        self.size = pool_size(self.options)
+        """Routes of the pool that this node wants; 0 without pools."""
+        self.pinned = pinned_accounts(node) if self.size else frozenset()
+        """Accounts that have a route of their own."""
+        self.compression = compression_of(self.options)
+        hosts = [urlsplit(url).hostname or "" for url in self.options.routes]
+        self.tls_name = next((host for host in hosts if host and not is_address(host)), "")
         self.conns: dict[int, RouteConn] = {}
         """Every connection that is open, whether or not it has introduced itself."""
-        self.peers: dict[str, RouteConn] = {}
-        """The route to each node, by its id."""
+        self.peers: dict[str, PeerRoutes] = {}
+        """The routes to each node, by its id."""
         self.dialers: list[Dialer] = []
+        self.fences = Fences(self.server_id, node.loop)
         self._live: list[RouteConn] = []
         self._interest: dict[str, RouteInterest] = {}
         self._started: dict[int, float] = {}
         self._pings: dict[int, asyncio.TimerHandle] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._urls: list[str] = []
-        self._ws_urls: list[str] = []
+        self._advertised = Advertised(node)
         self._ignored: frozenset[bytes] = frozenset()
         self._principal = route_principal(self.options.permissions)
         self._leaving = False
+        self._stopping = False
         self.peer_watchers: list[Callable[[RouteConn, bool], None]] = []
-        """Called with a route that has come up, and when it has ended."""
+        """Called with the route on which a node speaks: when it has come up or another one has
+        taken its place, and when the last one has ended."""
         self.on_frame: Callable[[RouteConn, bytes, bytes], None] | None = None
         """Takes what other nodes say to this one; see `cluster.transport`."""
         node.facts.cluster = self.cluster
 
-    def _judge(self) -> None:
+    def _reloaded(self) -> None:
         """Other options are in force, those of the log, too: end the routes whose credentials
-        are right no more."""
+        are right no more, and all when what both ends agreed on has changed."""
         self.options = self.node.options.cluster
+        size, compression = pool_size(self.options), compression_of(self.options)
+        anew = (size, compression) != (self.size, self.compression)
+        self.size, self.compression = size, compression
+        self.pinned = pinned_accounts(self.node) if size else frozenset()
+        for name, interest in self._interest.items():
+            interest.slot = pool_slot(size, name.encode())
         for conn in list(self.conns.values()):
             conn.trace_protocol()
             session: RouteSession = conn.session
-            if session.told is not None:
+            if anew:
+                conn.close("Configuration Reloaded")
+            elif session.told is not None:
                 self.judge(conn, session.told, functools.partial(self._judged, conn))
 
     def _judged(self, conn: RouteConn, outcome: Any) -> None:
@@ -101,23 +146,35 @@ class Routes:
             self._watch(account)
         node.account_hooks.append(self._watch)
         node.farewells.append(self._leave)
-        node.reload_hooks.append(self._judge)
-        self._urls = self._own_urls()
-        self._ws_urls = self._own_ws_urls()
+        node.reload_hooks.append(self._reloaded)
+        self._advertised.find()
         self._tell_clients()
         for url in self.options.routes:
             self._dial(url, implicit=False)
         self._sweeper = node.loop.call_later(SWEEP_S, self._sweep)
 
     def _watch(self, account: Account) -> None:
-        self._interest[account.name] = RouteInterest(account, self._live, self._principal)
-        text = self._interest[account.name].lines()
+        name = account.name
+        slot = pool_slot(self.size, name.encode())
+        self._interest[name] = RouteInterest(account, slot, self._principal)
+        for peer in self.peers.values():
+            self._tell(peer, name)
         for conn in self._live:
-            conn.queue(text)
             conn.account_made(account)
+
+    def _tell(self, peer: PeerRoutes, name: str) -> None:
+        """Have a node know of one account's interest, on the route that the account has to it."""
+        interest = self._interest[name]
+        carrier = peer.carrier(name, interest.slot, self.pinned)
+        for conn in peer.all():
+            if conn is not carrier:
+                interest.leave(conn)
+        if carrier is not None:
+            interest.tell(carrier)
 
     async def stop(self) -> None:
         """Stop dialling and end every route."""
+        self._stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         for dialer in self.dialers:
@@ -127,8 +184,8 @@ class Routes:
         for interest in self._interest.values():
             interest.stop()
 
-    def _dial(self, url: str, *, implicit: bool) -> None:
-        dialer = Dialer(self, url, implicit=implicit)
+    def _dial(self, url: str, *, implicit: bool, gossip: int = 0) -> None:
+        dialer = Dialer(self, url, implicit=implicit, gossip=gossip)
         self.dialers.append(dialer)
         dialer.start()
 
@@ -152,6 +209,7 @@ class Routes:
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        session.opened_ns = node.kernel.clock()
         if not session.solicited:
             conn.allowance = LOGIN_BYTES
         self.conns[conn.cid] = conn
@@ -175,17 +233,35 @@ class Routes:
         session: RouteSession = conn.session
         if conn in self._live:
             self._live.remove(conn)
+            for interest in self._interest.values():
+                interest.leave(conn)
             log.info("%s - Router connection closed: %s", session.label(conn), reason)
-        if self.peers.get(session.peer.server_id) is conn:
-            del self.peers[session.peer.server_id]
-            self._tell_clients()
-            self._tell_watchers(conn, False)
+        self.fences.gone(conn)
+        peer = self.peers.get(session.peer.server_id)
+        if peer is not None and peer.take(conn):
+            if not any(peer.all()):
+                del self.peers[peer.server_id]
+                self._tell_clients()
+            self._choose_speaker(peer)
+
+    def _choose_speaker(self, peer: PeerRoutes) -> None:
+        """Have nodes speak on a route that is there, and on the same one while it is."""
+        old = peer.speaker
+        if old is not None and old in peer.pool:
+            return
+        peer.speaker = peer.shared()
+        if peer.speaker is not None:
+            self._tell_watchers(peer.speaker, True)
+        elif old is not None:
+            self._tell_watchers(old, False)
 
     # --- what sessions ask for ---
 
-    def own_info(self) -> RouteInfo:
-        """What this node says of itself."""
+    def own_info(self, session: RouteSession, compression: str) -> RouteInfo:
+        """What this node says of itself on one route."""
         facts, options = self.node.facts, self.options
+        rules = options.permissions or PermissionOptions()
+        silent = options.no_advertise
         return RouteInfo(
             server_id=self.server_id,
             server_name=self.server_name,
@@ -199,15 +275,28 @@ class Routes:
             tls_required=options.tls is not None,
             tls_verify=options.tls is not None,
             jetstream=facts.jetstream,
-            ip=f"nats-route://{options.advertise}/" if options.advertise else "",
+            ip=advertised_url(options.advertise, self.port),
             cluster=self.cluster,
             cluster_dynamic=self.dynamic,
             domain=facts.domain,
-            connect_urls=[] if options.no_advertise else self._urls,
-            ws_connect_urls=[] if options.no_advertise else self._ws_urls,
+            connect_urls=[] if silent else self._advertised.urls,
+            ws_connect_urls=[] if silent else self._advertised.ws_urls,
             ldm=self._leaving,
+            imports=_told_rules(rules.publish),
+            export=_told_rules(rules.subscribe),
+            route_pool_size=self.size,
+            route_pool_idx=session.pool_place if session.solicited else 0,
+            route_account=session.account if session.solicited else "",
+            compression=compression,
+            gossip_mode=session.gossip if session.solicited else 0,
             headwater=FRAMES_VERSION,
         )
+
+    def agree(self, session: RouteSession, peer: str) -> str:
+        """This end's mode of compression. Raises ValueError for a peer's that is unknown."""
+        rtt = (self.node.kernel.clock() - session.opened_ns) / 1e9
+        own = self.compression
+        return agreed(own.mode, normal(peer), rtt, own.rtt_thresholds)
 
     def judge(
         self, conn: RouteConn, connect: RouteConnect, done: Callable[[Any], None]
@@ -241,26 +330,90 @@ class Routes:
         """Whether there is a route to that node."""
         return server_id in self.peers
 
+    def missing(self, server_id: str) -> list[str]:
+        """What is to be dialled for to have all routes to a node: "" stands for a shared one, a
+        name for the route of an account. A node that is not connected begins with a shared one."""
+        peer = self.peers.get(server_id)
+        if peer is None:
+            return [""]
+        if not peer.pooled:
+            return []
+        shared = [""] if peer.free() >= 0 else []
+        return shared + [name for name in sorted(self.pinned) if name not in peer.pinned]
+
     def register(self, conn: RouteConn) -> bool:
-        """Begin to use a route; False when it is superfluous."""
+        """Begin to use a route; False when it is superfluous, or was refused."""
         session: RouteSession = conn.session
-        server_id = session.peer.server_id
-        old = self.peers.get(server_id)
+        info, account = session.peer, session.account
+        pooled = 0 < info.route_pool_size <= POOL_MAX and self.size > 0
+        size = max(self.size, info.route_pool_size) if pooled else 1
+        refusal = self._refusal(session, pooled, size)
+        if refusal:
+            log.error("%s - %s", session.label(conn), refusal)
+            conn.fail(refusal, "Protocol Violation")
+            return False
+        peer = self.peers.get(info.server_id)
+        if peer is None:
+            peer = PeerRoutes(server_id=info.server_id, pooled=pooled, pool=[])
+        peer.grow(size)
+        if not pooled:
+            session.pool_place = 0
+        elif session.solicited and not account:
+            session.pool_place = peer.free()
+            if session.pool_place < 0:
+                return False
+        old = peer.at(account, session.pool_place)
         if old is not None and self._dialed_by(old) < self._dialed_by(conn):
             return False
-        self.peers[server_id] = conn
+        self._use(conn, peer, old)
+        return True
+
+    def _refusal(self, session: RouteSession, pooled: bool, size: int) -> str:
+        """Why a route to that place cannot be; empty when it can."""
+        account = session.account
+        if account and not pooled:
+            return f'Not possible to have a dedicated route for account "{account}"'
+        if account and account not in self.pinned:
+            return f'No route for account "{account}"'
+        if pooled and not session.solicited and not 0 <= session.pool_place < size:
+            return f"Invalid route pool index: {session.pool_place} - pool size is {size}"
+        return ""
+
+    def _use(self, conn: RouteConn, peer: PeerRoutes, old: RouteConn | None) -> None:
+        """A route takes its place, that of an old one if need be."""
+        session: RouteSession = conn.session
+        account = session.account
+        first = not any(peer.all())
+        news = bool(account) or peer.shared() is None
+        self.peers[peer.server_id] = peer
+        peer.put(conn, account, session.pool_place)
+        if account:
+            conn.dedicate(account.encode())
+        if session.solicited:
+            line = info_line(self.own_info(session, self._told_mode(session)))
+            conn.queue(line)
         conn.ready = True
         conn.prove()
         if old is not None:
             old.close("Duplicate Route")
-        conn.queue(b"".join([interest.lines() for interest in self._interest.values()]))
         self._live.append(conn)
+        for name in [account] if account else self._interest:
+            self._tell(peer, name)
         log.info("%s - Route to %s is up", session.label(conn), session.peer.server_name)
-        self._forward(conn)
-        self._tell_clients()
-        self._ping_later(conn)
-        self._tell_watchers(conn, True)
-        return True
+        if news:
+            self._forward(conn)
+        if first:
+            self._tell_clients()
+        if session.solicited:
+            # The dialer goes on when the peer has answered, and so has accepted the route.
+            conn.ping(behind=True)
+        self._ping_later(conn, FIRST_PING_S)
+        self._choose_speaker(peer)
+
+    def _told_mode(self, session: RouteSession) -> str:
+        """How INFO names the mode of compression that was agreed on."""
+        mode = self.compression.mode
+        return mode if mode == AUTO else session.compression
 
     def _tell_watchers(self, conn: RouteConn, there: bool) -> None:
         for watcher in self.peer_watchers:
@@ -272,18 +425,23 @@ class Routes:
         return self.server_id if session.solicited else session.peer.server_id
 
     def _forward(self, conn: RouteConn) -> None:
-        """Tell the others of a new node, so that they connect to it."""
+        """Tell the others of a new node, or of its route for an account, so that they connect."""
         session: RouteSession = conn.session
-        if session.implicit:
+        if not heard_by_gossip(session):
             return
-        info = session.peer
+        info = msgspec.structs.replace(session.peer, route_account=session.account)
         if not info.ip:
             host = session.place[0]
             shown = f"[{host}]" if ":" in host else host
             info.ip = f"nats-route://{shown}:{info.port}/"
-        for other in self._live:
-            if other is not conn:
-                other.queue(info_line(info))
+        for peer in self.peers.values():
+            other = peer.pinned.get(session.account) or peer.shared()
+            if peer.server_id == info.server_id or other is None:
+                continue
+            if session.account and not peer.pooled:
+                continue
+            info.gossip_mode = gossip_mode(session, other.session)
+            other.queue(info_line(info))
 
     def unanswered(self) -> list[str]:
         """Configured routes that have not led to a node yet."""
@@ -291,74 +449,77 @@ class Routes:
 
     def heard_of(self, info: RouteInfo) -> None:
         """Connect to a node that another one has told of."""
-        if info.server_id == self.server_id or self.has(info.server_id):
+        place = place_of(info)
+        if self._stopping or place is None or info.server_id == self.server_id:
             return
-        place = urlsplit(info.ip)
-        if not place.hostname or not place.port:
+        if not self.missing(info.server_id):
             return
-        for dialer in self.dialers:
-            if dialer.busy and dialer.leads_to(place.hostname, place.port):
-                return
+        if any(dialer.busy and dialer.leads_to(*place) for dialer in self.dialers):
+            return
         user = self.options.authorization
         login = f"{user.user}:{user.password}@" if info.auth_required and user.user else ""
         self.dialers = [dialer for dialer in self.dialers if dialer.busy]
-        self._dial(f"nats-route://{login}{place.netloc.rpartition('@')[2]}", implicit=True)
+        if len(self.dialers) < DIALERS_MAX:
+            netloc = urlsplit(info.ip).netloc.rpartition("@")[2]
+            self._dial(f"nats-route://{login}{netloc}", implicit=True, gossip=info.gossip_mode)
 
     def peer_changed(self, conn: RouteConn, info: RouteInfo) -> None:
         """A peer tells something new of itself: mostly that it is about to leave."""
-        session: RouteSession = conn.session
-        session.peer.connect_urls = [] if info.ldm else info.connect_urls
-        session.peer.ws_connect_urls = [] if info.ldm else info.ws_connect_urls
+        peer = self.peers.get(info.server_id)
+        for each in peer.all() if peer is not None else ():
+            known: RouteInfo = each.session.peer
+            known.connect_urls = [] if info.ldm else info.connect_urls
+            known.ws_connect_urls = [] if info.ldm else info.ws_connect_urls
+            known.imports, known.export = info.imports, info.export
         self._tell_clients()
+
+    def account_moves(self, conn: RouteConn, info: RouteInfo) -> None:
+        """A peer gives an account a route of its own: take its interest from the shared ones, and
+        confirm. It is told again on the new route."""
+        name = info.route_account
+        if not name or not self.size:
+            return
+        self.pinned |= {name}
+        for peer in self.peers.values():
+            for shared in peer.pool if peer.pooled else ():
+                if shared is not None:
+                    shared.forget_account(name.encode())
+            if name in self._interest:
+                self._tell(peer, name)
+        conn.queue(info_line(msgspec.structs.replace(info, route_account="")))
+
+    def fenced(self, conn: RouteConn, number: int) -> None:
+        """A peer has heard all that was said before a fence."""
+        self.fences.passed(conn, number)
+
+    async def fence(self, server_id: str) -> None:
+        """Return when a node has heard all that was said to it on any route, and all that it had
+        said before is here. What a route that ends meanwhile still had to say is lost."""
+        peer = self.peers.get(server_id)
+        await self.fences.wait(peer.all() if peer is not None else ())
 
     # --- what clients are told ---
 
-    def _own_urls(self) -> list[str]:
-        options = self.node.options
-        port = self.node.facts.port
-        if options.client_advertise:
-            return [_with_port(options.client_advertise, port)]
-        return [_with_port(host, port) for host in reachable(options.host)]
-
-    def _own_ws_urls(self) -> list[str]:
-        settings = self.node.options.websocket
-        found = [url for s in self.node.services for url in s.ports().get("websocket", [])]
-        if not found:
-            return []
-        port = urlsplit(found[0]).port or settings.port
-        if settings.advertise:
-            return [_with_port(settings.advertise, port)]
-        return [_with_port(host, port) for host in reachable(settings.host)]
-
     def _tell_clients(self) -> None:
         """Bring INFO's list of nodes up to date."""
-        if self.options.no_advertise:
-            return
-        peers = [conn.session.peer for conn in self.peers.values()]
-        urls = [] if self._leaving else list(self._urls)
-        ws_urls = [] if self._leaving else list(self._ws_urls)
-        for peer in peers:
-            urls += [url for url in peer.connect_urls if url not in urls]
-            ws_urls += [url for url in peer.ws_connect_urls if url not in ws_urls]
-        facts = self.node.facts
-        if (urls, ws_urls) != (facts.connect_urls, facts.ws_connect_urls):
-            facts.connect_urls, facts.ws_connect_urls = urls, ws_urls
-            self.node.sessions.announce()
+        known = (next(peer.all()).session.peer for peer in self.peers.values())
+        self._advertised.tell(known, leaving=self._leaving)
 
     def _leave(self) -> None:
         """Lame duck mode: clients shall look for other nodes."""
         self._leaving = True
-        text = info_line(self.own_info())
-        for conn in self._live:
-            conn.queue(text)
+        for peer in self.peers.values():
+            conn = peer.shared() or next(peer.all())
+            conn.queue(info_line(self.own_info(conn.session, "")))
         self._tell_clients()
 
     # --- liveness ---
 
-    def _ping_later(self, conn: RouteConn) -> None:
+    def _ping_later(self, conn: RouteConn, most: float = PING_INTERVAL_MAX_S) -> None:
         node = self.node.options
         interval = min(self.options.ping_interval or node.ping_interval, PING_INTERVAL_MAX_S)
-        self._pings[conn.cid] = self.node.loop.call_later(interval, self._ping, conn, interval)
+        delay = min(interval, most)
+        self._pings[conn.cid] = self.node.loop.call_later(delay, self._ping, conn, interval)
 
     def _ping(self, conn: RouteConn, interval: float) -> None:
         if conn.closed:
@@ -389,36 +550,38 @@ class Routes:
 
     def status(self) -> list[dict[str, Any]]:
         """One record per route, in the fields of /routez."""
-        return [self._describe(conn) for conn in self._live]
+        return [describe(conn, self._started[conn.cid]) for conn in self._live]
 
-    def _describe(self, conn: RouteConn) -> dict[str, Any]:
-        session: RouteSession = conn.session
-        started = self._started[conn.cid]
-        last_ns = max(nanoseconds(started), conn.received_ns)
-        return {
-            "rid": conn.cid,
-            "remote_id": session.peer.server_id,
-            "remote_name": session.peer.server_name,
-            "did_solicit": session.solicited,
-            "is_configured": session.solicited and not session.implicit,
-            "ip": session.place[0],
-            "port": session.place[1],
-            "start": rfc3339(nanoseconds(started)),
-            "last_activity": rfc3339(last_ns),
-            "rtt": duration(conn.rtt_ns),
-            "uptime": uptime(time.time() - started),
-            "idle": uptime((time.time_ns() - last_ns) / 1e9),
-            "pending_size": conn.pending,
-            "in_msgs": conn.in_msgs,
-            "out_msgs": conn.out_msgs,
-            "in_bytes": conn.in_bytes,
-            "out_bytes": conn.out_bytes,
-            "subscriptions": len(conn.subs),
-            "subscriptions_list": [
-                subject.decode("utf-8", "replace") for _, subject, _ in conn.subs
-            ],
-            "compression": "off",
-        }
+
+def pool_size(options: ClusterOptions) -> int:
+    """Routes of the pool that a configuration asks for; 0 without pools."""
+    return min(options.pool_size or POOL_DEFAULT, POOL_MAX) if options.pool_size >= 0 else 0
+
+
+def pinned_accounts(node: "NodeView") -> frozenset[str]:
+    """Accounts that have a route of their own: those that are configured, and the system's."""
+    system = [] if node.options.no_system_account else [node.system_account]
+    return frozenset((*node.options.cluster.accounts, *system))
+
+
+def compression_of(options: ClusterOptions) -> CompressionOptions:
+    """How routes are set: they compress when the other end wants to, unless it is said."""
+    if not options.compression.mode:
+        return CompressionOptions(mode=ACCEPT)
+    return normal_options(options.compression)
+
+
+def advertised_url(advertise: str, port: int) -> str:
+    """The URL of `cluster.advertise`; empty without."""
+    if not advertise:
+        return ""
+    return f"nats-route://{with_port(advertise, port)}/"
+
+
+def _told_rules(rules: SubjectRules | None) -> SubjectLists | None:
+    if rules is None:
+        return None
+    return SubjectLists(allow=rules.allow, deny=rules.deny or None)
 
 
 def route_principal(options: PermissionOptions | None) -> Peer:
@@ -443,10 +606,3 @@ def _jetstream_api(node: "NodeView") -> frozenset[bytes]:
         return frozenset()
     domain = node.facts.domain
     return frozenset((b"$JS.API.>", f"$JS.{domain}.API.>".encode()) if domain else (b"$JS.API.>",))
-
-
-def _with_port(host: str, port: int) -> str:
-    """`host:port`; a host that has a port already keeps it."""
-    if host.rpartition(":")[2].isdigit() and host.count(":") == 1:
-        return host
-    return f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,8 +1,10 @@
 """The handshake of a route, on the accepting and on the dialling side (NATS route protocol).
 
 Sans-IO: a session is told what the peer said, and answers by queueing lines on the connection or
-by closing it. The acceptor sends INFO first; the dialler answers with CONNECT and its own INFO,
-unless it finds that a route to this peer is there already.
+by closing it. The acceptor sends INFO first; the dialler answers with CONNECT and its own INFO, in
+which it names the account or the place in the pool that the route is for, unless it finds that
+there is no place left. When both ends compress, each tells its mode in one more INFO: the dialler's
+is its last plain line, the acceptor's the first thing in its compressed stream.
 """
 
 import logging
@@ -11,13 +13,28 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.wire.json_objects import BAD_JSON
+from headwater.federation.compression import AUTO, OFF, compress, normal, retuned
 from headwater.security.errors import SecurityError
 
 log = logging.getLogger("headwater.route")
 
 
-class RouteInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+GOSSIP_DISABLED = 1
+GOSSIP_OVERRIDE = 2
+"""Of `gossip_mode`: whoever connects after an INFO tells nobody of it, or does although it heard of
+the node from another one; 0 is the usual thing between the two (NATS route protocol)."""
+
+
+class SubjectLists(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a node lets over its routes in one direction, as it says so in INFO."""
+
+    allow: list[str] | None = None
+    deny: list[str] | None = None
+
+
+class RouteInfo(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"imports": "import"}):
     """INFO on a route. `ip` is the URL by which other nodes reach the peer."""
 
     server_id: str
@@ -40,8 +57,23 @@ class RouteInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     connect_urls: list[str] = []
     ws_connect_urls: list[str] = []
     ldm: bool = False
+    imports: SubjectLists | None = None
+    export: SubjectLists | None = None
+    route_pool_size: int = 0
+    """How many shared routes the node wants; 0 for one that knows nothing of pools."""
+    route_pool_idx: int = 0
+    """The place of this route in the pool, as the dialler has chosen it."""
+    route_account: str = ""
+    """The account that has this route for itself."""
+    route_acc_add_reqid: str = ""
+    """With `route_account`: it gets a route of its own from now on. The answer names none."""
+    compression: str = ""
+    gossip_mode: int = 0
     headwater: int = 0
-    """Version of the frames between nodes that the peer speaks; 0 for a server that has none."""
+    """Version of what nodes say to each other; 0 for a server that says nothing."""
+    fence: int = 0
+    """Asks for an INFO with the same number in `fenced`, which follows all that was said before."""
+    fenced: int = 0
 
 
 class RouteConnect(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -65,9 +97,13 @@ class Registry(Protocol):
 
     server_id: str
     server_name: str
+    compression: CompressionOptions
 
-    def own_info(self) -> RouteInfo:
-        """What this node says of itself."""
+    def own_info(self, session: "RouteSession", compression: str) -> RouteInfo:
+        """What this node says of itself on one route."""
+
+    def agree(self, session: "RouteSession", peer: str) -> str:
+        """This end's mode of compression. Raises ValueError for a peer's that is unknown."""
 
     def judge(self, conn: Any, connect: RouteConnect, done: Callable[[Any], None]) -> None:
         """Call `done` with an identity when a dialler's credentials are right, or AuthError."""
@@ -75,17 +111,20 @@ class Registry(Protocol):
     def agree_on_cluster(self, name: str, dynamic: bool) -> bool:
         """Whether the peer's cluster is this node's; a made-up name gives way."""
 
-    def has(self, server_id: str) -> bool:
-        """Whether there is a route to that node."""
-
     def register(self, conn: Any) -> bool:
-        """Begin to use a route; False when it is superfluous."""
+        """Begin to use a route; False when it is superfluous, or was refused."""
 
     def heard_of(self, info: RouteInfo) -> None:
         """A peer tells of another node of the cluster."""
 
     def peer_changed(self, conn: Any, info: RouteInfo) -> None:
         """A peer tells something new of itself."""
+
+    def account_moves(self, conn: Any, info: RouteInfo) -> None:
+        """A peer gives an account a route of its own."""
+
+    def fenced(self, conn: Any, number: int) -> None:
+        """A peer has heard all that was said before a fence."""
 
 
 class RouteSession:
@@ -98,6 +137,7 @@ class RouteSession:
         *,
         solicited: bool = False,
         credentials: tuple[str, str] = ("", ""),
+        account: str = "",
     ) -> None:
         self.registry = registry
         self.place = place
@@ -106,7 +146,20 @@ class RouteSession:
         self.credentials = credentials
         self.peer = RouteInfo(server_id="")
         self.implicit = False
+        self.gossip = 0
+        """The `gossip_mode` under which this node has heard of the peer."""
+        self.account = account
+        """The account that has the route for itself; empty when it is shared."""
+        self.pool_place = 0
+        """Which one of the shared routes it is."""
+        self.opened_ns = 0
+        self.compression = OFF
+        """What this end does to what it sends."""
         self.registered = False
+        self.on_proven: Callable[[], None] | None = None
+        """Called when the peer has answered over a route that is in use: it has accepted it."""
+        self._negotiated = False
+        self._introduced = False
         self._connected = False
         self.told: RouteConnect | None = None
         """How a peer that dialled has introduced itself."""
@@ -117,7 +170,8 @@ class RouteSession:
 
     def greet(self, conn: Any) -> None:
         """The accepting side speaks first."""
-        conn.queue(info_line(self.registry.own_info()))
+        registry = self.registry
+        conn.queue(info_line(registry.own_info(self, registry.compression.mode)))
 
     def got_connect(self, conn: Any, payload: bytes) -> None:
         """A dialler introduces itself."""
@@ -160,12 +214,23 @@ class RouteSession:
             conn.fail("Unknown Protocol Operation", "Parse Error")
             return
         if conn.ready:
-            if info.server_id == self.peer.server_id:
-                self.registry.peer_changed(conn, info)
-            elif info.server_id:
-                self.registry.heard_of(info)
-            return
-        self._first_info(conn, info)
+            self._news(conn, info)
+        else:
+            self._first_info(conn, info)
+
+    def _news(self, conn: Any, info: RouteInfo) -> None:
+        registry = self.registry
+        if info.fence:
+            answer = RouteInfo(server_id=registry.server_id, fenced=info.fence)
+            conn.queue(info_line(answer))
+        elif info.fenced:
+            registry.fenced(conn, info.fenced)
+        elif info.route_acc_add_reqid:
+            registry.account_moves(conn, info)
+        elif info.server_id == self.peer.server_id:
+            registry.peer_changed(conn, info)
+        elif info.server_id:
+            registry.heard_of(info)
 
     def _first_info(self, conn: Any, info: RouteInfo) -> None:
         registry = self.registry
@@ -179,18 +244,45 @@ class RouteSession:
             conn.close("Duplicate Server Name")
         elif not self._same_cluster(conn, info.cluster, info.cluster_dynamic):
             return
-        elif self.solicited and registry.has(info.server_id):
-            conn.close("Duplicate Route")
-        else:
-            conn.headers = conn.headers and info.headers
-            if self.solicited:
-                self._introduce(conn)
-            self.registered = registry.register(conn)
-            if not self.registered:
-                conn.close("Duplicate Route")
+        elif not self._compresses(conn, info):
+            self._join(conn, info)
 
-    def _introduce(self, conn: Any) -> None:
-        own = self.registry.own_info()
+    def _compresses(self, conn: Any, info: RouteInfo) -> bool:
+        """Whether the peer's next INFO is awaited, since both ends compress from now on."""
+        registry = self.registry
+        if self._negotiated or registry.compression.mode == OFF or not info.compression:
+            return False
+        self._negotiated = True
+        try:
+            mode = registry.agree(self, info.compression)
+        except ValueError as error:
+            conn.fail(str(error), "Protocol Violation")
+            return True
+        if mode == OFF:
+            return False
+        self.compression = mode
+        told = AUTO if registry.compression.mode == AUTO else mode
+        line = info_line(registry.own_info(self, told))
+        if self.solicited:
+            line = self._connect_line() + line
+            self._introduced = True
+        compress(conn, mode, len(line) if self.solicited else 0).trusted = True
+        conn.queue(line)
+        return True
+
+    def _join(self, conn: Any, info: RouteInfo) -> None:
+        conn.headers = conn.headers and info.headers
+        if not self.solicited:
+            self.account = info.route_account
+            self.pool_place = info.route_pool_idx
+        elif not self._introduced:
+            conn.queue(self._connect_line())
+        self.registered = self.registry.register(conn)
+        if not self.registered and not conn.closed:
+            conn.close("Duplicate Route")
+
+    def _connect_line(self) -> bytes:
+        own = self.registry.own_info(self, "")
         user, password = self.credentials
         connect = RouteConnect(
             verbose=False,
@@ -204,7 +296,19 @@ class RouteSession:
             cluster=own.cluster,
             cluster_dynamic=own.cluster_dynamic,
         )
-        conn.queue(b"CONNECT " + msgspec.json.encode(connect) + b"\r\n" + info_line(own))
+        return b"CONNECT " + msgspec.json.encode(connect) + b"\r\n"
+
+    def shown_compression(self) -> str:
+        """As /routez has it: a peer that never heard of compression does not support it."""
+        known = self.peer.compression and normal(self.peer.compression)
+        return self.compression if known else "not supported"
+
+    def got_pong(self, conn: Any) -> None:
+        """A round trip has been measured."""
+        self.compression = retuned(conn, self.registry.compression, self.compression)
+        proven, self.on_proven = self.on_proven, None
+        if proven is not None:
+            proven()
 
     def got_error(self, conn: Any, text: bytes) -> None:
         """The peer complains; it usually ends the route itself."""

@@ -20,9 +20,17 @@ __all__ = ["Lab", "until"]
 
 
 class Lab:
-    """A cluster whose nodes can be killed and started again. `fields` are options of all."""
+    """A cluster whose nodes can be killed and started again. `fields` are options of all, `routing`
+    those of their `cluster` block."""
 
-    def __init__(self, directory: Path, size: int = 3, **fields: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 3,
+        routing: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        self.routing = routing or {}
         self.directory = directory
         self.ports = [free_port() for _ in range(size)]
         self.routes = [f"nats-route://127.0.0.1:{port}" for port in self.ports]
@@ -39,7 +47,11 @@ class Lab:
             server_tags=[f"az:{index}", "all"],
             jetstream=JetStreamOptions(enabled=True, store_dir=str(self.directory / f"n{index}")),
             cluster=ClusterOptions(
-                name="C", host="127.0.0.1", port=self.ports[index], routes=self.routes
+                name="C",
+                host="127.0.0.1",
+                port=self.ports[index],
+                routes=self.routes,
+                **self.routing,
             ),
             **{**self.fields, **fields},
         )

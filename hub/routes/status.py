@@ -1,0 +1,53 @@
+"""One route as /routez shows it."""
+
+import time
+from typing import Any
+
+from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
+from headwater.hub.routes.route_conn import RouteConn
+from headwater.hub.routes.session import RouteSession, SubjectLists
+
+
+def describe(conn: RouteConn, started: float) -> dict[str, Any]:
+    """The fields of nats-server's /routez. `started` is in seconds since 1970."""
+    session: RouteSession = conn.session
+    last_ns = max(nanoseconds(started), conn.received_ns)
+    shown: dict[str, Any] = {
+        "rid": conn.cid,
+        "remote_id": session.peer.server_id,
+        "remote_name": session.peer.server_name,
+        "did_solicit": session.solicited,
+        "is_configured": session.solicited and not session.implicit,
+        "ip": session.place[0],
+        "port": session.place[1],
+        "start": rfc3339(nanoseconds(started)),
+        "last_activity": rfc3339(last_ns),
+        "rtt": duration(conn.rtt_ns),
+        "uptime": uptime(time.time() - started),
+        "idle": uptime((time.time_ns() - last_ns) / 1e9),
+    }
+    for name, rules in (("import", session.peer.imports), ("export", session.peer.export)):
+        if rules is not None:
+            shown[name] = _lists(rules)
+    shown.update(
+        {
+            "pending_size": conn.pending,
+            "in_msgs": conn.in_msgs,
+            "out_msgs": conn.out_msgs,
+            "in_bytes": conn.in_bytes,
+            "out_bytes": conn.out_bytes,
+            "subscriptions": len(conn.subs),
+            "subscriptions_list": [
+                subject.decode("utf-8", "replace") for _, subject, _ in conn.subs
+            ],
+        }
+    )
+    if session.account:
+        shown["account"] = session.account
+    shown["compression"] = session.shown_compression()
+    return shown
+
+
+def _lists(rules: SubjectLists) -> dict[str, list[str]]:
+    both = {"allow": rules.allow, "deny": rules.deny}
+    return {name: subjects for name, subjects in both.items() if subjects is not None}
