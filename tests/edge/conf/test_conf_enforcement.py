@@ -92,9 +92,9 @@ def test_what_is_off_is_no_matter(text: str) -> None:
 
 
 def test_a_hint_is_a_warning_with_its_place() -> None:
-    loaded = load_text("cluster {\n  pool_size: 5\n}")
+    loaded = load_text("websocket {\n  ping_interval: \"5s\"\n}")
     assert loaded.warnings == [
-        '(text):2:3: "pool_size" has no effect: there is one connection to each node'
+        '(text):2:3: "ping_interval" has no effect: the node\'s ping_interval holds for all'
     ]
 
 
