@@ -140,4 +140,4 @@ class StreamMachine:
         stream.replicator = None  # type: ignore[assignment]  # None without a group's leadership
         self.stream = None
         if not store.closed:
-            self.follow(store)
+            self.follow(store).take_ids(stream)

@@ -241,11 +241,11 @@ class IngestSink(Sink):
         if h.any:
             if self.refused_rights(m, h) or self.refused_expectations(m, h):
                 return 0
+            if (h.msg_id.n > 0 or h.expected_last_id.n > 0) and not stream.dedupe.loaded:
+                stream.load_ids()
             if h.msg_id.n > 0:
                 msg_id = text_of(h.msg_id)
                 if stream.dedupe.window_ns > 0 and not stream.is_mirror:
-                    if not stream.dedupe.loaded:
-                        stream.load_ids()
                     known = stream.dedupe.find(msg_id, self.now_ns - stream.age_offset)
                     if known:
                         return stream.answer_stored(m, known, DUPLICATE)

@@ -75,6 +75,8 @@ def apply_one(
         m.body = at + op.first
         m.header_len = op.header_len
         m.size = op.length - op.first
+        if stream.replicator is None:
+            stream.note_id(cython.address(m), op.timestamp, op.sequence)
         if op.kind == OP_PASS:
             stream.enter_passed(cython.address(m), op.timestamp, op.sequence)
             return 0

@@ -14,7 +14,7 @@ class DedupeWindow:
     """Which message ids were stored in the last `window_ns`, and under which sequence.
 
     It is not stored: after a start the stream fills it from the messages of the window, when the
-    first id is asked for (`loaded`).
+    first id is asked for (`loaded`). A replica that does not lead fills it with what it applies.
     """
 
     def __init__(self, window_ns: int):
@@ -56,6 +56,17 @@ class DedupeWindow:
         _, msg_id, sequence = self.order.popleft()
         if self.known.get(msg_id) == sequence:
             del self.known[msg_id]
+
+    def cut(self, last: int) -> None:
+        """Forget ids of sequences above `last`: nothing came to be there."""
+        while self.order and self.order[len(self.order) - 1][2] > last:
+            _, msg_id, sequence = self.order.pop()
+            if self.known.get(msg_id) == sequence:
+                del self.known[msg_id]
+
+    def knows(self, msg_id: bytes, sequence: int) -> bool:
+        """Whether an id was stored under that sequence, as far as is remembered."""
+        return self.known.get(msg_id) == sequence
 
     def remember(self, msg_id: bytes, sequence: int, ns: int) -> None:
         """`put` for interpreted callers."""

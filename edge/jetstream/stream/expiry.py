@@ -81,12 +81,12 @@ class Expiry:
         if not self.timer_at or tick * TICK < self.timer_at:
             self.arm()
 
-    def add_ttl(self, sequence: int, block: bytes) -> None:
-        """Take the TTL from the header block of a message just stored."""
+    def add_ttl(self, sequence: int, timestamp: int, block: bytes) -> None:
+        """Take the TTL from the header block of a message that was given a sequence just now. In a
+        group it is not in the store yet."""
         ttl_s = header_ttl(block)
-        entry: cython.pointer(IndexEntry) = self.stream.store.at(sequence)
-        if ttl_s > 0 and entry != cython.NULL:
-            self.add(sequence, self.start_of(sequence, entry.timestamp) + ttl_s * SECOND)
+        if ttl_s > 0:
+            self.add(sequence, self.start_of(sequence, timestamp) + ttl_s * SECOND)
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)

@@ -71,6 +71,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef list running(self)
     # For ingest, retention and federation.
     cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef int note_id(self, Msg* m, long long timestamp, unsigned long long sequence) except -1
     cdef unsigned long long enter(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long enter_passed(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0

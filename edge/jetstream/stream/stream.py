@@ -23,6 +23,7 @@ from cython.cimports.headwater.edge.jetstream.stream.stream_observer import Stre
 from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
+from cython.cimports.headwater.edge.wire.header_block import Slice, find_header
 
 from headwater.edge.broker.turn_order import NewsStage
 from headwater.edge.jetstream.model.bounds import span
@@ -100,6 +101,36 @@ class Stream(Task):
     def mute(self) -> None:
         """Say nothing of what is stored: another node leads."""
         self.republisher = None
+        watch: object = self.node.age_watch
+        self.age_offset = watch.offset if watch is not None else 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def note_id(
+        self, m: cython.pointer(Msg), timestamp: cython.longlong, sequence: cython.ulonglong
+    ) -> cython.int:
+        """Remember the id of a message that another node has decided on. When this node leads next,
+        the message may be gone, and whoever was not answered sends it again."""
+        found: Slice
+        now: cython.longlong = timestamp - self.age_offset
+        if self.dedupe.window_ns <= 0 or self.is_mirror:
+            return 0
+        self.last_msg_id = b""
+        if m.header_len:
+            found = find_header(m.body, m.header_len, b"Nats-Msg-Id", 11)
+            if found.n > 0:
+                self.last_msg_id = PyBytes_FromStringAndSize(
+                    cython.cast(cython.p_char, found.at), found.n
+                )
+                self.dedupe.expire(now)
+                self.dedupe.put(self.last_msg_id, sequence, now)
+        return 0
+
+    def take_ids(self, before: Stream) -> None:
+        """Know the ids that this stream knew when its node led: those whose messages came to be."""
+        before.dedupe.cut(self.store.last_seq)
+        self.dedupe = before.dedupe
+        self.dedupe.loaded = False
 
     # --- storing ---------------------------------------------------------------------------
 
@@ -202,6 +233,7 @@ class Stream(Task):
         if self.ttl_allowed and copy.header_len and self.timers is not None:
             self.timers.add_ttl(
                 sequence,
+                self.store.last_ts if self.replicator is None else self.replicator.last_ts,
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, copy.body), copy.header_len),
             )
         return sequence
@@ -360,6 +392,8 @@ class Stream(Task):
         """Fill the deduplication window with the ids of stored messages, once after a start."""
         self.dedupe.loaded = True
         stream_wire.load_ids(self)
+        if self.newest() == self.store.last_seq:
+            self.last_msg_id = stream_wire.id_of(self, self.store.last_seq)
 
     def error_payload(self, error: object) -> bytes:
         """The PubAck form of an error."""

@@ -77,12 +77,28 @@ def load_ids(stream: Any) -> None:
         at = store.next_matching(store.filter(()), sequence)
         if not at:
             return
-        try:
-            message = store.get(at)
-        except Damaged:
-            message = None
-        if message is not None and message.headers:
-            msg_id = headers.get(message.headers, b"Nats-Msg-Id")
-            if msg_id:
-                window.remember(msg_id, at, timers.life_of(at, message.timestamp))
+        message = stored(store, at)
+        msg_id = msg_id_of(message)
+        if msg_id and not window.knows(msg_id, at):
+            window.remember(msg_id, at, timers.life_of(at, message.timestamp))
         sequence = at + 1
+
+
+def id_of(stream: Any, sequence: int) -> bytes:
+    """The id of a stored message; empty when it has none, or is not there."""
+    return msg_id_of(stored(stream.store, sequence))
+
+
+def stored(store: Any, sequence: int) -> Any:
+    """A message, None when it is not there or damaged."""
+    try:
+        return store.get(sequence)
+    except Damaged:
+        return None
+
+
+def msg_id_of(message: Any) -> bytes:
+    """The id of a message that is there or not."""
+    if message is None or not message.headers:
+        return b""
+    return headers.get(message.headers, b"Nats-Msg-Id") or b""

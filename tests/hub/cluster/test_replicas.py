@@ -230,6 +230,54 @@ async def test_every_publish_is_answered_while_leadership_moves(lab: Lab) -> Non
     assert (state["messages"], state["last_seq"]) == (len(acked), max(acked))
 
 
+async def test_markers_of_a_replicated_stream_end(lab: Lab) -> None:
+    """A message that ended leaves a marker, which ends, too; nobody else leads meanwhile."""
+    await lab.formed()
+    client = await lab.connect(0)
+    ages = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9, "allow_rollup_hdrs": True}
+    assert "error" not in await api(client, "STREAM.CREATE.R", **R, **ages)
+    await client.jetstream().publish("r.a", b"x", headers={"Nats-TTL": "1s"})
+
+    async def state() -> tuple[int, int]:
+        found = (await api(client, "STREAM.INFO.R"))["state"]
+        return found["last_seq"], found["messages"]
+
+    async with asyncio.timeout(15):
+        while await state() != (2, 0):
+            await asyncio.sleep(0.1)
+
+
+async def test_ids_of_messages_that_are_gone_are_known_to_the_next_leader(lab: Lab) -> None:
+    """Whoever was not answered, and sends a message again, must not have it done twice."""
+    await lab.formed()
+    client = await lab.connect(0)
+    leader = index_of(await api(client, "STREAM.CREATE.R", **R, retention="workqueue"))
+    await until(lambda: current(lab, "R", 3))
+    client = await lab.connect((leader + 2) % 3)
+    js = client.jetstream()
+    sub = await js.pull_subscribe("r.>", "worker")
+    assert (await js.publish("r.a", b"x", headers={"Nats-Msg-Id": "one"})).seq == 1
+    for message in await sub.fetch(1):
+        await message.ack_sync()
+    for target in ((leader + 1) % 3, leader):
+        # Back where it came from, too.
+        await step_down(lab, client, target)
+        again = await js.publish("r.a", b"x", headers={"Nats-Msg-Id": "one"})
+        assert (again.seq, again.duplicate) == (1, True)
+    follows = {"Nats-Msg-Id": "three", "Nats-Expected-Last-Msg-Id": "two"}
+    await js.publish("r.a", b"y", headers={"Nats-Msg-Id": "two"})
+    await step_down(lab, client, (leader + 1) % 3)
+    assert (await js.publish("r.a", b"z", headers=follows)).seq == 3
+
+
+async def step_down(lab: Lab, client: Client, target: int) -> None:
+    """Have a node lead the stream."""
+    await until(lambda: current(lab, "R", 3))
+    wanted = {"placement": {"preferred": f"n{target}"}}
+    assert (await api(client, "STREAM.LEADER.STEPDOWN.R", **wanted))["success"]
+    await until(lambda: lab.cluster(target).here("$G", "R") is not None)
+
+
 class Processes:
     """Three nodes as processes, which can be killed."""
 

@@ -1,0 +1,77 @@
+"""Everything of JetStream goes on while each node of a cluster is killed, one after the other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+from bench.cluster_nodes import SERVERS, ClusterNodes, leader_of, whole
+from bench.servers import Server
+from tests.hub.failover import consumer_stories, stream_stories
+from tests.hub.failover.stream_stories import Story
+from tests.hub.failover.world import World, until
+
+Fault = Callable[[ClusterNodes, int], Awaitable[None]]
+
+
+async def kill(nodes: ClusterNodes, index: int) -> None:
+    """The process ends as in a power cut."""
+    nodes.kill(index)
+
+
+async def play(path: Path, classes: Iterable[type[Story]], fault: Fault = kill) -> World:
+    """Let stories work while each node has the fault once, and judge them at the end."""
+    with ClusterNodes(SERVERS["headwater"], parent=path) as nodes:
+        nodes.start_all()
+        await nodes.ready()
+        world = World(nodes)
+        with Server(nodes.leaf(), parent=path) as world.edge:
+            try:
+                stories = [one(world, number % 3) for number, one in enumerate(classes)]
+                for story in stories:
+                    await story.begin()
+                async with asyncio.TaskGroup() as group:
+                    for story in stories:
+                        group.create_task(story.work())
+                    for index in range(nodes.size):
+                        await hurt(world, stories, index, fault)
+                    world.halt.set()
+                for story in stories:
+                    await story.check()
+            finally:
+                world.halt.set()
+                await world.close()
+    return world
+
+
+async def hurt(world: World, stories: list[Story], index: int, fault: Fault) -> None:
+    """One node has the fault; then everything goes on, and the node comes back."""
+    nodes = world.nodes
+    await fault(nodes, index)
+    watcher = await world.client((index + 1) % nodes.size)
+    for story in stories:
+        assert await leader_of(watcher, story.stream) != index
+    await goes_on(stories)
+    nodes.start(index)
+    await nodes.ready()
+    for story in stories:
+        await whole(watcher, story.stream)
+    await goes_on(stories)
+
+
+async def goes_on(stories: list[Story]) -> None:
+    """Every story does something more."""
+    before = [story.rounds for story in stories]
+
+    async def more() -> bool:
+        return all(now.rounds > then + 1 for now, then in zip(stories, before, strict=True))
+
+    await until(more)
+
+
+async def test_streams(tmp_path: Path) -> None:
+    world = await play(tmp_path, stream_stories.STORIES)
+    assert world.reconnects >= len(world.clients) // 2
+
+
+async def test_consumers(tmp_path: Path) -> None:
+    await play(tmp_path, consumer_stories.STORIES)
