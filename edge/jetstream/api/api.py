@@ -19,7 +19,7 @@ from headwater.edge.jetstream.model.requests import (
     check_level,
     find_route,
 )
-from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.errors import StoreClosed, StoreError
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -96,6 +96,10 @@ class Router:
         """Answer a request whose handler raised: nobody may wait for an answer in vain."""
         if isinstance(error, JetStreamError):
             self.refuse(context, kind, error)
+            return
+        if isinstance(error, StoreClosed):
+            # Nobody here knows what becomes of it: another node leads the stream, or will.
+            self.refuse(context, kind, errors.CLUSTER_NOT_AVAIL.error())
             return
         reason: object = error
         if not isinstance(error, StoreError):

@@ -159,6 +159,16 @@ async def test_a_leader_that_is_left_alone_says_so(lab: Lab) -> None:
     assert [row["offline"] for row in lost["replicas"] if row["name"] != f"n{leader}"] == [True] * 2
 
 
+async def test_a_request_that_a_lost_leader_took_is_to_be_sent_again(lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    leader = index_of(await api(client, "STREAM.CREATE.R", **R))
+    client = await lab.connect(leader)
+    for index in {0, 1, 2} - {leader}:
+        await lab.stop_node(index)
+    assert (await api(client, "STREAM.PURGE.R"))["error"]["err_code"] == 10008
+
+
 async def test_leaders_are_spread_again(lab: Lab) -> None:
     """A node that has led nothing since it came back is given streams to lead."""
     await lab.formed()

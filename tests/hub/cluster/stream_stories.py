@@ -14,7 +14,7 @@ from nats.js.api import ObjectStoreConfig
 from nats.js.errors import NotFoundError
 
 from bench.cluster_nodes import ask, insist
-from tests.hub.failover.world import World, contents, until
+from tests.hub.cluster.failover_world import World, contents, until
 
 PAUSE_SECONDS = 0.01
 """Between two messages of a publisher."""
