@@ -10,8 +10,8 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from bench.cluster_nodes import ask, insist
-from tests.hub.cluster.stream_stories import Story
 from tests.hub.cluster.failover_world import until
+from tests.hub.cluster.stream_stories import Story
 
 
 class Reading(Story):

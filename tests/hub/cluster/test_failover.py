@@ -7,8 +7,8 @@ from pathlib import Path
 from bench.cluster_nodes import SERVERS, ClusterNodes, leader_of, whole
 from bench.servers import Server
 from tests.hub.cluster import consumer_stories, stream_stories
-from tests.hub.cluster.stream_stories import Story
 from tests.hub.cluster.failover_world import World, until
+from tests.hub.cluster.stream_stories import Story
 
 Fault = Callable[[ClusterNodes, int], Awaitable[None]]
 
