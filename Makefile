@@ -56,9 +56,9 @@ lint: $(STAMP)  ## ruff and mypy
 fuzz: $(STAMP) ext  ## Anything at every door: EXAMPLES=.. of each target
 	@FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) --timeout=0 tests/fuzz $(ARGS)
 
-sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. STORE=file|memory (no SEED: a new one)
+sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a new one)
 	@$(BIN)/python -m tests.sim --seed $(or $(SEED),0) --steps $(or $(STEPS),5000) \
-		--runs $(or $(RUNS),1) --store $(or $(STORE),both) $(ARGS)
+		--runs $(or $(RUNS),1) $(ARGS)
 
 sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from SEED=.. on
 	@$(BIN)/python -m tests.sim --bugs --seed $(or $(SEED),1) $(ARGS)

@@ -7,7 +7,7 @@ when the log and the hard states are durable, in the order of numbers. What stor
 memory and is tried again by `pump`; the driver stops asking for batches meanwhile
 (`MultiRaft.can_write`).
 
-    jetstream/raft/raft.hard   hard state, see `hub.journal.hard_state_file`; group 0 has the boot's
+    jetstream/raft/raft.hard   hard state, see `hub.stored.hard_state_file`; group 0 has the boot's
     number jetstream/raft/clean       the last stop was orderly: boot, digest of the hard states
 """
 
@@ -22,8 +22,6 @@ from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.journal.hard_state_file import NAME as HARD_NAME
-from headwater.hub.journal.hard_state_file import HardStateFile
 from headwater.hub.raft.entry import ENTRY_OVERHEAD_BYTES
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.multi_raft import WriteSet
@@ -32,6 +30,8 @@ from headwater.hub.raft.ready import Ready, Restored
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.directory_disk import DirectoryDisk
 from headwater.hub.stored.group_log import OWNER, encode_run
+from headwater.hub.stored.hard_state_file import NAME as HARD_NAME
+from headwater.hub.stored.hard_state_file import HardStateFile
 from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Machine, Replica
 from headwater.hub.stored.start import BOOT_GROUP, CLEAN, FoundGroup, StartReport, read_groups
@@ -79,7 +79,8 @@ class GroupStore:
         boot_floor: int = 0,
     ) -> None:
         """Read what is there. `group_of`: of a stream's meta, 0 for a stream of no group.
-        `boot_floor`: see `Journal`. Raises OSError."""
+        `boot_floor`: the number of this start is above it, as the wall clock is
+        above all earlier starts. Raises OSError."""
         self.node = node
         self.log = node.log
         self.naming = naming

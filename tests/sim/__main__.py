@@ -5,7 +5,7 @@ import secrets
 import sys
 
 from tests.sim.checker import Violation
-from tests.sim.runner import NODES, STEPS, hunt_all, run_seeds
+from tests.sim.runner import STEPS, hunt_all, run_seeds
 
 
 def main() -> int:
@@ -15,7 +15,6 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1, help="seeds from --seed on")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seconds", type=float, default=0.0, help="stop after so long")
-    parser.add_argument("--store", choices=("both", *NODES), default="both")
     parser.add_argument("--bugs", action="store_true", help="look for the planted bugs instead")
     options = parser.parse_args()
     seed = options.seed or secrets.randbelow(1 << 40)
@@ -23,10 +22,8 @@ def main() -> int:
         return 1 if hunt_all(options.seed or 1) else 0
     print(f"seed={seed} steps={options.steps} runs={options.runs}", flush=True)
     try:
-        for store in NODES if options.store == "both" else (options.store,):
-            seeds = range(seed, seed + options.runs)
-            told = run_seeds(seeds, options.steps, options.seconds, store)
-            print(f"{store}: {told}", flush=True)
+        seeds = range(seed, seed + options.runs)
+        print(run_seeds(seeds, options.steps, options.seconds), flush=True)
     except Violation as violation:
         print(violation)
         return 1

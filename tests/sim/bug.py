@@ -18,8 +18,6 @@ class Bug:
     patches: tuple[tuple[Any, str, Callable[[Any], Any]], ...]
     seeds: int = 60
     """It is found within this many seeds of `STEPS` steps."""
-    store: str = "memory"
-    """Of the runs that find it: `memory` or `file`."""
 
 
 BUGS: dict[str, Bug] = {}
@@ -30,10 +28,9 @@ def bug(
     what: str,
     *patches: tuple[Any, str, Callable[[Any], Any]],
     seeds: int = 60,
-    store: str = "memory",
 ) -> None:
     """Put it into the list."""
-    BUGS[name] = Bug(name, what, patches, seeds, store)
+    BUGS[name] = Bug(name, what, patches, seeds)
 
 
 @contextlib.contextmanager

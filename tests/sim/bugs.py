@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-from headwater.edge.ports.twins.disk import TwinDisk
-from headwater.hub.journal import hard_state_file, journal, scan
-from headwater.hub.journal.journal import Journal
 from headwater.hub.raft import (
     core,
     election,
@@ -20,8 +17,8 @@ from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.snapshot import Assembly, Snapshot
+from headwater.hub.stored import replica
 from tests.sim.bug import bug
-from tests.sim.machine import StreamMachine
 
 # -- promises before the disk -------------------------------------------------
 
@@ -84,30 +81,6 @@ bug(
     "leader-counts-unsynced",
     "the leader counts its own log before its own sync",
     (replication, "durable_at", _own_log_counts_at_once),
-)
-bug(
-    "no-log-sync",
-    "the log's file is not synced",
-    (
-        TwinDisk,
-        "sync",
-        lambda original: (
-            lambda self, name: (
-                None
-                if name.startswith(scan.PREFIX) and name.endswith(scan.SUFFIX)
-                else original(self, name)
-            )
-        ),
-    ),
-)
-bug(
-    "no-hard-sync",
-    "the copies of hard state are not synced",
-    (
-        Journal,
-        "sync",
-        lambda original: lambda self: (self.dirty.discard(hard_state_file.NAME), original(self))[1],
-    ),
 )
 
 # -- elections -----------------------------------------------------------------
@@ -282,27 +255,22 @@ def _lost_boundary(original):
 
 
 def _skip_one(original):
-    def restore(self, index, data):
-        original(self, index, data)
-        if data and self.store.messages:
-            self.store.delete(self.store.last_seq)
+    def fill(log, store, data):
+        state = original(log, store, data)
+        if store.messages:
+            store.delete(store.last_seq)
+        return state
 
-    return restore
+    return fill
 
 
 def _reuse(original):
-    def restore(self, index, data):
-        original(self, index, data)
-        if data:
-            rows = self.content()[:-1]
-            digest, applied = self.digest, self.applied
-            StreamMachine.__init__(self)
-            for sequence, subject, payload, timestamp in rows:
-                self.store.skip(sequence - 1)
-                self.store.add_message(subject.encode(), payload.encode(), b"", timestamp)
-            self.digest, self.applied = digest, applied
+    def fill(log, store, data):
+        first, last, *more = replica.STATE.unpack_from(data)
+        head = replica.STATE.pack(first, last - 1, *more)
+        return original(log, store, head + data[len(head) :])
 
-    return restore
+    return fill
 
 
 bug(
@@ -313,12 +281,12 @@ bug(
 bug(
     "snapshot-misses-one",
     "a snapshot lacks its newest message",
-    (StreamMachine, "restore", _skip_one),
+    (replica, "_fill", _skip_one),
 )
 bug(
     "sequence-reused",
     "a restored stream gives its last sequence out again",
-    (StreamMachine, "restore", _reuse),
+    (replica, "_fill", _reuse),
 )
 bug(
     "snapshot-parts-unordered",
@@ -362,17 +330,6 @@ def _any_snapshot(original, r, m):
 # -- the disk ------------------------------------------------------------------
 
 
-def _behind_any(original):
-    def behind(self, index, term):
-        found = []
-        for at in sorted(self.entries):
-            if at > index:
-                found.append(self.entries[at]._replace(index=index + 1 + len(found)))
-        return found
-
-    return behind
-
-
 bug(
     "unclean-is-clean",
     "an unclean start is taken for a clean one",
@@ -387,37 +344,6 @@ bug(
                     clean=restored.hard_state is not None
                     and r.log.config.incarnation(r.node) is not None,
                 ),
-            )
-        ),
-    ),
-)
-bug(
-    "truncate-on-damage",
-    "damage inside the log is taken for its end, and the start for clean",
-    (scan.GroupScan, "behind", _behind_any),
-    seeds=200,
-)
-bug(
-    "clean-mark-stays",
-    "the mark of a clean stop is not taken away at the start",
-    (
-        Journal,
-        "_consume_clean",
-        lambda original: (
-            lambda self, found: journal.CLEAN in self.disk.names() or original(self, found)
-        ),
-    ),
-)
-bug(
-    "one-copy-is-enough",
-    "a bad copy of hard state is no reason for doubt, nor is the stop",
-    (hard_state_file.HardStateFile, "sync", lambda original: lambda self: None),
-    (
-        Journal,
-        "write",
-        lambda original: (
-            lambda self, groups: original(
-                self, [(g, replace(r, hard_state=None)) for g, r in groups]
             )
         ),
     ),

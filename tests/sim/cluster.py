@@ -20,6 +20,7 @@ from tests.sim.echo import RARE_MAX, Echo, is_rare
 from tests.sim.history import History
 from tests.sim.machine import Op
 from tests.sim.node import SimNode
+from tests.sim.store_node import StoreNode
 from tests.sim.trap import Trap
 
 CALM_US = 20_000_000
@@ -57,7 +58,6 @@ class Cluster:
         seed: int,
         steps: int,
         plan: list[faults.Fault] | None = None,
-        make: Callable[["Cluster", int], SimNode] = SimNode,
     ) -> None:
         root = SeededRandom(seed)
         self.chance = root.fork("nodes")
@@ -93,7 +93,7 @@ class Cluster:
         self.traps: list[Trap] = []
         self.rare: deque[Packet] = deque(maxlen=RARE_MAX)
         self.clients = root.fork("clients")
-        self.nodes = {number: make(self, number) for number in range(1, 6)}
+        self.nodes = {number: StoreNode(self, number) for number in range(1, 6)}
         self.victim = 1 + shape.below(5)
 
     # -- time -----------------------------------------------------------------

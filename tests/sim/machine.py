@@ -1,6 +1,5 @@
 """The state machine of the simulation: the real stream store, fed by committed entries."""
 
-import json
 from dataclasses import dataclass
 
 from headwater.edge.broker.core import Kernel
@@ -81,18 +80,3 @@ class StreamMachine:
             if m is not None:
                 rows.append((sequence, m.subject.decode(), m.payload.decode(), m.timestamp))
         return rows
-
-    def snapshot(self) -> bytes:
-        state = [self.applied, self.digest, self.store.last_seq, self.content()]
-        return json.dumps(state).encode()
-
-    def restore(self, index: int, data: bytes) -> None:
-        self.store = MemoryStore(KERNEL)
-        self.applied, self.digest = index, 0
-        if data:
-            self.applied, self.digest, last, rows = json.loads(data)
-            for sequence, subject, payload, timestamp in rows:
-                self.store.skip(sequence - 1)
-                self.store.add_message(subject.encode(), payload.encode(), b"", timestamp)
-            self.store.skip(last)
-        self.applied = index

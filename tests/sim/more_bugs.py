@@ -1,13 +1,7 @@
 """More planted bugs: of members and incarnations, of answers that are late, and of the disk."""
 
-import contextlib
 from dataclasses import replace
 
-from headwater.edge.ports.twins.disk import TwinDisk
-from headwater.hub.journal import hard_state_file
-from headwater.hub.journal.journal import Journal
-from headwater.hub.journal.record import RecordKind
-from headwater.hub.journal.scan import GroupScan
 from headwater.hub.raft import (
     core,
     election,
@@ -23,6 +17,7 @@ from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import FROM_LEADER, REPLIES, Kind, Message
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.role import Role
+from headwater.hub.stored import hard_state_file
 from tests.sim.bug import bug
 
 # -- answers that mean something else -----------------------------------------
@@ -378,44 +373,8 @@ def _older_copy(original):
     return load
 
 
-def _no_base(original):
-    def add(self, kind, group, a, b, body):
-        if kind != RecordKind.BASE:
-            original(self, kind, group, a, b, body)
-
-    return add
-
-
-def _stale_tail(original):
-    def put(self, entries, term_before):
-        self.entries.update((entry.index, entry) for entry in entries)
-        return True
-
-    return put
-
-
-def _eager_reclaim(original):
-    def reclaim(self):
-        kept = dict(self.bases)
-        self.bases = {group: index + 20 for group, index in kept.items()}
-        try:
-            return original(self)
-        finally:
-            self.bases = kept
-
-    return reclaim
-
-
 def _same_boot(original):
     return lambda self: 0
-
-
-def _shrug(original):
-    def sync(self, name):
-        with contextlib.suppress(OSError):
-            original(self, name)
-
-    return sync
 
 
 def _wrong_part(original):
@@ -441,23 +400,4 @@ bug(
     "the older copy of hard state is taken",
     (hard_state_file.HardStateFile, "_load", _older_copy),
 )
-bug(
-    "install-not-logged",
-    "the log does not say that a snapshot replaced it",
-    (Journal, "_add", _no_base),
-)
-bug(
-    "stale-tail", "entries that were replaced come back at a start", (GroupScan, "put", _stale_tail)
-)
-bug(
-    "eager-reclaim",
-    "segments are removed before a snapshot covers them",
-    (Journal, "reclaim", _eager_reclaim),
-)
-bug("failed-sync-ignored", "a failed sync is taken for a good one", (TwinDisk, "sync", _shrug))
 bug("wrong-part-offset", "parts of a snapshot overlap", (replication, "send_part", _wrong_part))
-bug(
-    "tail-not-rewritten",
-    "what a failed sync left in memory is taken for durable",
-    (Journal, "_rewrite", lambda original: lambda self, name: None),
-)

@@ -189,8 +189,7 @@ def judge(file: str, place: int, variant: int, seed: int, seeds: int) -> str:
 def preload() -> None:
     """What all children share: everything but consensus itself."""
     import headwater.edge.broker.core
-    import headwater.edge.storage.index.memory
-    import headwater.edge.twins.network  # noqa: F401
+    import headwater.edge.ports.twins.network  # noqa: F401
 
 
 def main() -> int:

@@ -8,50 +8,44 @@ from tests.sim.bug import BUGS, planted
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster, Outcome
 from tests.sim.faults import Fault
-from tests.sim.node import SimNode
 from tests.sim.shrink import shrink
-from tests.sim.store_node import StoreNode
 
-NODES = {"memory": SimNode, "file": StoreNode}
-"""What holds the groups: a journal and streams in memory, or a node's whole store."""
 STEPS = 5000
 """Of one run, when nothing else is asked for."""
 
 
-def attempt(
-    seed: int, steps: int, plan: list[Fault] | None = None, store: str = "memory"
-) -> str | Outcome:
+def attempt(seed: int, steps: int, plan: list[Fault] | None = None) -> str | Outcome:
     """One run: what it was like, or what is wrong. Whatever is raised is a finding."""
     try:
-        return Cluster(seed, steps, plan, NODES[store]).run()
+        return Cluster(seed, steps, plan).run()
     except Violation as violation:
         return str(violation)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
-def explain(seed: int, steps: int, problem: str, store: str = "memory") -> str:
+def explain(seed: int, steps: int, problem: str) -> str:
     """A failure with its seed, its command and the few faults that it takes."""
     whole = Cluster(seed, steps).plan
-    few = shrink(whole, lambda plan: isinstance(attempt(seed, steps, plan, store), str))
+    few = shrink(whole, lambda plan: isinstance(attempt(seed, steps, plan), str))
     lines = [
         f"seed={seed} steps={steps}: {problem}",
-        f"again: make sim SEED={seed} STEPS={steps}{' STORE=file' * (store == 'file')}",
+        f"again: make sim SEED={seed} STEPS={steps}",
         f"{len(few)} of {len(whole)} faults are enough:",
         *(f"  {fault}" for fault in few),
     ]
     return "\n".join(lines)
 
 
-def run_seeds(seeds: Iterable[int], steps: int, seconds: float = 0.0, store: str = "memory") -> str:
+def run_seeds(seeds: Iterable[int], steps: int, seconds: float = 0.0) -> str:
     """Run seeds until `seconds` have passed (0: all). Raises `Violation` with an explanation;
     returns a summary."""
     begin = time.monotonic()
     outcomes: list[Outcome] = []
     for seed in seeds:
-        outcome = attempt(seed, steps, None, store)
+        outcome = attempt(seed, steps)
         if isinstance(outcome, str):
-            raise Violation(explain(seed, steps, outcome, store))
+            raise Violation(explain(seed, steps, outcome))
         outcomes.append(outcome)
         if seconds and time.monotonic() - begin > seconds:
             break
@@ -70,7 +64,7 @@ def hunt(name: str, first_seed: int, seeds_max: int, steps: int = STEPS) -> tupl
     """Look for a planted bug: how many seeds it took and what was seen; None when unseen."""
     for count in range(seeds_max):
         with planted(name):
-            outcome = attempt(first_seed + count, steps, None, BUGS[name].store)
+            outcome = attempt(first_seed + count, steps)
         if isinstance(outcome, str):
             return count + 1, outcome.splitlines()[0]
     return None

@@ -1,11 +1,12 @@
-"""Planted bugs of groups in a node's store, for runs with `STORE=file`. See `bug.py`."""
+"""Planted bugs of groups in a node's store. See `bug.py`."""
 
 from dataclasses import replace
 
 from headwater.hub.stored import group_store, start
-from headwater.hub.stored.group_log import GroupLog
+from headwater.hub.stored.group_log import GroupLog, encode_run
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
+from headwater.hub.stored.start import BOOT_GROUP
 from tests.sim.bug import BUGS, Bug
 
 
@@ -76,6 +77,43 @@ def _last_lost(original):
     return behind
 
 
+def _install_not_logged(original):
+    def write_ready(self, raft, ready):
+        original(self, raft, replace(ready, snapshot=None))
+        if ready.snapshot is not None:
+            self._installed.discard(raft.group)
+            self._behind.discard(raft.group)
+
+    return write_ready
+
+
+def _stale_tail(original):
+    def add(self, run):
+        before, base = list(self.entries), self.base
+        original(self, run)
+        if self.base == base:
+            self.entries += before[len(self.entries) :]
+
+    return add
+
+
+def _newest_left_out(original):
+    def whole(self, raft):
+        original(self, raft)
+        rows = raft.log
+        return encode_run(rows.base_index, rows.base_term, rows.committed, rows.entries[:-1])
+
+    return whole
+
+
+def _only_boot(original):
+    def write_hard(self, group, hard):
+        if group == BOOT_GROUP:
+            original(self, group, hard)
+
+    return write_hard
+
+
 STORE_BUGS = (
     Bug(
         "told-at-once",
@@ -103,7 +141,27 @@ STORE_BUGS = (
     Bug(
         "last-entry-lost", "a start leaves the last entry out", ((GroupLog, "behind", _last_lost),)
     ),
+    Bug(
+        "install-not-logged",
+        "the log does not say that a snapshot replaced it",
+        ((GroupStore, "_write_ready", _install_not_logged),),
+    ),
+    Bug(
+        "stale-tail",
+        "entries that were replaced come back at a start",
+        ((GroupLog, "add", _stale_tail),),
+    ),
+    Bug(
+        "checkpoint-without-newest",
+        "a checkpoint of the log leaves a group's newest entry out",
+        ((GroupStore, "_whole", _newest_left_out),),
+    ),
+    Bug(
+        "hard-state-unwritten",
+        "hard state is not written",
+        ((GroupStore, "_write_hard", _only_boot),),
+    ),
 )
 """Each is found within `Bug.seeds` seeds of `STEPS` steps."""
 for _each in STORE_BUGS:
-    BUGS[_each.name] = replace(_each, store="file")
+    BUGS[_each.name] = _each

@@ -1,5 +1,5 @@
 """A node of the simulation whose groups live in a real store: commit log, segments and hard states
-on a disk in memory (`--store file`)."""
+on a disk in memory."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -15,19 +15,17 @@ from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.multi_raft import MultiRaft, WriteSet
+from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Replica
 from tests.sim.disks import Durable
-from tests.sim.history import Call
 from tests.sim.machine import KERNEL, StreamMachine, decode_op
 from tests.sim.model import rows_of
-from tests.sim.node import COMPACT_AT, SimNode, end_of
+from tests.sim.node import SimNode
 from tests.sim.promises import Promises
-from tests.sim.store_disk import StoreDisk
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
@@ -39,10 +37,18 @@ SEGMENT_BYTES = 16384
 KEEP_OF_KEY = 12
 MARKS = ("data/jetstream/clean", "data/jetstream/raft/clean")
 """While both are there, the orderly stop was the last thing that happened."""
+COMPACT_AT = 40
+"""Applied entries behind the snapshot after which a node lets go of them."""
 RESTART_US = 50_000
 """After which a node is started again that could not go on."""
 ROUNDS_MAX = 400
 """Of the loop, in which an orderly stop or the removal of a group must be durable."""
+
+
+def end_of(restored: Restored) -> tuple[int, int]:
+    """Term and index of the last entry. A replaced tail is shorter, and of a greater term."""
+    last = restored.entries[-1] if restored.entries else restored.snapshot
+    return last.term, last.index
 
 
 class Padded:
@@ -132,13 +138,10 @@ class Rules:
 
 
 class StoreNode(SimNode):
-    """As SimNode; what touches the disk is different."""
-
-    disk: StoreDisk  # type: ignore[assignment]
+    """See the module."""
 
     def __init__(self, cluster: "Cluster", number: int) -> None:
         super().__init__(cluster, number)
-        self.disk = StoreDisk()  # type: ignore[assignment]
         self.loop = TwinLoop()
         self.chance = cluster.chance.fork(f"store {number}")
         self.kept: dict[int, tuple[int, int]] = {}
@@ -153,15 +156,15 @@ class StoreNode(SimNode):
         self.up = True
         self.paused = False
         self.waiting = []
-        self.machines: dict[int, Any] = {}
-        self.calls: dict[tuple[int, int], tuple[int, bytes, Call]] = {}
-        self.reads: dict[int, tuple[int, Call, int | None]] = {}
+        self.machines = {}
+        self.calls = {}
+        self.reads = {}
         self.durable = Durable()
-        self.written: list[tuple[int, WriteSet]] = []
+        self.written = []
         self.numbers: list[int] = []
-        self.heard: dict[tuple[int, int], int] = {}
-        self.promises: dict[int, Promises] = {}
-        self.leading: dict[int, Any] = {}
+        self.heard = {}
+        self.promises = {}
+        self.leading = {}
         self.syncing = False
         # What a stop waited for on a clock of its own is over.
         self.clock.true_ns = self.loop.clock.true_ns = self.cluster.now_us * 1000
@@ -207,7 +210,6 @@ class StoreNode(SimNode):
         )
         self.boot = self.store.boot
         self.boots.add(self.boot)
-        self.journal: Any = self.store
         self.is_open = True
         self.disk.flush()
         self.multi_raft = MultiRaft(
@@ -275,7 +277,7 @@ class StoreNode(SimNode):
             f"node {self.number} goes on with another stream of group {group} than its entries say",
         )
 
-    def crash(self, power_cut: bool = True) -> None:
+    def crash(self) -> None:
         """Most crashes happen in the middle of what the disk was asked for."""
         was_open = self.is_open
         self.end_life()
@@ -293,7 +295,7 @@ class StoreNode(SimNode):
     def end_life(self) -> None:
         for machine in self.machines.values():
             machine.replica = None
-        super().crash(power_cut=False)
+        super().end_life()
         self.is_open = False
         self.kept = {**self.kept, **self.durable.end}
 

@@ -11,6 +11,7 @@ from tests.sim.cluster import Cluster
 from tests.sim.history import Call, History
 from tests.sim.runner import STEPS, attempt, explain, hunt, run_seeds
 from tests.sim.shrink import shrink
+from tests.sim.store_bugs import STORE_BUGS
 
 KNOWN_SEEDS = (
     1,
@@ -37,6 +38,17 @@ KNOWN_SEEDS = (
     720035,
     730154,
     10000026,
+    11,
+    49,
+    70,
+    77,
+    111,
+    150,
+    9006,
+    800002,
+    810114,
+    820003,
+    820115,
 )
 """These found bugs when the product was young."""
 SAMPLE = (
@@ -44,7 +56,6 @@ SAMPLE = (
     "two-votes",
     "minority-wins",
     "snapshot-misses-one",
-    "no-log-sync",
     "half-of-four",
     "change-never-taken-back",
     "removal-forgotten",
@@ -72,7 +83,7 @@ def test_a_seed_tells_the_same_story_twice() -> None:
     assert first == second
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", [*SAMPLE, *(bug.name for bug in STORE_BUGS)])
 def test_planted_bugs_are_found(name: str) -> None:
     assert hunt(name, 1, BUGS[name].seeds) is not None
 
