@@ -109,6 +109,16 @@ def stream(row: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
+def how_far(replica: dict[str, Any]) -> str:
+    """What a replica lacks, in words."""
+    if replica["current"]:
+        return ""
+    if "arrived_percent" in replica:
+        left = replica["seconds_left"]
+        return f" (gets everything: {replica['arrived_percent']:.0f} %, about {left:.0f} s left)"
+    return " (behind)"
+
+
 def show(found: dict[str, Any]) -> None:
     """One screen for people."""
     from rich.console import Console
@@ -126,9 +136,7 @@ def show(found: dict[str, Any]) -> None:
     table = Table("stream", "leader", "replicas", "messages", "lag", title="streams",
                   title_justify="left")
     for row in found["streams"]:
-        others = ", ".join(
-            each["name"] + ("" if each["current"] else " (behind)") for each in row["replicas"]
-        )
+        others = ", ".join(each["name"] + how_far(each) for each in row["replicas"])
         table.add_row(
             f"{row['account']} > {row['name']}",
             row["leader"] or "none",

@@ -36,6 +36,7 @@ class PeerStatus(Protocol):
     number: int
     current: bool
     lag: int
+    transfer: Any
 
 
 class GroupStatus(Protocol):

@@ -76,15 +76,21 @@ class ClusterView:
                 row[name] = self._group(groups[assignment.group])
         return found
 
-    def numbers(self) -> list[tuple[dict[str, str], dict[str, int]]]:
-        """Labels and samples of /metrics for each group of this node: entries, and 0 or 1."""
+    def numbers(self) -> list[tuple[dict[str, str], dict[str, float]]]:
+        """Labels and samples of /metrics for each group of this node: entries, 0 or 1, and a
+        share."""
         cluster = self.cluster
         groups = cluster.group.driver.multi_raft.groups
         names = {META_GROUP: {"account": "$SYS", "stream": "_meta_"}}
         for known in cluster.state.streams.values():
             assignment = known.assignment
             names[assignment.group] = {"account": assignment.account, "stream": assignment.name}
-        return [(names[n], _numbers(raft)) for n, raft in groups.items() if n in names]
+        transfers = cluster.group.driver.store.transfers
+        return [
+            (names[n], {**_numbers(raft), "arrived": transfers.arrived(n)})
+            for n, raft in groups.items()
+            if n in names
+        ]
 
     def _group(self, raft: Raft) -> dict[str, Any]:
         log = raft.log
@@ -151,13 +157,27 @@ class ClusterView:
             "name": assignment.name,
             "leader": info.leader,
             "led_here": here is not None,
-            "replicas": [self._row(row) for row in info.replicas],
+            "replicas": [
+                {**self._row(row), **self._moving(assignment, row)} for row in info.replicas
+            ],
         }
         if assignment.lost:
             found["lost"] = assignment.lost
         if here is not None:
             found["messages"], found["bytes"] = here.store.messages, here.store.bytes
         return found
+
+    def _moving(self, assignment: Assignment, row: Any) -> dict[str, Any]:
+        """How far the state of a stream is on its way to a replica."""
+        groups = self.cluster.groups
+        status = groups.status(assignment.group) if groups is not None else None
+        for peer in status.peers if status is not None else ():
+            if peer.transfer is not None and self.cluster.names(peer.number) == row.name:
+                return {
+                    "arrived_percent": round(100 * peer.transfer.share, 1),
+                    "seconds_left": round(peer.transfer.seconds_left, 1),
+                }
+        return {}
 
 
 def _numbers(raft: Raft) -> dict[str, int]:

@@ -78,6 +78,7 @@ class Driver:
         self._ticker: asyncio.TimerHandle | None = None
         self._told_stale = False
         store.on_synced = self._synced
+        store.on_news = self.touch
         transport.handlers[b"raft"] = self._receive
 
     # -- groups -----------------------------------------------------------------
@@ -171,6 +172,7 @@ class Driver:
             store.write(write_set)
             for raft, ready in write_set.groups:
                 looked_at[raft.group] = raft
+                self._guard(raft, store.carry, raft, ready)
                 handler = self.handlers.get(raft.group)
                 if handler is not None:
                     self._guard(raft, handler.ready, raft, ready)

@@ -278,7 +278,7 @@ class MetaGroup:
         self.admit()
         if self.state.rest.identity:
             self.driver.transport.identity = self.state.rest.identity
-        if raft.snapshot_wanted or replica.applied - raft.log.base_index >= COMPACT_ENTRIES:
+        if replica.applied - raft.log.base_index >= COMPACT_ENTRIES:
             store.compact(raft)
             self.driver.multi_raft.touch(raft)
 

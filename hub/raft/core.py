@@ -14,10 +14,10 @@ from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import OUT_OF_TERM, Kind, Message
 from headwater.hub.raft.options import Options
-from headwater.hub.raft.progress import MemberProgress, State
+from headwater.hub.raft.progress import MemberProgress
 from headwater.hub.raft.ready import ReadState, Restored, Unsynced
 from headwater.hub.raft.role import Role
-from headwater.hub.raft.snapshot import Assembly, Snapshot
+from headwater.hub.raft.snapshot import Snapshot, Wanted
 from headwater.hub.raft.state import Reading, Recovery, Sleep, Transfer
 
 AFTER_SYNC = frozenset(
@@ -79,8 +79,8 @@ class Core(ABC):
         self.progress: dict[int, MemberProgress] = {}  # a leader's: every other member
         self.peer_boots: dict[int, int] = {}
         """The newest start of each node that was heard."""
-        self.assembly: Assembly | None = None
-        """The snapshot that is arriving."""
+        self.sessions = 0
+        """Transfers of the state that this leader has begun."""
         self.transfer = Transfer()  # a handover under way
         self.reading = Reading()  # reads that wait for a quorum
         self.sleep = Sleep()  # whether the group hibernates
@@ -91,8 +91,6 @@ class Core(ABC):
         """Votes or acks may be forgotten: no vote, no candidacy, no counted ack."""
         self.append_due = False
         """There is news for the members, to be sent with the next `Ready`."""
-        self.snapshot_wanted = False
-        """A member needs the state, and the driver has not made a snapshot of it: see `compact`."""
         self.verified = 0
         """Up to here the log is known to be that of the leader of this term."""
         self._begin_outputs(restored)
@@ -109,6 +107,8 @@ class Core(ABC):
         self._hard_handed = 0  # the newest version in a Ready
         self._hard_last = restored.hard_state  # the hard state that was handed over last
         self._installed: Snapshot | None = None  # a leader's snapshot for the next Ready
+        self.parts: list[Message] = []  # of a leader's state, for the next Ready
+        self.wanted: dict[int, Wanted] = {}  # parts that members can take, for the next Ready
 
     # -- what may be asked ----------------------------------------------------
 
@@ -125,12 +125,6 @@ class Core(ABC):
     def below_barrier(self) -> bool:
         """Acks may have been forgotten that this log has not made good yet."""
         return (self.log.last_term, self.log.last) < self.barrier
-
-    @property
-    def sends_snapshot(self) -> bool:
-        """Whether a member is being sent the state: another snapshot now would begin it anew."""
-        states = [progress.state for progress in self.progress.values()]
-        return self.is_leader and State.SNAPSHOT in states
 
     @property
     def whole(self) -> bool:

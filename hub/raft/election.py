@@ -23,7 +23,6 @@ def tick(r: Core) -> None:
         r.started_quiet = False
     if r.elapsed >= r.timeout:
         reset_timeout(r)
-        r.assembly = None
         r.leader = 0
         recovery.leaderless(r)
         if eligible(r):

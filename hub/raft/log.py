@@ -163,8 +163,6 @@ class RaftLog:
     def compact(self, snapshot: Snapshot) -> None:
         """A snapshot of the applied state takes the place of entries up to its index."""
         invariant(snapshot.index <= self.applied, "a snapshot of what is not applied")
-        if snapshot.index == self.base_index and snapshot.made:
-            self.snapshot = snapshot
         if snapshot.index <= self.base_index:
             return
         invariant(self.term(snapshot.index) == snapshot.term, "a snapshot of another log")

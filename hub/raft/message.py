@@ -66,24 +66,25 @@ class Message:
     """In replies: the start that asked. A reply to an earlier start is dropped."""
     index: int = 0
     """APPEND: index before the first entry. Its reply: last index at which the logs are the same,
-    or the one refused. VOTE, HELLO_REPLY: end of the log. SNAPSHOT: its index. READ_REPLY: read
-    index."""
+    or the one refused. VOTE, HELLO_REPLY: end of the log. SNAPSHOT: its index, 0 while that is
+    open. READ_REPLY: read index."""
     log_term: int = 0
     """Term at `index`."""
-    commit: int = 0  # the sender's commit index
+    commit: int = 0  # the sender's commit index; SNAPSHOT: `whole` of `snapshot.Part`
     entries: list[Entry] = field(default_factory=list)  # APPEND: behind `index`, in order
     reject: bool = False  # replies: refused
     hint: int = 0
     """APPEND_REPLY that refuses: an index at or before which the logs may agree, of term
-    `log_term`."""
+    `log_term`. SNAPSHOT: the position behind `part`."""
     context: int = 0
-    """Round of heartbeats, or the asker's number of a read."""
+    """Round of heartbeats, the asker's number of a read, or the session of a SNAPSHOT."""
     force: bool = False
     """VOTE: the leader wants this election. HEARTBEAT: go to sleep, all is quiet."""
     offset: int = 0
-    """SNAPSHOT: where `part` belongs. Its reply: the offset expected next."""
-    size: int = 0  # SNAPSHOT: bytes in all
-    digest: int = 0  # SNAPSHOT: of all of it
-    part: bytes = b""  # SNAPSHOT: bytes from the offset on
+    """SNAPSHOT: the position before `part`. Its reply: the position that is reached; one that
+    refuses has nothing more of what it had."""
+    size: int = 0  # SNAPSHOT: as of `snapshot.Part`
+    digest: int = 0  # SNAPSHOT: as of `snapshot.Part`
+    part: bytes = b""  # SNAPSHOT: what the sender's driver made
     config: Config | None = None
     """SNAPSHOT, HELLO_REPLY."""

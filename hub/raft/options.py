@@ -33,7 +33,11 @@ class Options:
     reads_max: int = 4096
     """Reads that wait for a quorum or for a first commit of the leader's term."""
     snapshot_part_bytes: int = 256 << 10
-    """Of one SNAPSHOT message."""
+    """Of one SNAPSHOT message, about; one greater message of a stream goes alone."""
+    snapshot_parts_max: int = 8
+    """Parts on their way to one member."""
+    snapshot_patience: int = 5
+    """Rounds of heartbeats without an answer after which parts are sent again."""
     hibernate_ticks: int = 40
     """Quiet ticks after which a group goes to sleep; 0 for never."""
     promote_lag_max: int = 1000

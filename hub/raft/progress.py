@@ -37,8 +37,14 @@ class MemberProgress:
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
     """REPLICATE: (last index, bytes) of messages under way; bounded by `Options.inflight_max`."""
     inflight_bytes: int = 0  # of `inflight`
-    snapshot_index: int = 0  # of the snapshot that is sent; 0: none
-    snapshot_offset: int = 0  # bytes of it that arrived
+    snapshot_index: int = 0  # of the state whose end was sent last; 0: none
+    session: int = 0  # of the transfer of the state
+    position: int = -1
+    """What of the state has arrived; -1 until the member has said what it has."""
+    position_sent: int = 0  # behind the newest part on its way
+    flying: deque[int] = field(default_factory=deque)
+    """Positions behind the parts on their way; bounded by `Options.snapshot_parts_max`."""
+    silent: int = 0  # rounds of heartbeats since a part was answered
     active: bool = False
     """It was heard since the last check of the quorum."""
     round: int = 0
@@ -64,12 +70,33 @@ class MemberProgress:
         self.snapshot_index = 0
         self.clear()
 
-    def to_snapshot(self, index: int) -> None:
+    def to_snapshot(self, session: int) -> None:
         """The log does not reach back far enough."""
         self.state = State.SNAPSHOT
-        self.snapshot_index = index
-        self.snapshot_offset = 0
+        self.snapshot_index = 0
+        self.session = session
+        self.position = -1
+        self.silent = 0
         self.clear()
+
+    def rewind(self, position: int) -> None:
+        """Send the state from a position on: nothing behind it is on its way."""
+        self.position = self.position_sent = position
+        self.flying.clear()
+        self.silent = 0
+
+    def arrived(self, position: int) -> bool:
+        """Note how far the state has arrived. Returns whether that is news."""
+        if position <= self.position:
+            return False
+        if self.position < 0 or position > self.position_sent:
+            self.rewind(position)
+            return True
+        self.position = position
+        self.silent = 0
+        while self.flying and self.flying[0] <= position:
+            self.flying.popleft()
+        return True
 
     def clear(self) -> None:
         """Nothing is under way."""
@@ -81,6 +108,7 @@ class MemberProgress:
         """The node started again: nothing about it is certain."""
         self.match = 0
         self.snapshot_index = 0
+        self.flying.clear()
         self.state = State.PROBE
         self.round = 0
         self.asleep = False

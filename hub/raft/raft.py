@@ -25,7 +25,7 @@ from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, 
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.ready import Ready, Restored, Unsynced
 from headwater.hub.raft.role import Role
-from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.raft.snapshot import Part, Snapshot, Wanted
 
 TERM_JUMP_MAX = 1 << 40
 """A greater step of the term in one message is damage, not an election."""
@@ -115,11 +115,30 @@ class Raft(Core):
         reads.ask(self, context, now_ns)
 
     def compact(self, snapshot: Snapshot) -> None:
-        """The driver has made `snapshot` of the applied state durable: drop what it covers."""
+        """The driver has the applied state of `snapshot` in durable form: drop what it covers."""
         self.log.compact(snapshot)
-        if self.snapshot_wanted and self.log.snapshot.made:
-            self.snapshot_wanted = False
-            replication.send_snapshots(self)
+
+    def send_part(self, wanted: Wanted, part: Part) -> None:
+        """The driver has made what `Ready.wanted` asked for."""
+        replication.send_part(self, wanted, part)
+
+    def part_taken(self, m: Message, position: int, lost: bool = False) -> None:
+        """The driver has kept a part of `Ready.parts`, and with it the state up to `position`.
+        `lost`: it has had to throw away what was behind that."""
+        replication.part_taken(self, m, position, lost)
+
+    def snapshot_arrived(self, m: Message) -> bool:
+        """With `m`, the last part, the driver has the whole state. Returns whether it is to take
+        the place of what is here; then a `Ready` says so. False: the log has gone on meanwhile."""
+        config = m.config
+        if config is None or m.index <= self.log.committed or self.removed:
+            return False
+        if self.log.matches(m.index, m.log_term):
+            return False
+        self.snapshot_installed(Snapshot(m.index, m.log_term, config))
+        self.reply(m, Kind.APPEND_REPLY, index=m.index)
+        self.check_config()
+        return True
 
     def wake(self) -> None:
         """A node is silent, or came back: a sleeping group counts time again."""
@@ -135,6 +154,8 @@ class Raft(Core):
             or self._held
             or self._reads_done
             or self._installed
+            or self.parts
+            or self.wanted
             or self.append_due
             or log.handed < log.last
             or (log.applied < log.committed and log.applied < log.durable)
@@ -154,6 +175,8 @@ class Raft(Core):
         if ready.entries or self._installed or self._hard_handed != self._hard_version:
             ready.hard_state = self._changed_hard_state()
         ready.snapshot, self._installed = self._installed, None
+        ready.parts, self.parts = self.parts, []
+        ready.wanted, self.wanted = list(self.wanted.values()), {}
         ready.reads, self._reads_done = self._reads_done, []
         held, self._held = self._held, []
         if not ready.writes and not self._unsynced:

@@ -7,7 +7,7 @@ from headwater.hub.raft.entry import Entry
 from headwater.hub.raft.errors import invariant
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.message import Message
-from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.raft.snapshot import Snapshot, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,16 @@ class Ready:
     before_term: int = 0
     """The term of the index before `entries`."""
     snapshot: Snapshot | None = None
-    """Takes the place of the whole log and of the state machine."""
+    """Takes the place of the whole log. Its state has arrived in parts before, and takes the place
+    of the state machine's."""
     committed: list[Entry] = field(default_factory=list)  # to apply, in order
     reads: list[ReadState] = field(default_factory=list)  # that can be answered
+    parts: list[Message] = field(default_factory=list)
+    """SNAPSHOT messages: keep their parts, and answer with `Raft.part_taken`; with the last one
+    comes `Raft.snapshot_arrived`."""
+    wanted: list[Wanted] = field(default_factory=list)
+    """Members that can take a part of the state: answer with `Raft.send_part`, now or never; it is
+    asked again."""
 
     @property
     def writes(self) -> bool:

@@ -6,7 +6,7 @@ from headwater.hub.raft.entry import Entry, EntryKind, bytes_of
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.progress import MemberProgress, State
 from headwater.hub.raft.quorum import majority_value, quorum_size
-from headwater.hub.raft.snapshot import Assembly
+from headwater.hub.raft.snapshot import Part, Wanted
 
 # -- the leader --------------------------------------------------------------
 
@@ -101,7 +101,7 @@ def advance_match(r: Core, node: int, progress: MemberProgress, index: int) -> N
         return
     progress.accepted(index)
     if progress.state is State.PROBE or (
-        progress.state is State.SNAPSHOT and index >= progress.snapshot_index
+        progress.state is State.SNAPSHOT and 0 < progress.snapshot_index <= index
     ):
         progress.to_replicate()
     if not maybe_commit(r):
@@ -151,7 +151,7 @@ def on_heartbeat_reply(r: Core, m: Message) -> None:
     hibernation.agreed(r, progress, m)
     reads.round_answered(r)
     if progress.state is State.SNAPSHOT:
-        send_part(r, m.sender, progress)
+        remind(r, m.sender, progress)
     elif progress.match < r.log.last or progress.state is State.PROBE:
         if progress.inflight and progress.full(
             r.options.inflight_max, r.options.inflight_bytes_max
@@ -165,73 +165,96 @@ def on_heartbeat_reply(r: Core, m: Message) -> None:
 
 def send_snapshot(r: Core, node: int, progress: MemberProgress) -> None:
     """The log does not reach back to what the member needs."""
-    progress.to_snapshot(r.log.snapshot.index)
-    send_part(r, node, progress)
+    r.sessions += 1
+    progress.to_snapshot(r.sessions)
+    ask_position(r, node, progress)
 
 
-def send_part(r: Core, node: int, progress: MemberProgress) -> None:
-    """One part at a time: the reply asks for the next, a heartbeat's reply for the same again."""
-    snapshot = r.log.snapshot
-    if not snapshot.made:
-        r.snapshot_wanted = True
+def ask_position(r: Core, node: int, progress: MemberProgress) -> None:
+    """Ask a member what it has of the state: it may have begun with another leader's."""
+    r.send(Message(Kind.SNAPSHOT, r.node, node, context=progress.session))
+
+
+def want_parts(r: Core, node: int, progress: MemberProgress) -> None:
+    """Have the driver make the next part, as far as the window allows."""
+    if progress.position >= 0 and len(progress.flying) < r.options.snapshot_parts_max:
+        r.wanted[node] = Wanted(node, progress.session, progress.position_sent)
+
+
+def send_part(r: Core, wanted: Wanted, part: Part) -> None:
+    """The driver has made what a member can take."""
+    progress = r.progress.get(wanted.node) if r.is_leader else None
+    if (
+        progress is None
+        or progress.state is not State.SNAPSHOT
+        or (progress.session, progress.position_sent) != (wanted.session, wanted.position)
+        or part.position != wanted.position
+    ):
         return
-    if progress.snapshot_index != snapshot.index:
-        progress.to_snapshot(snapshot.index)
-    offset = progress.snapshot_offset
+    snapshot = part.snapshot
+    if snapshot is not None:
+        progress.snapshot_index = snapshot.index
     r.send(
         Message(
             Kind.SNAPSHOT,
             r.node,
-            node,
-            index=snapshot.index,
-            log_term=snapshot.term,
-            offset=offset,
-            size=len(snapshot.data),
-            digest=snapshot.digest(),
-            part=snapshot.data[offset : offset + r.options.snapshot_part_bytes],
-            config=snapshot.config,
+            wanted.node,
+            index=snapshot.index if snapshot else 0,
+            log_term=snapshot.term if snapshot else 0,
+            config=snapshot.config if snapshot else None,
+            commit=part.whole,
+            hint=part.next,
+            context=wanted.session,
+            offset=part.position,
+            size=part.size,
+            digest=part.digest,
+            part=part.data,
         )
     )
+    if part.next > part.position:
+        progress.position_sent = part.next
+        progress.flying.append(part.next)
+        want_parts(r, wanted.node, progress)
 
 
-def send_snapshots(r: Core) -> None:
-    """There is a snapshot now for members that wait for one."""
-    for node, progress in r.progress.items() if r.is_leader else ():
-        if progress.state is State.SNAPSHOT:
-            send_part(r, node, progress)
+def remind(r: Core, node: int, progress: MemberProgress) -> None:
+    """A member that is sent the state is alive: when it has answered no part for a while, parts or
+    answers were lost."""
+    progress.silent += 1
+    if progress.position < 0:
+        ask_position(r, node, progress)
+    elif progress.silent >= r.options.snapshot_patience or not progress.flying:
+        progress.rewind(progress.position)
+        want_parts(r, node, progress)
 
 
 def on_snapshot_reply(r: Core, m: Message) -> None:
-    """The member has a part; the last one is answered like an append."""
+    """The member says what of the state it has; the last part is answered like an append."""
     progress = replying(r, m)
-    if progress is None or progress.state is not State.SNAPSHOT:
+    if progress is None or progress.state is not State.SNAPSHOT or m.context != progress.session:
         return
-    if m.index == progress.snapshot_index:
-        moved = progress.snapshot_offset != m.offset
-        progress.snapshot_offset = m.offset
-        if moved:
-            send_part(r, m.sender, progress)
+    if m.reject:
+        progress.rewind(m.offset)
+    elif not progress.arrived(m.offset):
+        return
+    want_parts(r, m.sender, progress)
 
 
 def on_snapshot(r: Core, m: Message) -> None:
-    """A part of a snapshot arrives."""
-    if m.index <= r.log.committed or m.config is None:
+    """A part of a leader's state arrives: the driver keeps it, unless the log has what it says."""
+    if m.index and (m.index <= r.log.committed or m.config is None):
         r.reply(m, Kind.APPEND_REPLY, index=r.log.committed)
         return
-    if r.log.matches(m.index, m.log_term):
+    if m.index and r.log.matches(m.index, m.log_term):
         r.commit_to(m.index)
         r.reply(m, Kind.APPEND_REPLY, index=r.log.committed)
         return
-    if r.assembly is None or not r.assembly.same(m.index, m.log_term, m.size, m.digest):
-        r.assembly = Assembly(m.index, m.log_term, m.config, m.size, m.digest)
-    expected = r.assembly.add(m.offset, m.part)
-    snapshot = r.assembly.finish() if expected == m.size else None
-    if snapshot is None:
-        r.reply(m, Kind.SNAPSHOT_REPLY, index=m.index, offset=len(r.assembly.data))
-        return
-    r.assembly = None
-    r.snapshot_installed(snapshot)
-    r.reply(m, Kind.APPEND_REPLY, index=snapshot.index)
+    r.parts.append(m)
+
+
+def part_taken(r: Core, m: Message, position: int, lost: bool) -> None:
+    """The driver has everything up to `position`, and nothing else when `lost`."""
+    r.reply(m, Kind.SNAPSHOT_REPLY, context=m.context, offset=position, reject=lost)
 
 
 # -- the follower ------------------------------------------------------------

@@ -1,52 +1,42 @@
-"""The state machine at one index of the log, and its arrival in pieces."""
+"""The state machine at one index of the log. The state itself is the driver's: it travels in parts
+that consensus hands on and never looks into."""
 
 from dataclasses import dataclass
 
-from headwater.edge.storage.format.crc import checksum
 from headwater.hub.raft.config import Config
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything up to and including `index`. `data` belongs to the state machine."""
+    """Everything up to and including `index`."""
 
     index: int  # of the last entry that it has in it
     term: int  # of that entry
     config: Config  # in force there
-    data: bytes = b""  # the state, as the machine wrote it
-    made: bool = True
-    """False: the driver has the state and has not made `data` of it, see `Raft.snapshot_wanted`."""
-
-    def digest(self) -> int:
-        """Checksum over what the parts of a transfer must add up to."""
-        return int(checksum(self.config.encode(), int(checksum(self.data))))
 
 
-class Assembly:
-    """A snapshot that arrives in parts. Parts come in order; anything else is asked for again."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a leader's state, as its driver made it. Positions are the driver's: they grow,
+    and say how much of the state is known to be there."""
 
-    def __init__(self, index: int, term: int, config: Config, size: int, digest: int) -> None:
-        self.index = index  # of the last entry that it has in it
-        self.term = term  # of that entry
-        self.config = config  # in force there
-        self.size = size  # bytes in all
-        self.digest = digest  # what all of it must have
-        self.data = bytearray()  # the state, as the machine wrote it
+    position: int  # behind which it goes on
+    next: int  # position behind it
+    data: bytes  # for the receiving driver
+    snapshot: Snapshot | None = None
+    """Of which index the state is; None while that is open. A part without data that has it asks
+    again whether the state is in force."""
+    size: int = 0  # of what belongs to `snapshot`, in bytes
+    digest: int = 0  # for the receiving driver
+    whole: int = 0
+    """How many positions the state has by now, for a measure of progress."""
 
-    def same(self, index: int, term: int, size: int, digest: int) -> bool:
-        """Whether a part belongs to this snapshot."""
-        return (self.index, self.term, self.size, self.digest) == (index, term, size, digest)
 
-    def add(self, offset: int, part: bytes) -> int:
-        """Take a part; returns the offset that is expected next."""
-        if offset == len(self.data) and offset + len(part) <= self.size:
-            self.data += part
-        return len(self.data)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A member can take another part."""
 
-    def finish(self) -> Snapshot | None:
-        """The whole snapshot; None when the parts do not add up (it begins anew then)."""
-        whole = Snapshot(self.index, self.term, self.config, bytes(self.data))
-        if whole.digest() != self.digest:
-            self.data.clear()
-            return None
-        return whole
+    node: int  # number of the member
+    session: int
+    """Which transfer: grows with each that a leader begins in a term."""
+    position: int  # what the part has to follow

@@ -23,8 +23,10 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.entry import ENTRY_OVERHEAD_BYTES
+from headwater.hub.raft.errors import invariant
 from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.multi_raft import WriteSet
+from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready, Restored
 from headwater.hub.raft.snapshot import Snapshot
@@ -35,6 +37,7 @@ from headwater.hub.stored.hard_state_file import HardStateFile
 from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Machine, Replica
 from headwater.hub.stored.start import BOOT_GROUP, CLEAN, FoundGroup, StartReport, read_groups
+from headwater.hub.stored.transfers import Transfers
 
 CLEAN_STOP = struct.Struct("<Q8sI")
 HOLD_BYTES = 16 << 20
@@ -102,6 +105,11 @@ class GroupStore:
         self._rafts: dict[int, Raft] = {}
         self._queue: deque[PendingWrite] = deque()
         self._unsynced: deque[PendingWrite] = deque()
+        self.on_news: Callable[[Raft], None] = lambda raft: None
+        """A group has something to say: look at it in this round."""
+        self.transfers = Transfers(
+            node, self.replicas, self._make_stream, lambda raft: self.on_news(raft)
+        )
         self._installing: tuple[int, FileStore] | None = None
         self._installed: set[int] = set()
         self._hard_writes = 0
@@ -216,11 +224,20 @@ class GroupStore:
     # -- writing --------------------------------------------------------------
 
     def write(self, write_set: WriteSet) -> None:
-        """Take a batch of `MultiRaft.ready`; `on_synced` follows when it is durable."""
+        """Take a batch of `MultiRaft.ready`; `on_synced` follows when it is durable. `carry` comes
+        next for each group in it."""
         self._queue.append(
             PendingWrite(write_set.number, deque(write_set.groups), write_set.writes)
         )
         self.pump()
+
+    def carry(self, raft: Raft, ready: Ready) -> None:
+        """Keep the parts of a leader's state that are in a batch, and make those that members can
+        take."""
+        for m in ready.parts:
+            self.transfers.keep(raft, m)
+        for wanted in ready.wanted:
+            self.transfers.send(raft, wanted)
 
     def pump(self) -> None:
         """Hand on what waits, as far as storage takes it."""
@@ -278,6 +295,9 @@ class GroupStore:
             self._installed.discard(group)
             self._behind.discard(group)
         if ready.entries:
+            arrival = self.transfers.arrivals.get(group)
+            if arrival is not None and not arrival.complete:
+                self.transfers.drop(group)
             index = ready.entries[0].index - 1
             if group in self._behind:
                 self.log.put_state(OWNER, key, encode_run(index, ready.before_term, index, []))
@@ -318,14 +338,17 @@ class GroupStore:
             return False
         replica = self.replicas[group]
         old = replica.store or self._doubtful.get(group)
-        store = self._make_stream(group)
+        arrival = self.transfers.arrivals.get(group)
+        store = arrival.store if arrival is not None else None
+        invariant(store is not None, f"group {group} installs a state that has not arrived")
+        assert arrival is not None and store is not None
         before = (replica.store, replica.mark, replica.marked, replica.machine.state())
         try:
-            replica.install(store, snapshot)
+            replica.install(store, arrival.machine, snapshot)
         except StoreError:
             replica.go_back(*before)
-            self.node.delete_stream(store)
             raise
+        del self.transfers.arrivals[group]
         self._installing = (group, store)
         lsn = self.log.hand_over()
         self.log.when_durable(lsn, lambda: self._finish_install(group, store, old))
@@ -405,17 +428,14 @@ class GroupStore:
     # -- room, and the end ----------------------------------------------------
 
     def compact(self, raft: Raft) -> None:
-        """Let go of entries that are applied and marked. With a `snapshot_wanted` the state is
-        made into a snapshot for a member that needs it; while that is sent, entries stay, as long
-        as they are not too many. Raises StoreError."""
+        """Let go of entries that are applied and marked. While a state is sent, those behind it
+        stay, as long as they are not too many."""
         replica = self.replicas[raft.group]
         if replica.marked != replica.mark.index or self._is_installing(raft):
             return
-        if raft.sends_snapshot and not raft.snapshot_wanted and raft.log.bytes < HOLD_BYTES:
+        if self.transfers.held(raft) is not None and raft.log.bytes < HOLD_BYTES:
             return
-        raft.compact(
-            replica.snapshot() if raft.snapshot_wanted else replica.snapshot_without_data()
-        )
+        raft.compact(replica.snapshot())
 
     def trim(self, raft: Raft, keep: int, most: int) -> None:
         """Let go of the oldest entries that are applied and marked here, until about `keep` bytes
@@ -424,10 +444,10 @@ class GroupStore:
         if rows.bytes <= 2 * keep or self._is_installing(raft):
             return
         last = min(rows.applied, replica.marked)
+        held = self.transfers.held(raft)
         if rows.bytes < most:
-            if raft.sends_snapshot:
-                return
-            last = min([last, *(one.match for one in raft.progress.values())])
+            fed = [one.match for one in raft.progress.values() if one.state is not State.SNAPSHOT]
+            last = min([last, *fed, *([] if held is None else [held])])
         left = rows.bytes
         index = rows.base_index
         for entry in rows.entries:
@@ -437,12 +457,13 @@ class GroupStore:
             index = entry.index
         if index > rows.base_index:
             term = rows.term(index) or 0
-            raft.compact(Snapshot(index, term, rows.config_at(index), made=False))
+            raft.compact(Snapshot(index, term, rows.config_at(index)))
 
     def erase(self, group: int) -> None:
         """Forget a group for good: it was removed by an order that is committed. Raises
         StoreError, OSError."""
         self._rafts.pop(group, None)
+        self.transfers.drop(group)
         self.start.groups.pop(group, None)
         replica = self.replicas.pop(group, None)
         self._behind.discard(group)

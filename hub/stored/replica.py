@@ -1,6 +1,5 @@
 """A group's state on one node: a stream of the node's store, and the mark that goes with it."""
 
-import struct
 from collections import deque
 from typing import Any, Protocol
 
@@ -12,13 +11,6 @@ from headwater.hub.raft.entry import Entry, EntryKind
 from headwater.hub.raft.errors import invariant
 from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.mark import KEY, Mark
-
-STATE = struct.Struct("<QQII")
-ROW = struct.Struct("<QqIII")
-KEPT = struct.Struct("<HIH")
-SIZE = struct.Struct("<I")
-OWN_KEYS = (KEY, b"stream/ceiling")
-"""States of a stream that tell of this node alone."""
 
 
 class Machine(Protocol):
@@ -114,37 +106,17 @@ class Replica:
 
     # -- snapshots ------------------------------------------------------------
 
-    def snapshot_without_data(self) -> Snapshot:
-        """The state as a snapshot whose data nobody has asked for."""
-        return Snapshot(self.mark.index, self.mark.term, self.mark.config, b"", made=False)
-
     def snapshot(self) -> Snapshot:
-        """The state with its data, in memory as a whole. Raises StoreError when something of it
-        is damaged: then this replica cannot give one."""
-        store = self._stored()
-        if store.lost:
-            raise StoreError(f"{len(store.lost)} messages of the replica are lost")
-        state = self.machine.state()
-        kept = _states_of(self.log, store)
-        head = STATE.pack(store.first_seq, store.last_seq, len(state), len(kept))
-        parts = [head, state, kept]
-        for sequence in range(store.first_seq, store.last_seq + 1):
-            m = store.get(sequence)
-            if m is not None:
-                lengths = (len(m.subject), len(m.headers), len(m.payload))
-                head = ROW.pack(m.sequence, m.timestamp, *lengths)
-                parts += [head, m.subject, m.headers, m.payload]
-        mark = self.mark
-        return Snapshot(mark.index, mark.term, mark.config, b"".join(parts))
+        """Of which index the state is."""
+        return Snapshot(self.mark.index, self.mark.term, self.mark.config)
 
-    def install(self, store: FileStore, snapshot: Snapshot) -> None:
-        """Fill an empty store with a snapshot and go on with that. Raises StoreError, and then
-        the store is of no use. No data is the state that a group begins with."""
-        state = _fill(self.log, store, snapshot.data) if snapshot.data else b""
+    def install(self, store: FileStore, machine: bytes, snapshot: Snapshot) -> None:
+        """Go on with a state that has arrived: a store, and what the machine remembers. Raises
+        StoreError."""
         self.store = store
         self.doubtful = False
         self.waiting.clear()
-        self.machine.restore(state)
+        self.machine.restore(machine)
         self.mark = Mark(snapshot.index, snapshot.term, snapshot.config)
         self.marked = 0
         self.write_mark()
@@ -153,54 +125,3 @@ class Replica:
         """An `install` failed: go on with what was there."""
         self.store, self.mark, self.marked = store, mark, marked
         self.machine.restore(state)
-
-
-def _states_of(log: CommitLog, store: FileStore) -> bytes:
-    """What the log keeps of a stream besides its messages: its consumers above all."""
-    parts = []
-    for key, (value, deltas) in sorted(log.states(store.incarnation.encode()).items()):
-        if key not in OWN_KEYS and value is not None:
-            parts += [KEPT.pack(len(key), len(value), len(deltas)), key, value]
-            for delta in deltas:
-                parts += [SIZE.pack(len(delta)), delta]
-    return b"".join(parts)
-
-
-def _keep_states(log: CommitLog, store: FileStore, data: bytes) -> None:
-    """Put what `_states_of` made into the log, for the stream in `store`."""
-    owner = store.incarnation.encode()
-    at = 0
-    while at < len(data):
-        key_size, size, count = KEPT.unpack_from(data, at)
-        at += KEPT.size
-        key = data[at : at + key_size]
-        at += key_size
-        log.put_state(owner, key, data[at : at + size])
-        at += size
-        for _ in range(count):
-            (size,) = SIZE.unpack_from(data, at)
-            at += SIZE.size
-            log.add_delta(owner, key, data[at : at + size])
-            at += size
-
-
-def _fill(log: CommitLog, store: FileStore, data: bytes) -> bytes:
-    """Put a snapshot's messages and states into an empty store; returns the machine's state."""
-    first, last, size, kept = STATE.unpack_from(data)
-    at = STATE.size + size
-    state = data[STATE.size : at]
-    _keep_states(log, store, data[at : at + kept])
-    at += kept
-    while at < len(data):
-        sequence, timestamp, *lengths = ROW.unpack_from(data, at)
-        at += ROW.size
-        texts = []
-        for length in lengths:
-            texts.append(data[at : at + length])
-            at += length
-        store.skip(sequence - 1)
-        store.add_message(texts[0], texts[2], texts[1], timestamp, sequence)
-    store.skip(last)
-    if first > 1:
-        store.purge(None, first)
-    return state

@@ -125,7 +125,7 @@ def _restored(
 ) -> Restored:
     if mark is None:
         return Restored(Snapshot(0, 0, Config()), [], hard)
-    snapshot = Snapshot(mark.index, mark.term, mark.config, made=False)
+    snapshot = Snapshot(mark.index, mark.term, mark.config)
     entries = group_log.behind(mark.index, mark.term)
     if hard is not None:
         last = mark.index + len(entries)

@@ -15,6 +15,7 @@ from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Ready
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
+from headwater.hub.stored.transfers import TransferStatus
 from headwater.hub.streams.stream_machine import StreamMachine
 
 KEEP_BYTES = 1 << 20
@@ -42,6 +43,8 @@ class PeerStatus:
     """It was heard within the last check of the quorum."""
     lag: int
     """Entries that it has not got."""
+    transfer: TransferStatus | None = None
+    """The state that it is being sent; None when the log is enough."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +163,7 @@ class StreamGroup:
             if raft.is_leader:
                 self._reconcile(raft)
                 self._give_up_if_full(raft, stream)
-        if raft.snapshot_wanted:
-            self.store.compact(raft)
-        else:
-            self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
+        self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
 
     def broken(self) -> None:
         """As of `Handler`."""
@@ -324,7 +324,9 @@ class StreamGroup:
         for number, one in raft.progress.items():
             current = one.state is State.REPLICATE and one.match >= rows.committed
             current = current and number in rows.config.voters
-            peers.append(PeerStatus(number, current, one.active, max(rows.last - one.match, 0)))
+            lag = max(rows.last - one.match, 0)
+            moving = self.store.transfers.status(raft, number)
+            peers.append(PeerStatus(number, current, one.active, lag, moving))
         return GroupStatus(
             self.wanted.group,
             raft.leader,

@@ -5,7 +5,6 @@ The store of groups needs `naming` and `machine` before there is a driver; `run`
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 from headwater.edge.broker.turn_order import TurnStage
@@ -143,8 +142,6 @@ class StreamGroups:
         alone = js.streams.get(wanted.name) if js is not None else None
         if alone is not None and alone.incarnation == wanted.incarnation and not alone.group:
             existing = group.machine.adopt(alone, self.naming(wanted.group).meta)
-            # Without data a snapshot is the state of a group that begins with nothing.
-            first = replace(first, snapshot=replace(first.snapshot, made=False))
         elif len(founders_of(wanted)) == 1:
             raise StoreError(f"what stream '{wanted.name}' had on its one node is not here")
         store = self.driver.store

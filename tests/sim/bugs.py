@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from headwater.edge.storage.format.crc import checksum
 from headwater.hub.raft import (
     core,
     election,
@@ -16,8 +17,11 @@ from headwater.hub.raft.config import Config
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.snapshot import Assembly, Snapshot
-from headwater.hub.stored import replica
+from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored import arrival, state_end
+from headwater.hub.stored.arrival import Arrival
+from headwater.hub.stored.group_store import GroupStore
+from headwater.hub.stored.sending import Sending
 from tests.sim.bug import bug
 
 # -- promises before the disk -------------------------------------------------
@@ -255,22 +259,54 @@ def _lost_boundary(original):
 
 
 def _skip_one(original):
-    def fill(log, store, data):
-        state = original(log, store, data)
+    def bring_to(log, store, end):
+        original(log, store, end)
         if store.messages:
             store.delete(store.last_seq)
-        return state
 
-    return fill
+    return bring_to
 
 
-def _reuse(original):
-    def fill(log, store, data):
-        first, last, *more = replica.STATE.unpack_from(data)
-        head = replica.STATE.pack(first, last - 1, *more)
-        return original(log, store, head + data[len(head) :])
+def _unordered(original):
+    return lambda self, m: original(self, replace(m, offset=self._reached))
 
-    return fill
+
+def _all_arrived(original):
+    def bring_to(log, store, end):
+        state_end.keep_runs(store, end.alive)
+        store.skip(end.last_seq)
+        state_end.keep_states(log, store, end.states)
+
+    return bring_to
+
+
+def _lose_parts(original):
+    def part(self, position, bytes_max):
+        made = original(self, position, bytes_max)
+        if made is not None and made.data and not made.snapshot and made.next % 3 == 0:
+            return replace(made, data=b"", digest=int(checksum(b"")))
+        return made
+
+    return part
+
+
+def _nobody_died(original):
+    def bring_to(log, store, end):
+        store.skip(end.last_seq)
+        state_end.keep_states(log, store, end.states)
+
+    return bring_to
+
+
+def _old_goes_first(original):
+    def install(self, group, snapshot):
+        replica = self.replicas[group]
+        if group not in self._installed and self._installing is None and replica.store is not None:
+            self.node.delete_stream(replica.store)
+            self.log.hand_over()
+        return original(self, group, snapshot)
+
+    return install
 
 
 bug(
@@ -281,33 +317,35 @@ bug(
 bug(
     "snapshot-misses-one",
     "a snapshot lacks its newest message",
-    (replica, "_fill", _skip_one),
-)
-bug(
-    "sequence-reused",
-    "a restored stream gives its last sequence out again",
-    (replica, "_fill", _reuse),
+    (arrival, "bring_to", _skip_one),
 )
 bug(
     "snapshot-parts-unordered",
     "parts of a snapshot are put together as they come",
-    (
-        Assembly,
-        "add",
-        lambda original: lambda self, offset, part: (self.data.extend(part), len(self.data))[1],
-    ),
-    (
-        Assembly,
-        "finish",
-        lambda original: (
-            lambda self: Snapshot(self.index, self.term, self.config, bytes(self.data))
-        ),
-    ),
+    (Arrival, "_take_rows", _unordered),
+    (arrival, "bring_to", _all_arrived),
+)
+bug(
+    "snapshot-part-lost",
+    "a part of a snapshot is left out, and nobody counts",
+    (Sending, "part", _lose_parts),
+    (arrival, "bring_to", _all_arrived),
+)
+bug(
+    "removed-come-back",
+    "what was removed while a snapshot was read is in it",
+    (arrival, "bring_to", _nobody_died),
+)
+bug(
+    "snapshot-not-atomic",
+    "the old state goes before the new one counts",
+    (GroupStore, "_install", _old_goes_first),
 )
 bug(
     "snapshot-over-newer",
     "an old snapshot replaces a log that is further",
-    (replication, "on_snapshot", lambda original: lambda r, m: _any_snapshot(original, r, m)),
+    (replication, "on_snapshot", lambda original: lambda r, m: r.parts.append(m)),
+    (Raft, "snapshot_arrived", lambda original: _install_any),
 )
 bug(
     "snapshot-config-lost",
@@ -320,11 +358,10 @@ bug(
 )
 
 
-def _any_snapshot(original, r, m):
-    if m.index <= r.log.committed and m.config is not None and m.size == len(m.part):
-        r.snapshot_installed(Snapshot(m.index, m.log_term, m.config, m.part))
-        return None
-    return original(r, m)
+def _install_any(self, m):
+    self.snapshot_installed(Snapshot(m.index, m.log_term, m.config))
+    self.reply(m, Kind.APPEND_REPLY, index=m.index)
+    return True
 
 
 # -- the disk ------------------------------------------------------------------

@@ -173,16 +173,6 @@ def _commit_all_here(original):
     return on_append
 
 
-def _apply_again(original):
-    def to_apply(self, bytes_max):
-        found = original(self, bytes_max)
-        if len(found) > 1:
-            found = [found[0], *found]
-        return found
-
-    return to_apply
-
-
 def _skip_apply(original):
     def to_apply(self, bytes_max):
         found = original(self, bytes_max)
@@ -224,7 +214,6 @@ bug(
     "a commit counts for entries of another leader",
     (replication, "on_append", _commit_all_here),
 )
-bug("applied-twice", "an entry is applied twice", (RaftLog, "to_apply", _apply_again))
 bug("apply-skips", "an entry is not applied", (RaftLog, "to_apply", _skip_apply))
 bug(
     "leader-tidies",
@@ -378,7 +367,7 @@ def _same_boot(original):
 
 
 def _wrong_part(original):
-    def send_part(r, node, progress):
+    def send_part(r, wanted, part):
         send = r.send
 
         def shifted(m):
@@ -388,7 +377,7 @@ def _wrong_part(original):
 
         r.send = shifted
         try:
-            original(r, node, progress)
+            original(r, wanted, part)
         finally:
             r.send = send
 

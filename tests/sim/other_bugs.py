@@ -511,14 +511,15 @@ def _still_voter(original, self, node, incarnation, returning):
 bug(
     "lost-probe-counts",
     "a snapshot counts as arrived when it was sent",
-    (
-        MemberProgress,
-        "to_snapshot",
-        lambda original: (
-            lambda self, index: (original(self, index), setattr(self, "match", index))[0]
-        ),
-    ),
+    (replication, "send_part", lambda original: lambda r, w, part: _counted(original, r, w, part)),
 )
+
+
+def _counted(original, r, wanted, part):
+    original(r, wanted, part)
+    progress = r.progress.get(wanted.node)
+    if progress is not None and part.snapshot is not None:
+        progress.match = max(progress.match, part.snapshot.index)
 
 
 bug(

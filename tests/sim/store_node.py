@@ -203,6 +203,7 @@ class StoreNode(SimNode):
         floor = max(self.clock.wall_ns(), self.boot_floor)
         self.store = GroupStore(self.node, int, self.naming, self.machine, floor)
         self.store.on_synced = self.numbers.append
+        self.store.on_news = self.news
         self.cluster.checker.require(
             self.store.boot not in self.boots
             and (self.store.boot > self.boot or self.number == self.cluster.victim),
@@ -215,6 +216,9 @@ class StoreNode(SimNode):
         self.multi_raft = MultiRaft(
             self.number, self.store.boot, self.cluster.chance.below, self.cluster.options
         )
+
+    def news(self, raft: Raft) -> None:
+        self.multi_raft.touch(raft)
 
     def naming(self, group: int) -> Naming:
         return Naming("A", f"G{group}", b"%d" % group)
@@ -395,13 +399,10 @@ class StoreNode(SimNode):
                 self.written.append((write_set.number, write_set))
             self.store.write(write_set)
             for raft, ready in write_set.groups:
+                self.store.carry(raft, ready)
                 self.apply(raft, ready)
                 self.judge(raft)
             self.take_numbers()
-        for raft in list(self.multi_raft.groups.values()):
-            if raft.snapshot_wanted:
-                self.store.compact(raft)
-                self.multi_raft.touch(raft)
         if not self.store.idle and not self.syncing:
             self.syncing = True
             delay = self.sync_us + self.cluster.chance.below(self.sync_us)

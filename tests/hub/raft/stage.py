@@ -16,7 +16,7 @@ from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Restored, bootstrap
-from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.raft.snapshot import Part, Snapshot, Wanted
 
 KINDS = {EntryKind.NORMAL: "", EntryKind.EMPTY: "empty", EntryKind.CONFIG: "config"}
 
@@ -33,6 +33,8 @@ class Actor:
         self.unsynced: deque[int] = deque()
         self.slow = False
         self.now_ns = 0
+        self.arrived = b""  # of a leader's state
+        self.arriving = 0  # its index
 
 
 class Stage:
@@ -144,7 +146,7 @@ class Stage:
         actor = self.actors[int(node)]
         log = actor.raft.log
         at = int(index)
-        snapshot = Snapshot(at, log.term(at) or 0, log.config_at(at), b"state at %d" % at)
+        snapshot = Snapshot(at, log.term(at) or 0, log.config_at(at))
         actor.entries = [entry for entry in actor.entries if entry.index > at]
         actor.snapshot = snapshot
         actor.raft.compact(snapshot)
@@ -238,6 +240,10 @@ class Stage:
             if ready.snapshot is not None:
                 actor.snapshot, actor.entries = ready.snapshot, []
                 self.out.append(f"  {node} installs a snapshot at {ready.snapshot.index}")
+            for m in ready.parts:
+                self._keep(actor, m)
+            for wanted in ready.wanted:
+                self._give(actor, wanted)
             if ready.entries:
                 first = ready.entries[0].index - actor.snapshot.index - 1
                 actor.entries = actor.entries[:first] + ready.entries
@@ -251,6 +257,26 @@ class Stage:
             self._sync(actor)
             if (actor.raft.role, actor.raft.term) != before:
                 self.out.append(f"  {node} is {actor.raft.role.value} of term {actor.raft.term}")
+
+    def _give(self, actor: Actor, wanted: Wanted) -> None:
+        """A part of the state, which is a text."""
+        snapshot, size = actor.snapshot, actor.raft.options.snapshot_part_bytes
+        state = b"state at %d" % snapshot.index
+        data = state[wanted.position : wanted.position + size]
+        behind = wanted.position + len(data)
+        actor.raft.send_part(wanted, Part(wanted.position, behind, data, snapshot, len(state)))
+
+    def _keep(self, actor: Actor, m: Message) -> None:
+        """A part has come."""
+        if m.index and m.index != actor.arriving:
+            actor.arriving, actor.arrived = m.index, b""
+        if m.offset == len(actor.arrived):
+            actor.arrived += m.part
+        if m.index and len(actor.arrived) == m.size:
+            actor.arriving, actor.arrived = 0, b""
+            actor.raft.snapshot_arrived(m)
+        else:
+            actor.raft.part_taken(m, len(actor.arrived))
 
     def _sync(self, actor: Actor) -> None:
         """A quick disk has synced what was written."""

@@ -90,8 +90,8 @@ def test_a_refusal_of_another_probe_is_old() -> None:
 
 def test_when_the_logs_agree_everything_behind_is_sent_again() -> None:
     member = MemberProgress(1, 9, 4)
-    member.to_snapshot(7)
-    member.snapshot_offset = 500
+    member.to_snapshot(1)
+    member.snapshot_index = 7
     member.sent(9, 10)
     member.accepted(7)
     member.next = 30
@@ -100,12 +100,28 @@ def test_when_the_logs_agree_everything_behind_is_sent_again() -> None:
     assert not member.paused
 
 
-def test_a_snapshot_begins_at_its_beginning() -> None:
+def test_a_state_begins_where_the_member_says() -> None:
     member = fed(6, 8)
-    member.snapshot_offset = 500
-    member.to_snapshot(7)
-    assert (member.state, member.snapshot_index, member.snapshot_offset) == (State.SNAPSHOT, 7, 0)
-    assert (list(member.inflight), member.inflight_bytes) == ([], 0)
+    member.position, member.snapshot_index = 500, 7
+    member.to_snapshot(2)
+    assert (member.state, member.session, member.position) == (State.SNAPSHOT, 2, -1)
+    assert (member.snapshot_index, list(member.inflight), member.inflight_bytes) == (0, [], 0)
+    assert member.arrived(300)
+    assert (member.position, member.position_sent) == (300, 300)
+
+
+def test_parts_that_are_answered_are_under_way_no_more() -> None:
+    member = fed(6)
+    member.to_snapshot(1)
+    assert member.arrived(0)
+    member.flying.extend([100, 200, 300])
+    member.position_sent = 300
+    member.silent = 3
+    assert member.arrived(200)
+    assert (list(member.flying), member.position_sent, member.silent) == ([300], 300, 0)
+    assert not member.arrived(100), "an old answer"
+    member.rewind(200)
+    assert (list(member.flying), member.position, member.position_sent) == ([], 200, 200)
 
 
 def test_of_a_node_that_started_again_nothing_is_certain() -> None:
@@ -119,6 +135,7 @@ def test_of_a_node_that_started_again_nothing_is_certain() -> None:
 
 def test_a_probe_after_a_snapshot_begins_behind_it() -> None:
     member = fed(6)
-    member.to_snapshot(7)
+    member.to_snapshot(1)
+    member.snapshot_index = 7
     member.to_probe()
     assert (member.state, member.next, member.snapshot_index) == (State.PROBE, 8, 0)

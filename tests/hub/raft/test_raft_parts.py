@@ -28,7 +28,7 @@ from headwater.hub.raft.quorum import majority_value, quorum_size, vote_result
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import Restored, bootstrap
 from headwater.hub.raft.role import Role
-from headwater.hub.raft.snapshot import Assembly, Snapshot
+from headwater.hub.raft.snapshot import Snapshot
 
 numbers = st.integers(0, 2**63)
 maps = st.dictionaries(st.integers(1, 100), numbers, max_size=5)
@@ -116,19 +116,6 @@ def test_garbage_is_no_packet(data: bytes) -> None:
     except ValueError:
         return
     assert len(data) >= 37
-
-
-def test_parts_of_a_snapshot_come_in_order() -> None:
-    snapshot = Snapshot(5, 2, Config({1: 1}), b"abcdef")
-    whole = Assembly(5, 2, snapshot.config, 6, snapshot.digest())
-    assert whole.add(3, b"def") == 0
-    assert whole.add(0, b"abc") == 3
-    assert whole.add(0, b"abc") == 3
-    assert whole.add(3, b"def") == 6
-    assert whole.finish() == snapshot
-    wrong = Assembly(5, 2, snapshot.config, 6, snapshot.digest() ^ 1)
-    wrong.add(0, b"abcdef")
-    assert wrong.finish() is None
 
 
 def test_committed_entries_are_never_cut() -> None:

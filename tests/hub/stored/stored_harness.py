@@ -111,6 +111,7 @@ class StoredNode:
         self.outbox += write_set.packets
         self.store.write(write_set)
         for raft, ready in write_set.groups:
+            self.store.carry(raft, ready)
             self.told += self.store.replicas[raft.group].apply(ready.committed)
 
     def settle(self) -> None:

@@ -5,9 +5,13 @@ from dataclasses import replace
 import pytest
 
 from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.message import Kind, Message
 from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.raft.ready import Ready
+from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.stored.arrival import Arrival
 from headwater.hub.stored.group_log import GroupLog, encode_run
+from headwater.hub.stored.sending import Sending
 from tests.hub.stored.stored_harness import StoredNode
 
 
@@ -117,6 +121,22 @@ def write_batch(node: StoredNode, ready: Ready) -> None:
     node.store.write(WriteSet(1, [(node.raft(), ready)]))
 
 
+def arrived(node: StoredNode, snapshot: Snapshot) -> None:
+    """What the node has comes to it again, as of another index."""
+    replica = node.store.replicas[1]
+    sending = Sending((1, 1), replica, 0.0)
+    arrival = Arrival(node.node.log, lambda: node.store._make_stream(1), 0.0)
+    while not arrival.complete:
+        part = sending.part(arrival.position, 1000)
+        assert part is not None
+        end = part.snapshot
+        m = Message(Kind.SNAPSHOT, 2, 1, term=1, context=1, offset=part.position, hint=part.next)
+        m.part, m.size, m.digest = part.data, part.size, part.digest
+        m.index, m.config = (snapshot.index, end.config) if end else (0, None)
+        arrival.keep(m)
+    node.store.transfers.arrivals[1] = arrival
+
+
 @pytest.mark.parametrize(("index", "term"), [(100, 9), (5, 9)])
 def test_what_follows_a_snapshot_is_kept_though_the_log_never_heard_of_it(
     index: int, term: int
@@ -127,7 +147,9 @@ def test_what_follows_a_snapshot_is_kept_though_the_log_never_heard_of_it(
     node.lead()
     node.propose(20)
     node.settle()
-    snapshot = replace(node.store.replicas[1].snapshot(), index=index, term=term)
+    replica = node.store.replicas[1]
+    snapshot = replace(replica.snapshot(), index=index, term=term)
+    arrived(node, snapshot)
     write_batch(node, Ready(1, snapshot=snapshot))
     node.store.pump = lambda: None  # type: ignore[method-assign]
     node.loop.run_until(lambda: node.store._installing is None)

@@ -12,7 +12,7 @@ from headwater.edge.jetstream.publish import replay
 from headwater.hub.raft.config import Config
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import bootstrap
-from headwater.hub.stored import replica as replicas
+from headwater.hub.stored import state_end
 from headwater.hub.stored.replica import Replica
 from headwater.hub.streams import stream_machine
 from headwater.hub.streams.stream_group import StreamGroup
@@ -91,7 +91,7 @@ def a_deposed_leader_lives_on(put: Any) -> None:
 
 @bug
 def a_snapshot_has_no_consumers(put: Any) -> None:
-    put(replicas, "_states_of", lambda log, store: b"")
+    put(state_end, "states_of", lambda log, store: b"")
 
 
 @bug
@@ -100,11 +100,11 @@ def a_snapshot_has_consumers_as_they_were_once(put: Any) -> None:
         found = log.states(store.incarnation.encode())
         parts = []
         for key, (value, _) in sorted(found.items()):
-            if key not in replicas.OWN_KEYS and value is not None:
-                parts += [replicas.KEPT.pack(len(key), len(value), 0), key, value]
+            if key not in state_end.OWN_KEYS and value is not None:
+                parts += [state_end.KEPT.pack(len(key), len(value), 0), key, value]
         return b"".join(parts)
 
-    put(replicas, "_states_of", states)
+    put(state_end, "states_of", states)
 
 
 @bug

@@ -144,6 +144,7 @@ class ClusterNode:
         self.seen: dict[int, object] = {}
         self.due = False
         self.store.on_synced = self._synced
+        self.store.on_news = self.touch
         self.streams.run(self)
         for wanted in self.cluster.wanted:
             if self.number in wanted.peers:
@@ -200,6 +201,7 @@ class ClusterNode:
             self._send(work.packets)
             store.write(work)
             for raft, ready in work.groups:
+                store.carry(raft, ready)
                 if raft.group in self.handlers:
                     self.handlers[raft.group].ready(raft, ready)
         for group, handler in list(self.handlers.items()):
@@ -274,12 +276,13 @@ class ClusterNode:
 class StreamCluster:
     """All nodes, on one loop, and the network between them."""
 
-    def __init__(self, size: int = 3, seed: int = 1) -> None:
+    def __init__(self, size: int = 3, seed: int = 1, part_bytes: int = 256 << 10) -> None:
+        """`part_bytes`: of a part of a state."""
         self.seed = seed
         self.loop = TwinLoop()
         self.errors: list[object] = []
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
-        self.options = RaftOptions()
+        self.options = RaftOptions(snapshot_part_bytes=part_bytes)
         self.cut: set[tuple[int, int]] = set()
         """(from, to): what is sent there is lost."""
         self.wanted: list[Wanted] = []

@@ -30,7 +30,7 @@ class StreamStory:
         self.chance = SeededRandom(seed)
         self.steps = steps
         self.kind = KINDS[self.chance.below(len(KINDS))]
-        self.cluster = StreamCluster(3, seed)
+        self.cluster = StreamCluster(3, seed, (200, 256 << 10)[seed % 2])
         fields: dict[str, Any] = {"duplicate_window": 60_000_000_000}
         if self.kind == "bounded":
             fields["max_msgs"] = 20
