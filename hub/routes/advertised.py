@@ -43,7 +43,7 @@ class Advertised:
             return [with_port(settings.advertise, port)]
         return [with_port(host, port) for host in reachable(settings.host)]
 
-    def tell(self, peers: Iterable[RouteInfo], *, leaving: bool) -> None:
+    def refresh(self, peers: Iterable[RouteInfo], *, leaving: bool) -> None:
         """Bring INFO's lists up to date; a node that is about to leave names only the others."""
         if self.node.options.cluster.no_advertise:
             return

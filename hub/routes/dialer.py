@@ -168,16 +168,16 @@ class Dialer:
         conn = self.routes.open(session, sock)
         closed = conn.on_closed
 
-        def settle(accepted: bool) -> None:
+        def resolve(accepted: bool) -> None:
             if not settled.done():
                 settled.set_result(accepted)
 
         def on_closed(ending: Any, reason: str) -> None:
             closed(ending, reason)
-            settle(False)
+            resolve(False)
 
         conn.on_closed = on_closed
-        session.on_proven = lambda: settle(True)
+        session.on_proven = lambda: resolve(True)
         conn.attach(sock, self._filter())
         node.kernel.kick()
         if conn.filter is not None:

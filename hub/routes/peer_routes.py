@@ -77,7 +77,7 @@ class PeerRoutes(msgspec.Struct, kw_only=True, eq=False):
         else:
             self.pool[place] = conn
 
-    def take(self, conn: RouteConn) -> bool:
+    def remove(self, conn: RouteConn) -> bool:
         """Forget a route that has ended; whether it was in use."""
         for place, each in enumerate(self.pool):
             if each is conn:

@@ -59,7 +59,7 @@ class RouteInterest(InterestCounts):
             return False
         return sink.owner is not None or sink.subject not in LOCAL_SERVICES
 
-    def tell(self, route: RouteConn) -> None:
+    def join(self, route: RouteConn) -> None:
         """Tell a route everything, and every change from now on."""
         if route not in self.routes:
             self.routes.append(route)

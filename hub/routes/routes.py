@@ -158,11 +158,11 @@ class Routes:
         slot = pool_slot(self.size, name.encode())
         self._interest[name] = RouteInterest(account, slot, self._principal)
         for peer in self.peers.values():
-            self._tell(peer, name)
+            self._place_interest(peer, name)
         for conn in self._live:
             conn.account_made(account)
 
-    def _tell(self, peer: PeerRoutes, name: str) -> None:
+    def _place_interest(self, peer: PeerRoutes, name: str) -> None:
         """Have a node know of one account's interest, on the route that the account has to it."""
         interest = self._interest[name]
         carrier = peer.carrier(name, interest.slot, self.pinned)
@@ -170,7 +170,7 @@ class Routes:
             if conn is not carrier:
                 interest.leave(conn)
         if carrier is not None:
-            interest.tell(carrier)
+            interest.join(carrier)
 
     async def stop(self) -> None:
         """Stop dialling and end every route."""
@@ -238,7 +238,7 @@ class Routes:
             log.info("%s - Router connection closed: %s", session.label(conn), reason)
         self.fences.gone(conn)
         peer = self.peers.get(session.peer.server_id)
-        if peer is not None and peer.take(conn):
+        if peer is not None and peer.remove(conn):
             if not any(peer.all()):
                 del self.peers[peer.server_id]
                 self._tell_clients()
@@ -398,7 +398,7 @@ class Routes:
             old.close("Duplicate Route")
         self._live.append(conn)
         for name in [account] if account else self._interest:
-            self._tell(peer, name)
+            self._place_interest(peer, name)
         log.info("%s - Route to %s is up", session.label(conn), session.peer.server_name)
         if news:
             self._forward(conn)
@@ -485,7 +485,7 @@ class Routes:
                 if shared is not None:
                     shared.forget_account(name.encode())
             if name in self._interest:
-                self._tell(peer, name)
+                self._place_interest(peer, name)
         conn.queue(info_line(msgspec.structs.replace(info, route_account="")))
 
     def fenced(self, conn: RouteConn, number: int) -> None:
@@ -503,7 +503,7 @@ class Routes:
     def _tell_clients(self) -> None:
         """Bring INFO's list of nodes up to date."""
         known = (next(peer.all()).session.peer for peer in self.peers.values())
-        self._advertised.tell(known, leaving=self._leaving)
+        self._advertised.refresh(known, leaving=self._leaving)
 
     def _leave(self) -> None:
         """Lame duck mode: clients shall look for other nodes."""

@@ -5,7 +5,6 @@ import contextlib
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,12 @@ from bench.servers import free_port
 from headwater.edge.conf.load import load_text
 from headwater.edge.node.node import Node
 from headwater.federation.service import leaf_services
+from tests.waiting import until
 
 PROGRAMS = {
     "real": [str(Path(sys.executable).parent / "nats-server")],
     "headwater": [sys.executable, "-m", "headwater.deploy.main", "serve"],
 }
-WAIT_S = 15.0
-
-
-async def until(condition: Callable[[], Any], what: object, timeout: float = WAIT_S) -> Any:
-    """Wait until `condition()` is true, without sleeping longer than needed."""
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        found = condition()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"not within {timeout} s: {what}")
 
 
 class RealServer:

@@ -1,13 +1,13 @@
 """Links that are cut, die in silence or are slow."""
 
-import asyncio
 import time
 
 import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.node.node import Node
-from tests.federation.lab import Lab, Wire, client_port, free_port, leaf_service, leafs, until
+from tests.federation.lab import Lab, Wire, client_port, free_port, leaf_service, leafs
+from tests.waiting import silence, until
 
 JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\n'
 SOURCE = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.hub.API"))
@@ -84,7 +84,7 @@ async def test_a_slow_link_stays_up_and_answers(lab: Lab) -> None:
     await until(lambda: not conn.pinged_ns, "the hub answers among bulk data")
     follower = edge.jetstream.accounts["$G"].streams["MIRROR"].origin_driver.followers[0]
     await until(lambda: follower.info().lag > 100, "the lag is told")
-    await asyncio.sleep(1)
+    await silence(1)
     assert wire.connections == 1
     assert follower.recreations == 0
     assert not follower.health.stalled

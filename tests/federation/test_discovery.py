@@ -16,7 +16,8 @@ from headwater.edge.conf.problems import ConfigError
 from headwater.federation.discovery import instance_name
 from headwater.federation.leaf_remote import LeafRemote
 from tests.certificates import certificate
-from tests.federation.lab import Lab, leaf_service, leafs, until
+from tests.federation.lab import Lab, leaf_service, leafs
+from tests.waiting import until
 
 ROGUE_INFO = (
     b'INFO {"server_id":"R","server_name":"hub","version":"2.12.0","proto":1,"headers":true,'

@@ -8,7 +8,8 @@ from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
 from headwater.edge.node.node import Node
-from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs, until
+from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs
+from tests.waiting import until
 
 CONFIG = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\nleafnodes {{ {leafnodes} }}'
 

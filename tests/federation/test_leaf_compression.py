@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from headwater.edge.node.node import Node
-from tests.federation.lab import Lab, Wire, client_port, free_port, leafs, until
+from tests.federation.lab import Lab, Wire, client_port, free_port, leafs
 from tests.federation.test_leaf_tls import certificate
+from tests.waiting import until
 
 TELEMETRY = [
     json.dumps(

@@ -11,9 +11,11 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 
 from headwater.edge.conf.load import load_text
+from headwater.edge.node.node import Node
 from headwater.edge.node.reload import reload_node
 from headwater.security import nkeys
-from tests.federation.lab import Lab, client_port, free_port, leaf_port, leafs, until
+from tests.federation.lab import Lab, client_port, free_port, leaf_port, leafs
+from tests.waiting import silence, until
 
 Pair = Callable[..., Awaitable[tuple[Client, Client]]]
 
@@ -192,6 +194,11 @@ async def test_nkey(lab: Lab, kind: str) -> None:
     await until(lambda: leafs(spoke), "the link is up")
 
 
+def known(node: Node) -> list[str]:
+    """Subjects that the other ends of a node's links want."""
+    return [subject for link in leafs(node) for subject in link["subscriptions_list"]]
+
+
 async def test_permissions_of_the_user_hold_on_the_link(lab: Lab) -> None:
     port = free_port()
     hub = await lab.node(
@@ -208,22 +215,25 @@ async def test_permissions_of_the_user_hold_on_the_link(lab: Lab) -> None:
     below = await lab.client(client_port(spoke))
     got: list[str] = []
 
-    async def note(message: Msg) -> None:
+    async def on_message(message: Msg) -> None:
         got.append(message.subject)
 
     for client in (above, below):
-        await client.subscribe("up.>", cb=note)
-        await client.subscribe("down.>", cb=note)
-        await client.subscribe("else.>", cb=note)
+        await client.subscribe("up.>", cb=on_message)
+        await client.subscribe("down.>", cb=on_message)
+        await client.subscribe("else.>", cb=on_message)
         await client.flush()
-    await asyncio.sleep(0.2)
+    # A link tells interest in order, and what it may tell comes last here.
+    await below.subscribe("down.last", cb=on_message)
+    await above.subscribe("up.last", cb=on_message)
+    await until(lambda: "down.last" in known(hub) and "up.last" in known(spoke), "interest")
     for subject in ("up.1", "down.1", "else.1"):
         await above.publish(subject, b"")
         await below.publish(subject, b"")
     await above.flush()
     await below.flush()
     await until(lambda: len(got) >= 8, "all that may cross has crossed")
-    await asyncio.sleep(0.1)
+    await silence(0.1)
     assert sorted(got) == ["down.1"] * 3 + ["else.1"] * 2 + ["up.1"] * 3
 
 
@@ -287,11 +297,12 @@ async def test_from_one_spoke_to_the_other(lab: Lab, spoke: str, expected: int) 
     above = await (await lab.client(client_port(hub))).subscribe("news")
     below = await receiver.subscribe("news")
     await receiver.flush()
-    await asyncio.sleep(0.1)
+    await receiver.subscribe("last")
+    await until(lambda: "last" in known(hub), "interest has crossed")
     await sender.publish("news", b"")
     await sender.flush()
     await above.next_msg(5)
-    await asyncio.sleep(0.1)
+    await silence(0.1)
     assert below.pending_msgs == expected
 
 
@@ -306,13 +317,9 @@ async def test_interest_of_other_spokes(lab: Lab, isolate: bool) -> None:
     await below.flush()
     await (await lab.client(client_port(hub))).subscribe("last")
 
-    def known() -> list[str]:
-        found: list[str] = leafs(one)[0]["subscriptions_list"]
-        return found
-
-    await until(lambda: "last" in known(), "interest has crossed")
-    await asyncio.sleep(0.1)
-    assert ("private" in known()) is not isolate
+    await until(lambda: "last" in known(one), "interest has crossed")
+    await silence(0.1)
+    assert ("private" in known(one)) is not isolate
 
 
 @pytest.mark.parametrize("kind", ["HR", "RH", "HH"])

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.federation.lab import Lab, client_port, free_port, leaf_service, leafs, until
+from tests.federation.lab import Lab, client_port, free_port, leaf_service, leafs
+from tests.waiting import until
 
 
 def certificate(directory: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from tests.federation.lab import Lab, free_port, until
+from tests.federation.lab import Lab, free_port
+from tests.waiting import until
 
 SYNCED, LOST, NEXT = 100, 50, 20
 # A server that believes that the machine was started again.

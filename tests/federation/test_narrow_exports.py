@@ -1,6 +1,5 @@
 """Mirrors and sources across accounts need of the origin's API no more than nats-server does."""
 
-import asyncio
 from collections.abc import Iterator
 
 import nats
@@ -8,6 +7,7 @@ import pytest
 from nats.js.api import ExternalStream, StreamSource
 
 from bench.servers import Recipe, Server, program
+from tests.waiting import until_state
 
 CONFIG = """
 jetstream { store_dir: store }
@@ -43,9 +43,7 @@ async def test_consumer_requests_are_enough(port: int, role: str) -> None:
         await js.add_stream(name="copy", mirror=origin)
     else:
         await js.add_stream(name="copy", sources=[origin])
-    async with asyncio.timeout(10):
-        while (await js.stream_info("copy")).state.messages < 10:
-            await asyncio.sleep(0.02)
+    await until_state(js, "copy", lambda state: state.messages == 10)
     assert (await js.get_msg("copy", 10)).data == b"9"
     await js.delete_stream("copy")
     await owner.close()

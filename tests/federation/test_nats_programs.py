@@ -13,7 +13,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import KeyNotFoundError
 
 from bench.servers import Recipe, Server, free_port, program
-from tests.federation.lab import until
+from tests.waiting import until
 
 COMMANDS = {"headwater": (program("headwater"), "serve"), "real": (program("nats-server"),)}
 HUB = """

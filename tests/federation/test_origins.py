@@ -10,7 +10,8 @@ from nats.js.api import ConsumerConfig, ExternalStream, StreamConfig, StreamSour
 
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.node.node import Node
-from tests.federation.lab import Lab, RealServer, client_port, free_port, until
+from tests.federation.lab import Lab, RealServer, client_port, free_port
+from tests.waiting import until
 
 SOURCE = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.edge.API"))
 

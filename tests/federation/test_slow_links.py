@@ -15,7 +15,8 @@ from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.node.node import Node
 from headwater.federation import origin_follower
-from tests.federation.lab import Lab, Wire, client_port, free_port, leafs, until
+from tests.federation.lab import Lab, Wire, client_port, free_port, leafs
+from tests.waiting import until
 
 RATE = 256 * 1024
 JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\nserver_name: {domain}\n'

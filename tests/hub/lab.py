@@ -14,9 +14,8 @@ from headwater.edge.conf.options import ClusterOptions, JetStreamOptions, Option
 from headwater.edge.node.node import Node
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.cluster.service import ClusterService
-from tests.hub.routes.test_routes import free_port, until
-
-__all__ = ["Lab", "until"]
+from tests.hub.routes.test_routes import free_port
+from tests.waiting import until
 
 
 class Lab:
@@ -73,19 +72,17 @@ class Lab:
 
     async def settled(self, size: int) -> None:
         """Wait until the running nodes agree on a leader, and that many are members."""
-        await until(lambda: self.leader() is not None, 15)
+        await until(lambda: self.leader() is not None)
         await until(
             lambda: all(
                 c.group.raft is not None
                 and len(c.group.raft.log.config.voters) == size
                 and c.group.leader
                 for c in self.clusters()
-            ),
-            15,
+            )
         )
-
         running = {f"n{i}" for i, node in enumerate(self.nodes) if node is not None}
-        await until(lambda: running <= self.places(), 15)
+        await until(lambda: running <= self.places())
 
     def places(self) -> set[str]:
         """Names of the nodes that the leader would put a stream on."""

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import until_seen, until_state
 
 START_SECONDS = 20
 SERVER_KINDS = ("nats-server", "headwater")
@@ -67,7 +70,7 @@ def start_server(
     command += ["--ports_file_dir", str(folder), "-l", str(folder / "server.log")]
     process = subprocess.Popen(command)
     try:
-        url = asyncio.run(asyncio.wait_for(_read_url(process, folder), START_SECONDS))
+        url = until_seen(partial(_url, process, folder), "the server accepts", START_SECONDS)
     except BaseException:
         process.kill()
         process.wait()
@@ -75,20 +78,16 @@ def start_server(
     return Server(url, process)
 
 
-async def _read_url(process: subprocess.Popen, folder: Path) -> str:
-    text = ""
-    while not text.strip().endswith("}"):
-        if process.poll() is not None:
-            raise RuntimeError((folder / "server.log").read_text())
-        await asyncio.sleep(0.02)
-        text = "".join(path.read_text() for path in folder.glob("*.ports"))
-    url = json.loads(text)["nats"][0]
-    port = int(url.rpartition(":")[2])
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return f"nats://127.0.0.1:{port}"
-        await asyncio.sleep(0.02)
+def _url(process: subprocess.Popen, folder: Path) -> str:
+    """Where a server is, as its file of ports says; empty before it accepts."""
+    if process.poll() is not None:
+        raise RuntimeError((folder / "server.log").read_text())
+    text = "".join(path.read_text() for path in folder.glob("*.ports"))
+    if not text.strip().endswith("}"):
+        return ""
+    port = int(json.loads(text)["nats"][0].rpartition(":")[2])
+    with socket.socket() as probe:
+        return "" if probe.connect_ex(("127.0.0.1", port)) else f"nats://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session", params=SERVER_KINDS)
@@ -148,8 +147,7 @@ def fill(server: Server) -> Iterator[Callable[..., str]]:
             for subject, payload, headers in messages:
                 await connection.publish(subject, payload, headers=headers)
             await connection.flush()
-            while (await stream.stream_info(name)).state.last_seq < len(messages):
-                await asyncio.sleep(0.01)
+            await until_state(stream, name, lambda state: state.last_seq == len(messages))
             for sequence in delete:
                 await stream.delete_msg(name, sequence)
 

@@ -1,6 +1,5 @@
 """Jobs that look for something: what was planted is found, exactly, and nothing else."""
 
-import asyncio
 import base64
 import json
 import re
@@ -19,6 +18,7 @@ from headwater.spark.jobs.export import run_export
 from headwater.spark.jobs.gaps import Expectation, run_gaps
 from headwater.spark.jobs.job import span_micros
 from headwater.spark.jobs.uptime import run_uptime
+from tests.waiting import until_state
 
 
 @pytest.fixture
@@ -74,8 +74,7 @@ def test_an_audit_finds_what_a_mirror_lacks_and_has_too_much(
         from nats.js.api import StreamSource
 
         await js.add_stream(name="COPY", mirror=StreamSource(name="ORIGIN"), storage="memory")
-        while (await js.stream_info("COPY")).state.last_seq < 40:
-            await asyncio.sleep(0.01)
+        await until_state(js, "COPY", lambda state: state.last_seq == 40)
 
     server.run(mirror)
     try:

@@ -1,6 +1,5 @@
 """Rows delivered against rows planned, while limits, purges and deletes work on the stream."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from headwater.spark.read.planning import SequenceRange, plan_ranges
 from headwater.spark.read.range_reader import RangeReader
 from headwater.spark.source import HeadwaterSource
 from headwater.spark.wire.wire_reader import Columns, WireReader
+from tests.waiting import until_state
 
 COUNT = 1600
 SIZE = 200
@@ -158,8 +158,7 @@ def test_what_grows_too_old_is_expired(server: Any, fill: Callable, more: dict[s
 
 def wait_until(server: Any, stream: str, reached: Callable[[Any], bool]) -> None:
     async def work(connection: Any, js: Any) -> None:
-        while not reached((await js.stream_info(stream)).state):
-            await asyncio.sleep(0.02)
+        await until_state(js, stream, reached)
 
     server.run(work)
 

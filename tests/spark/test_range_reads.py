@@ -1,6 +1,5 @@
 """Reads over the wire, without a JVM: exactly the rows of the range, or an error that says why."""
 
-import asyncio
 import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from headwater.spark.errors import (
 from headwater.spark.source import FilteredReader, HeadwaterSource
 from tests.spark.conftest import SERVER_KINDS, start_server
 from tests.spark.cutting_proxy import CuttingProxy
+from tests.waiting import silence, until_state
 
 
 def numbered(name: str, count: int, size: int = 20) -> list[tuple[str, bytes, None]]:
@@ -286,8 +286,7 @@ def test_a_server_that_restarts(
         await js.add_stream(name="BACK", subjects=["BACK.>"])
         for subject, payload, _ in numbered("BACK", 2000, size=200):
             await connection.publish(subject, payload)
-        while (await js.stream_info("BACK")).state.last_seq < 2000:
-            await asyncio.sleep(0.01)
+        await until_state(js, "BACK", lambda state: state.last_seq == 2000)
 
     try:
         server.run(work)
@@ -426,7 +425,7 @@ def test_times_bound_a_read(server: Any, fill: Callable) -> None:
     fill("TIMES", numbered("TIMES", 10))
 
     async def more(connection: Any, js: Any) -> str:
-        await asyncio.sleep(0.005)
+        await silence(0.005)
         moment = datetime.now(UTC).isoformat()
         for i in range(5):
             await js.publish("TIMES.late", b"%d" % i)

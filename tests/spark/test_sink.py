@@ -1,6 +1,5 @@
 """Writing to streams: every id once, whatever fails, without a JVM."""
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from headwater.spark.write import publisher
 from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter, check_columns, commit_batch, write_batch
 from tests.spark.cutting_proxy import CuttingProxy
+from tests.waiting import until
 
 HEADERS = pa.map_(pa.string(), pa.string())
 
@@ -146,11 +146,12 @@ def wait_for_quiet(server: Any, name: str) -> None:
     async def work(connection: Any, js: Any) -> None:
         await js.publish(f"{name}.x", b"-2", headers={"Nats-Msg-Id": "probe"})
         deleted = (await js.stream_info(name)).state.last_seq
-        while True:
-            await asyncio.sleep(0.02)
-            answer = await js.publish(f"{name}.x", b"-2", headers={"Nats-Msg-Id": "probe"})
-            if not answer.duplicate:
-                break
+
+        async def forgotten() -> Any:
+            found = await js.publish(f"{name}.x", b"-2", headers={"Nats-Msg-Id": "probe"})
+            return None if found.duplicate else found
+
+        answer = await until(forgotten)
         await js.delete_msg(name, deleted)
         await js.delete_msg(name, answer.seq)
 

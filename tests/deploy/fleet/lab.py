@@ -12,9 +12,7 @@ import socket
 import subprocess
 import tarfile
 import tempfile
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from headwater.deploy.fleet.bundling.bundler import Recipe, Target, build
 from headwater.deploy.fleet.bundling.installed import write_wheels
 from headwater.deploy.fleet.device.bundle_file import CONTEXT
 from headwater.security.nkeys import KeyPair
+from tests.waiting import until_seen
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 PYTHON = "/usr/bin/python3"
@@ -50,15 +49,6 @@ PermitRootLogin prohibit-password
 MaxStartups 200
 LogLevel ERROR
 """
-
-
-def until(true: Callable[[], Any], seconds: float = 20.0, what: str = "") -> Any:
-    """What `true` returns once that is something. Fails after a while."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 def make_key(path: Path) -> str:
@@ -109,7 +99,7 @@ class Gateway:
         os.makedirs("/run/sshd", exist_ok=True)
         words = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
         self._process = subprocess.Popen(words, stderr=(self.folder / "sshd.log").open("ab"))
-        until(self._listens, what=f"sshd of {self.name}")
+        until_seen(self._listens, what=f"sshd of {self.name}")
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
@@ -151,7 +141,7 @@ class Gateway:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        until(lambda: not self.processes(), what="the power cut")
+        until_seen(lambda: not self.processes(), what="the power cut")
 
     def entry(self, **more: Any) -> str:
         """The gateway's table in an inventory."""

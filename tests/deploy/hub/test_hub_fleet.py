@@ -11,8 +11,8 @@ from headwater.deploy.gateway.enrol import enrol
 from headwater.deploy.keys.folder import KeyFolder
 from headwater.deploy.keys.push import login_as
 from headwater.edge.wire.client import Client
-from tests.deploy.fleet.lab import until
 from tests.deploy.keys.hub_of_keys import ACCOUNT, Hub, run, running_hub
+from tests.waiting import until_seen
 
 EDGE = """
 server_name: gw-1
@@ -51,7 +51,7 @@ def seen(hub: Hub, creds: str) -> dict[str, Any]:
 def test_a_hub_sees_who_enrolled_and_what_they_report(tmp_path: Path) -> None:
     with running_hub(tmp_path) as hub, gateway(hub, tmp_path) as node:
         creds = run("keys", "user", "ana", "--account", ACCOUNT, "--dir", hub.keys).strip()
-        until(lambda: seen(hub, creds)["gw-1"]["state"] == "live", what="the first report")
+        until_seen(lambda: seen(hub, creds)["gw-1"]["state"] == "live", what="the first report")
         rows = seen(hub, creds)
         assert (rows["gw-1"]["version"], rows["gw-1"]["slot"]) == ("7.7.7", "a")
         assert rows["gw-2"]["state"] == "never"
@@ -66,9 +66,9 @@ def test_a_hub_sees_who_enrolled_and_what_they_report(tmp_path: Path) -> None:
         with Client(hub.url, login_as(KeyFolder(hub.keys), ACCOUNT)) as client:
             mirror = {"name": "WORK", "external": {"api": "$JS.gw-1.API"}}
             client.api("STREAM.CREATE.M", name="M", mirror=mirror)
-            until(lambda: client.api("STREAM.INFO.M")["state"]["messages"] == 10, what="mirror")
+            until_seen(lambda: client.api("STREAM.INFO.M")["state"]["messages"] == 10, "mirror")
         status = tmp_path / "data/run/status.json"
-        until(lambda: json.loads(status.read_text())["sent"] == {"WORK": 10}, what="what was sent")
+        until_seen(lambda: json.loads(status.read_text())["sent"] == {"WORK": 10}, "it is sent")
         told = json.loads(status.read_text())
         assert told["backlog"] == {"messages": 0, "bytes": 0, "seconds": 0.0}
 

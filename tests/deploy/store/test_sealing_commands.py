@@ -5,7 +5,6 @@ import json
 import resource
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from nats.js.api import StreamConfig
 from headwater.deploy.serve import CORE_DUMPS
 from headwater.deploy.store.cli import store as group
 from tests.deploy.running_node import BIN, Running
+from tests.waiting import stand_by
 
 MESSAGES = 150
 SECRET = b"said in confidence"
@@ -85,7 +85,7 @@ def test_rotation_of_the_nodes_key_and_of_one_stream(tmp_path: Path) -> None:
     configured(tmp_path, f"key_file: '{new}', previous: [ {{ key_file: '{old}' }} ]")
     for moment in (0.0, 0.2):
         with Running(tmp_path, "headwater", *flags) as node:
-            time.sleep(moment)
+            stand_by(moment)
             node.process.kill()
             node.process.wait()
     with Running(tmp_path, "headwater", *flags) as node:
@@ -96,12 +96,11 @@ def test_rotation_of_the_nodes_key_and_of_one_stream(tmp_path: Path) -> None:
     assert {(row["key"], row["state"]) for row in seals["streams"]} == {(names[1], "sealed")}
     before = data_keys(tmp_path)
     words = [str(BIN / "headwater"), "store", "rotate", "ONE", *flags]
-    for moment in (0.8,):
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(moment)
-        process.kill()
-        process.wait()
-        assert command("keys", *flags)[0] == 0
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stand_by(0.8)
+    process.kill()
+    process.wait()
+    assert command("keys", *flags)[0] == 0
     status, result = command("rotate", "ONE", *flags)
     assert status == 0, result
     assert result["streams"][0]["state"] == "to be packed again"

@@ -22,6 +22,7 @@ from headwater.edge.conf.validate import complete
 from headwater.edge.node.node import Node
 from headwater.security import passwords
 from tests.certificates import certificate
+from tests.waiting import stand_by, until, until_seen
 
 USER = 'authorization { user: a, password: secret, timeout: 20 }\n'
 
@@ -264,8 +265,7 @@ async def test_one_address_that_guesses_makes_only_itself_wait() -> None:
     async with running(HASHED) as node:
         port = port_of(node, "nats")
         guesses = [asyncio.create_task(log_in(port, "slow", f"wrong{n}")) for n in range(20)]
-        while node.sessions.checks.waiting < 10:
-            await asyncio.sleep(0)
+        await until(lambda: node.sessions.checks.waiting >= 10)
         other = socket.socket()
         other.bind(("127.0.0.2", 0))
         other.setblocking(False)
@@ -311,7 +311,8 @@ def test_without_descriptors_a_server_rests_and_comes_back(server: Server) -> No
     used = len(os.listdir(f"/proc/{server.pid}/fd"))
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 3, used + 1000))
     links = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-    time.sleep(1)
+    until_seen(lambda: server.complaints, "it has no descriptors")
+    stand_by(1)
     assert 1 <= len(server.complaints) < 20
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 1000, used + 1000))
     for link in links:

@@ -5,8 +5,6 @@ import os
 import signal
 import socket
 import ssl
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from bench.servers import Server, free_port
 from tests.certificates import certificate
 from tests.operator_realm import SERVERS, recipe
+from tests.waiting import until_seen
 
 LISTENERS = ("clients", "websocket", "leafnodes", "cluster", "https")
 
@@ -55,12 +54,6 @@ class TLSClient:
             heard += part
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < end
-
-
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_listener_shows_the_new_certificate(server: str, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
@@ -97,7 +90,7 @@ def test_every_listener_shows_the_new_certificate(server: str, tmp_path: Path) -
         os.kill(running.pid, signal.SIGHUP)
         # The cluster trusts the new certificate only now.
         pair = (fresh.cert_file, fresh.key_file)
-        until(lambda: shown("clients", running.port, pair) != before["clients"])
+        until_seen(lambda: shown("clients", running.port, pair) != before["clients"])
         after = {name: shown(name, ports[name], pair) for name in LISTENERS}
         assert after == dict.fromkeys(LISTENERS, after["clients"])
         client.say()
@@ -116,5 +109,5 @@ def test_a_certificate_that_cannot_be_used_changes_nothing(tmp_path: Path) -> No
         before = shown("leafnodes", port, pair)
         Path(files.cert_file).write_text("nonsense")
         os.kill(server.pid, signal.SIGHUP)
-        until(lambda: "cannot use certificate" in server.log)
+        until_seen(lambda: "cannot use certificate" in server.log)
         assert shown("leafnodes", port, pair) == before

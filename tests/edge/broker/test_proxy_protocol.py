@@ -4,8 +4,8 @@ import contextlib
 import json
 import socket
 import struct
-import time
 from collections.abc import Iterator
+from functools import partial
 from urllib.request import urlopen
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bench.servers import Recipe, Server, free_port, program
 from headwater.edge.broker.proxy_protocol import ProxyHeaderError, parse
+from tests.waiting import until_seen
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
@@ -43,6 +44,12 @@ REFUSED = [
 ]
 
 
+def monitored(port: int) -> bool:
+    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/varz"):
+        return True
+    return False
+
+
 @pytest.fixture(scope="module", params=["headwater", "nats-server"])
 def behind(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
     """Ports for clients and for monitoring of a server that wants headers."""
@@ -50,10 +57,7 @@ def behind(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
     monitoring = free_port()
     config = f"proxy_protocol: true\nhttp: '127.0.0.1:{monitoring}'\nping_interval: '1m'\n"
     with Server(Recipe(request.param, words, config)) as server:
-        for _ in range(200):
-            with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{monitoring}/varz"):
-                break
-            time.sleep(0.01)
+        until_seen(partial(monitored, monitoring), "the monitoring port answers")
         yield server.port, monitoring
 
 

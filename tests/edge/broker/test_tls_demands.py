@@ -3,7 +3,9 @@
 import asyncio
 import ssl
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from headwater.edge.conf.options import TLSOptions
 from tests.certificates import certificate
 from tests.edge.broker.test_before_login import port_of, running
 from tests.security.test_tls_context import pin_of
+from tests.waiting import silence, until
 
 LISTENERS = {
     "nats": "tls {{ {tls} }}\n",
@@ -59,6 +62,12 @@ async def test_pinned_certificates(listener: str, tmp_path: Path) -> None:
             assert await answered(port_of(node, listener), listener, pair) is welcome
 
 
+def decided(service: Any) -> Any:
+    """What the remote says, once it is linked or refused."""
+    (remote,) = service.status()["remotes"]
+    return remote if remote["link"] or remote["last_error"] else None
+
+
 async def test_a_pinned_hub(tmp_path: Path) -> None:
     pair = certificate(tmp_path)
     async with running(LISTENERS["leafnodes"].format(tls=settings(pair, "timeout: 5"))) as hub:
@@ -69,13 +78,8 @@ async def test_a_pinned_hub(tmp_path: Path) -> None:
             )
             async with running(remote) as edge:
                 service = next(each for each in edge.services if each.name == "leafnodes")
-                deadline = time.monotonic() + 5
-                while time.monotonic() < deadline:
-                    remotes = service.status()["remotes"]
-                    if remotes[0]["link"] or remotes[0]["last_error"]:
-                        break
-                    await asyncio.sleep(0.01)
-                assert bool(remotes[0]["link"]) is linked, remotes
+                remote = await until(partial(decided, service))
+                assert bool(remote["link"]) is linked, remote
 
 
 @pytest.mark.alone
@@ -84,8 +88,7 @@ async def test_too_many_handshakes_in_a_second(tmp_path: Path) -> None:
     more = "timeout: 5, handshake_first: true, connection_rate_limit: 3"
     async with running(LISTENERS["nats"].format(tls=settings(pair, more))) as node:
         port = port_of(node, "nats")
-        while time.monotonic() % 1 > 0.1:
-            await asyncio.sleep(0.01)
+        await silence(1.02 - time.monotonic() % 1)
         context = ssl.create_default_context(cafile=pair.cert_file)
 
         async def greeted() -> bool:

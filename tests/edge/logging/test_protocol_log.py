@@ -3,13 +3,13 @@
 import re
 import signal
 import socket
-import time
 from pathlib import Path
 
 import pytest
 
 from bench.servers import Recipe, Server, free_port, program
 from headwater.edge.logging import protocol_log
+from tests.waiting import until_seen
 
 BOTH = {
     "headwater": (program("headwater"), "serve"),
@@ -39,13 +39,8 @@ def until(link: socket.socket, word: bytes, count: int = 1) -> None:
 
 def await_text(log: Path, text: str, count: int = 1) -> str:
     """What a log says once `text` is in it `count` times."""
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        said = log.read_text()
-        if said.count(text) >= count:
-            return said
-        time.sleep(0.01)
-    raise AssertionError(said)
+    until_seen(lambda: log.read_text().count(text) >= count, text)
+    return log.read_text()
 
 
 def talk(port: int, data: bytes, pongs: int, *, piece: int = 1 << 16) -> None:

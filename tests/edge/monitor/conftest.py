@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bench.servers import free_port
+from tests.waiting import until
 
 BIN = Path(sys.executable).parent
 CONFIG = """
@@ -75,11 +76,13 @@ class Server:
         return json.loads(self.get(path)[2])
 
     async def ready(self) -> None:
-        """Wait until the monitoring port answers. Raises TimeoutError."""
-        async with asyncio.timeout(10):
-            while "Server is ready" not in self.log.read_text():
-                assert self.process.poll() is None, self.log.read_text()
-                await asyncio.sleep(0.02)
+        """Wait until the monitoring port answers. """
+
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            return "Server is ready" in self.log.read_text()
+
+        await until(ready)
 
     def stop(self) -> None:
         """End the process."""

@@ -12,6 +12,7 @@ from headwater.security import jwt
 from headwater.security.claims import AccountClaims, GenericClaims
 from headwater.security.nkeys import KeyPair
 from tests.operator_realm import SERVERS, Raw, Realm, recipe
+from tests.waiting import until_seen
 
 REFUSED = ["-ERR 'Authorization Violation'"]
 FULL = "{{ type: full, dir: '{}', allow_delete: true, interval: '1s', timeout: '1s' }}"
@@ -152,10 +153,7 @@ def test_nodes_of_a_cluster_tell_one_another(pair: tuple[str, str], tmp_path: Pa
     with Server(starts[0]) as first:
         Admin(realm, first.port).push(realm.token("N"))
         with Server(starts[1]) as second:
-            deadline = time.monotonic() + 10
-            while not admitted(realm, second.port, "N"):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until_seen(lambda: admitted(realm, second.port, "N"), "the other knows the account")
 
 
 def test_memory_is_updated_and_a_reload_keeps_it(tmp_path: Path) -> None:

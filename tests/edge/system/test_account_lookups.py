@@ -4,7 +4,7 @@ import http.server
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from headwater.security.claims import AccountLimits
 from headwater.security.nkeys import KeyPair
 from tests.certificates import certificate
 from tests.operator_realm import SERVERS, Raw, Realm, recipe
+from tests.waiting import until_seen
 
 REFUSED = ["-ERR 'Authorization Violation'"]
 
@@ -134,15 +135,16 @@ def test_the_url_is_asked_by_the_tls_that_is_configured(name: str, tmp_path: Pat
 def test_a_token_that_has_expired_is_asked_for_again(name: str) -> None:
     realm = Realm(more="N")
     with serving() as tokens:
-        realm.expires["N"] = int(time.time()) + 2
-        tokens.hold(realm, "ASN")
+        tokens.hold(realm, "AS")
         with Server(recipe(name, bare(realm, f'URL("{tokens.url}")'))) as server:
+            realm.expires["N"] = int(time.time()) + 3
+            tokens.hold(realm, "N")
             with Raw(server.port) as client:
                 assert client.login(realm.user("N")) == []
                 realm.expires["N"] = 0
                 tokens.hold(realm, "N")
                 assert client.rest()[-1].startswith("-ERR")
-            until(lambda: admitted(realm, server.port, "N"))
+            until_seen(lambda: admitted(realm, server.port, "N"))
 
 
 def cluster(realm: Realm, name: str, resolvers: tuple[str, str]) -> list[Recipe]:
@@ -157,12 +159,6 @@ def cluster(realm: Realm, name: str, resolvers: tuple[str, str]) -> list[Recipe]
     return [first, recipe(name, bare(realm, resolvers[1], extra[1]))]
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 15
-    while not true():
-        assert time.monotonic() < end
-
-
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_cache_asks_the_other_servers(name: str, tmp_path: Path) -> None:
     realm = Realm()
@@ -172,7 +168,7 @@ def test_a_cache_asks_the_other_servers(name: str, tmp_path: Path) -> None:
     )
     first, second = cluster(realm, name, resolvers)
     with Server(first), Server(second) as server:
-        until(lambda: admitted(realm, server.port, "A"))
+        until_seen(lambda: admitted(realm, server.port, "A"))
         assert admitted(realm, server.port, "B")
         kept = {path.name.removesuffix(".jwt") for path in (tmp_path / "cache").glob("*.jwt")}
         assert len(kept) == 2 and realm.account("B") in kept
@@ -208,7 +204,7 @@ def test_a_full_directory_asks_for_what_it_lacks(name: str, tmp_path: Path) -> N
     )
     first, second = cluster(realm, name, resolvers)
     with Server(first), Server(second) as server:
-        until(lambda: admitted(realm, server.port, "A"))
+        until_seen(lambda: admitted(realm, server.port, "A"))
 
 
 def test_an_import_brings_the_account_that_it_is_from(tmp_path: Path) -> None:

@@ -234,11 +234,15 @@ async def test_reload_is_asked_for_by_request(node: Node, system: Client) -> Non
 async def test_events_tell_of_clients(node: Node, system: Client) -> None:
     events: dict[str, list[dict[str, Any]]] = {}
 
-    async def note(message: Msg) -> None:
-        events.setdefault(message.subject, []).append(json.loads(message.data))
+    counted = asyncio.Event()
 
-    await system.subscribe("$SYS.ACCOUNT.>", cb=note)
-    await system.subscribe("$SYS.SERVER.>", cb=note)
+    async def on_event(message: Msg) -> None:
+        events.setdefault(message.subject, []).append(json.loads(message.data))
+        if len(events.get("$SYS.ACCOUNT.A.SERVER.CONNS", [])) == 2:
+            counted.set()
+
+    await system.subscribe("$SYS.ACCOUNT.>", cb=on_event)
+    await system.subscribe("$SYS.SERVER.>", cb=on_event)
     await system.flush()
     client = await connect(node, "a", name="visitor")
     await client.publish("x", b"12345")
@@ -246,9 +250,7 @@ async def test_events_tell_of_clients(node: Node, system: Client) -> None:
     url = node.ports()["nats"][0].replace("://", "://a:wrong@")
     with pytest.raises(nats.errors.Error):
         await nats.connect(url, allow_reconnect=False, error_cb=_silent)
-    async with asyncio.timeout(2):
-        while len(events.get("$SYS.ACCOUNT.A.SERVER.CONNS", [])) < 2:
-            await asyncio.sleep(0.01)
+    await asyncio.wait_for(counted.wait(), 5)
     (came,) = events["$SYS.ACCOUNT.A.CONNECT"]
     assert came["type"] == "io.nats.server.advisory.v1.client_connect"
     assert (came["client"]["user"], came["client"]["name"]) == ("a", "visitor")

@@ -14,7 +14,8 @@ from nats.js.api import (
 )
 
 from headwater.edge.node.node import Node
-from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs, until
+from tests.federation.lab import Lab, RealServer, client_port, free_port, leafs
+from tests.waiting import until
 
 Server = Node | RealServer
 JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\nserver_name: {domain}\n'
@@ -61,7 +62,7 @@ async def holds(js: JetStreamContext, stream: str, messages: int) -> dict[str, A
         return info if info.state.messages >= messages else None
 
     # The real server notices that its origin was restarted only by its own check, after 10-20 s.
-    info = await until(reached, f"{stream} holds {messages} messages", timeout=45)
+    info = await until(reached, f"{stream} holds {messages} messages", seconds=45)
     assert info.state.messages == messages
     found: dict[str, Any] = info.state.__dict__
     return found

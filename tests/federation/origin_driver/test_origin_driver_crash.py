@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from tests.federation.lab import Lab, RealServer, free_port, until
+from tests.federation.lab import Lab, RealServer, free_port
+from tests.waiting import until
 
 MESSAGES = 3000
 CHUNK = 100

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from headwater.deploy.cli import cli
 from headwater.edge.conf.options import AccountJetStreamOptions, AccountOptions
 from headwater.security.auth_options import AuthOptions, UserOptions
-from tests.hub.lab import Lab, api, until
+from tests.hub.lab import Lab, api
+from tests.waiting import until
 
 
 def with_system_user(path: Path) -> Lab:
@@ -87,7 +88,7 @@ async def test_a_node_that_is_gone_is_removed_and_may_come_back(tmp_path: Path) 
     try:
         await lab.formed()
         await lab.stop_node(2)
-        await until(lambda: lab.leader() is not None, 10)
+        await until(lambda: lab.leader() is not None)
         here = lab.leader() or 0
         assert (await order(lab, here, "SERVER.REMOVE", peer="n2"))["success"]
         await until(lambda: all(len(c.group.members) == 2 for c in lab.clusters()))

@@ -1,11 +1,11 @@
 """The API of a cluster, answer by answer beside three nats-servers."""
 
-import asyncio
 import contextlib
 import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from bench.servers import free_port
 from headwater.edge.conf.flags import parse_args
 from tests.hub.lab import Lab
+from tests.waiting import connected, until
 
 ANCHOR = Path(sys.executable).parent / "nats-server"
 S = {"name": "S", "subjects": ["s.>"], "placement": {"tags": ["az:1"]}}
@@ -79,15 +80,17 @@ def masked(value: Any) -> Any:
     return [masked(each) for each in value] if isinstance(value, list) else value
 
 
+async def led(user: Client) -> bool:
+    """Whether the cluster answers."""
+    with contextlib.suppress(nats.errors.Error):
+        answer = await user.request("$JS.API.STREAM.NAMES", b"", timeout=2)
+        return "error" not in json.loads(answer.data)
+    return False
+
+
 async def ask(user: Client, system: Client) -> list[Any]:
     """The answers to all requests, once there is a leader."""
-    async with asyncio.timeout(20):
-        while True:
-            with contextlib.suppress(nats.errors.Error):
-                answer = await user.request("$JS.API.STREAM.NAMES", b"", timeout=2)
-                if "error" not in json.loads(answer.data):
-                    break
-            await asyncio.sleep(0.1)
+    await until(partial(led, user), "there is a leader")
     found = []
     for who, name, body in REQUESTS:
         payload = json.dumps(body).encode() if body is not None else b""
@@ -132,18 +135,8 @@ async def anchors(path: Path) -> AsyncIterator[str]:
             process.wait(10)
 
 
-async def connected(address: str, user: str) -> Client:
-    async with asyncio.timeout(10):
-        while True:
-            with contextlib.suppress(OSError, nats.errors.Error):
-                url = f"nats://{user}:{user}@{address}"
-                found: Client = await nats.connect(url, allow_reconnect=False)
-                return found
-            await asyncio.sleep(0.05)
-
-
 async def transcript(address: str) -> list[Any]:
-    clients = [await connected(address, user) for user in ("a", "sys")]
+    clients = [await connected(f"nats://{user}:{user}@{address}") for user in ("a", "sys")]
     try:
         return await ask(*clients)
     finally:

@@ -10,7 +10,8 @@ from nats.js.errors import NoStreamResponseError
 from headwater.hub.meta.assignment import META_GROUP
 from headwater.hub.streams.stream_group import StreamGroup
 from tests.hub.cluster.test_replicas import current
-from tests.hub.lab import Lab, api, until
+from tests.hub.lab import Lab, api
+from tests.waiting import until
 
 
 def group_of(lab: Lab, index: int, name: str) -> StreamGroup:
@@ -62,16 +63,16 @@ async def test_a_poisoned_stream_holds_up_no_other(
         for number in range(5):
             await publish(js, "A", number)
             await publish(js, "B", number)
-        await until(lambda: "stream '$G > A' stopped on this node" in health(lab, index), 10)
+        await until(lambda: "stream '$G > A' stopped on this node" in health(lab, index))
     applied = group_of(lab, index, "B").replica
-    await until(lambda: applied.store is not None and applied.store.messages == 5, 10)
+    await until(lambda: applied.store is not None and applied.store.messages == 5)
     assert not broken.machine.lives
     await lab.stop_node(index)
     lab.start(index)
     await lab.settled(3)
-    await until(lambda: current(lab, "A", 3), 20)
+    await until(lambda: current(lab, "A", 3))
     again = group_of(lab, index, "A").replica
-    await until(lambda: again.store is not None and again.store.messages == 5, 10)
+    await until(lambda: again.store is not None and again.store.messages == 5)
     assert "stopped" not in health(lab, index)
 
 
@@ -88,8 +89,8 @@ async def test_broken_metadata_is_told_and_streams_go_on(
     monkeypatch.setattr(group, "ready", poison)
     client = await lab.connect((leader + 1) % 3)
     await api(client, "STREAM.CREATE.B", name="B", subjects=["B"])
-    await until(lambda: "the cluster's metadata stopped" in health(lab, leader), 10)
+    await until(lambda: "the cluster's metadata stopped" in health(lab, leader))
     assert META_GROUP in group.driver.broken
     await publish(client.jetstream(), "A", 1)
     applied = group_of(lab, leader, "A").replica
-    await until(lambda: applied.store is not None and applied.store.messages == 1, 10)
+    await until(lambda: applied.store is not None and applied.store.messages == 1)

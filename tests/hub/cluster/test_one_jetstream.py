@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from tests.hub.lab import Lab, api, until
+from tests.hub.lab import Lab, api
+from tests.waiting import until
 
 
 async def test_streams_are_spread_and_used_from_every_node(lab: Lab) -> None:
@@ -103,7 +104,7 @@ async def test_a_node_that_was_emptied_comes_back_as_a_member(lab: Lab) -> None:
     lab.start(2)
     await lab.settled(3)
     state = lab.cluster(1).state
-    await until(lambda: state.streams["$G", lost].assignment.lost != "", 10)
+    await until(lambda: state.streams["$G", lost].assignment.lost != "")
     client = await lab.connect(1)
     refused = await api(client, f"STREAM.INFO.{lost}")
     assert refused["error"]["err_code"] == 10194

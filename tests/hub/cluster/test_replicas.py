@@ -6,15 +6,18 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nats
 from nats.aio.client import Client
+from nats.js.api import PubAck
 
 from bench.servers import free_port
 from headwater.hub.cluster.service import ClusterService
-from tests.hub.lab import Lab, api, until
+from tests.hub.lab import Lab, api
+from tests.waiting import connected, silence, until
 
 R = {"name": "R", "subjects": ["r.>"], "num_replicas": 3}
 
@@ -52,7 +55,7 @@ async def test_a_stream_goes_on_without_its_leader(lab: Lab) -> None:
     assert message.metadata.sequence.stream == 5
     lab.start(first)
     await lab.settled(3)
-    await until(lambda: current(lab, "R", 3), 10)
+    await until(lambda: current(lab, "R", 3))
 
 
 def current(lab: Lab, name: str, count: int) -> bool:
@@ -94,10 +97,10 @@ async def test_configuration_and_number_of_replicas_change(lab: Lab) -> None:
     assert (await client.jetstream().publish("q", b"x")).seq == 6
     fewer = await api(client, "STREAM.UPDATE.R", **{**R, "num_replicas": 1, "max_msgs": 3})
     assert fewer["config"]["num_replicas"] == 1
-    await until(lambda: sum(len(c.jetstream.store().stores()) for c in lab.clusters()) == 4, 15)
+    await until(lambda: sum(len(c.jetstream.store().stores()) for c in lab.clusters()) == 4)
     more = await api(client, "STREAM.UPDATE.R", **{**R, "max_msgs": 3})
     assert more["config"]["num_replicas"] == 3
-    await until(lambda: current(lab, "R", 3), 15)
+    await until(lambda: current(lab, "R", 3))
     assert (await api(client, "STREAM.INFO.R"))["state"]["last_seq"] == 6
 
 
@@ -114,10 +117,10 @@ async def test_a_stream_of_one_node_gets_replicas(lab: Lab) -> None:
         await message.ack_sync()
     more = await api(client, "STREAM.UPDATE.R", **R)
     assert "error" not in more, more
-    await until(lambda: current(lab, "R", 3), 15)
+    await until(lambda: current(lab, "R", 3))
     await lab.stop_node(holder)
     client = await lab.connect((holder + 1) % 3)
-    await until(lambda: any(c.here("$G", "R") for c in lab.clusters()), 10)
+    await until(lambda: any(c.here("$G", "R") for c in lab.clusters()))
     assert (await client.jetstream().publish("r.a", b"x")).seq == 21
     sub = await client.jetstream().pull_subscribe("r.>", "worker")
     (message,) = await sub.fetch(1)
@@ -185,7 +188,7 @@ async def test_leaders_are_spread_again(lab: Lab) -> None:
         assert spreading is not None
         spreading.calm_seconds = spreading.pause_seconds = 1.0
     await lab.settled(3)
-    await until(lambda: leads(lab, 2) > 0, 15)
+    await until(lambda: leads(lab, 2) > 0)
     assert max(leads(lab, index) for index in range(3)) <= 3
 
 
@@ -203,7 +206,7 @@ async def keep_publishing(client: Client, halt: asyncio.Event, acked: set[int]) 
             acked.add((await client.jetstream().publish("r.a", b"x", timeout=5)).seq)
         except nats.js.errors.NoStreamResponseError:
             refused += 1
-            await asyncio.sleep(0.005)
+            await silence(0.005)  # a program that publishes without a pause tells nothing more
     return refused
 
 
@@ -323,16 +326,16 @@ class Processes:
 
     async def connect(self, index: int) -> Client:
         """A client, once the cluster serves."""
-        async with asyncio.timeout(30):
-            while True:
-                with contextlib.suppress(OSError, nats.errors.Error):
-                    url = f"nats://127.0.0.1:{self.ports[index]}"
-                    client: Client = await nats.connect(url, allow_reconnect=False)
-                    answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=3)
-                    if "error" not in json.loads(answer.data):
-                        return client
-                    await client.close()
-                await asyncio.sleep(0.05)
+        client = await connected(f"nats://127.0.0.1:{self.ports[index]}")
+
+        async def serves() -> bool:
+            with contextlib.suppress(nats.errors.Error):
+                answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=3)
+                return "error" not in json.loads(answer.data)
+            return False
+
+        await until(serves, "the cluster serves", 30)
+        return client
 
 
 async def test_what_was_acked_is_there_after_kills(tmp_path: Path) -> None:
@@ -364,12 +367,19 @@ async def test_what_was_acked_is_there_after_kills(tmp_path: Path) -> None:
 async def whole_again(client: Client) -> int:
     """Wait until every replica has everything, since a node that was killed has to ask all others
     what it may have forgotten; returns who leads."""
-    async with asyncio.timeout(15):
-        while True:
-            info = await api(client, "STREAM.INFO.R")
-            if all(row["current"] for row in info["cluster"]["replicas"]):
-                return index_of(info)
-            await asyncio.sleep(0.05)
+
+    async def whole() -> Any:
+        info = await api(client, "STREAM.INFO.R")
+        return info if all(row["current"] for row in info["cluster"]["replicas"]) else None
+
+    return index_of(await until(whole, "all replicas have everything"))
+
+
+async def acked_by(client: Client, payload: bytes) -> PubAck | None:
+    """The ack of a message; None when nobody gave one in time."""
+    with contextlib.suppress(nats.errors.Error):
+        return await client.jetstream().publish("r.a", payload, timeout=0.5)
+    return None
 
 
 async def publish(
@@ -380,11 +390,6 @@ async def publish(
         if number == 30:
             nodes.kill(victim)
         payload = b"%d" % number
-        async with asyncio.timeout(10):
-            while True:
-                with contextlib.suppress(nats.errors.Error):
-                    ack = await client.jetstream().publish("r.a", payload, timeout=0.5)
-                    break
-                await asyncio.sleep(0.02)
+        ack = await until(partial(acked_by, client, payload), payload)
         assert acked.get(ack.seq, payload) == payload
         acked[ack.seq] = payload

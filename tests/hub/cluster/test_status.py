@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from headwater.deploy.cli import cli
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.monitor.pages.jsz import jsz
-from tests.hub.lab import Lab, api, until
+from tests.hub.lab import Lab, api
+from tests.waiting import until
 
 
 async def page(lab: Lab, index: int, path: str) -> Any:

@@ -1,6 +1,7 @@
 """Pools, routes of single accounts and compression, with nats-server at the other end."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -30,7 +31,8 @@ from headwater.security.auth_options import UserOptions
 from tests.certificates import certificate
 from tests.hub.lab import Lab
 from tests.hub.routes.anchor import Anchor
-from tests.hub.routes.test_routes import Cluster, complete, interest, routes, until
+from tests.hub.routes.test_routes import Cluster, complete, interest, routes
+from tests.waiting import until
 
 NAMES = ("A", "B", "C", "D")
 ACCOUNTS = {
@@ -106,7 +108,7 @@ async def test_a_cluster_with_nats_server(
         place = node.ports()["cluster"][0]
         anchor.config.write_text(text.replace("routes: []", f"routes: [{place}]"))
     with anchor:
-        await until(lambda: kinds(routes(node)) == wanted == kinds(anchor.routes()), 15)
+        await until(lambda: kinds(routes(node)) == wanted == kinds(anchor.routes()))
         await until(lambda: {r["compression"] for r in routes(node)} == {compression})
         for name in NAMES:
             await exchange(cluster, anchor, name)
@@ -169,12 +171,13 @@ async def queue_group(sender: Client, receiver: Client) -> None:
 
     subscriptions = [await receiver.subscribe("ask", "q", cb=answer) for _ in range(2)]
     await receiver.flush()
-    for _ in range(200):
-        try:
-            reply = await sender.request("ask", b"one", timeout=0.5)
-            break
-        except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
-            await asyncio.sleep(0.01)
+
+    async def answered() -> Any:
+        with contextlib.suppress(nats.errors.NoRespondersError, nats.errors.TimeoutError):
+            return await sender.request("ask", b"one", timeout=0.5)
+        return None
+
+    reply = await until(answered, "interest in it has crossed")
     assert reply.data == b"one!"
     for number in range(20):
         assert (await sender.request("ask", b"%d" % number, timeout=5)).data == b"%d!" % number
@@ -195,8 +198,8 @@ async def test_nodes_of_both_kinds_hear_of_one_another(cluster: Cluster, tmp_pat
         Anchor(tmp_path, "t2", [place], text, THEIR_ACCOUNTS) as second,
     ):
         for each in (first, second):
-            await until(lambda each=each: kinds(each.routes()) == {"": 6, "A": 3, "$SYS": 3}, 20)
-        await until(lambda: all(complete(node, 3) for node in cluster.nodes), 20)
+            await until(lambda each=each: kinds(each.routes()) == {"": 6, "A": 3, "$SYS": 3})
+        await until(lambda: all(complete(node, 3) for node in cluster.nodes))
         await exchange(cluster, first, "A")
         await exchange(cluster, second, "B")
 
@@ -205,7 +208,7 @@ async def test_what_routez_says_is_what_nats_server_says(cluster: Cluster, tmp_p
     anchor = Anchor(tmp_path, "theirs", [], "accounts: [A]", THEIR_ACCOUNTS)
     node = cluster.add(anchor.route_port, cluster={"accounts": ["A"]}, accounts=ACCOUNTS)
     with anchor:
-        await until(lambda: kinds(routes(node)) == {"": 3, "A": 1, "$SYS": 1}, 15)
+        await until(lambda: kinds(routes(node)) == {"": 3, "A": 1, "$SYS": 1})
         await until(lambda: all("ms" in r["rtt"] or "µs" in r["rtt"] for r in anchor.routes()))
         ours, theirs = routes(node), anchor.routes()
         for route in ours + theirs:
@@ -225,12 +228,12 @@ async def test_an_account_that_nats_server_gives_a_route_by_reload(
     anchor = Anchor(tmp_path, "theirs", [], "pool_size: 2", THEIR_ACCOUNTS)
     node = cluster.add(anchor.route_port, cluster={"pool_size": 2}, accounts=ACCOUNTS)
     with anchor:
-        await until(lambda: kinds(routes(node)) == {"": 2, "$SYS": 1}, 15)
+        await until(lambda: kinds(routes(node)) == {"": 2, "$SYS": 1})
         await exchange(cluster, anchor, "A")
         text = anchor.config.read_text()
         anchor.config.write_text(text.replace("pool_size: 2", "pool_size: 2, accounts: [A]"))
         anchor.signal(signal.SIGHUP)
-        await until(lambda: kinds(routes(node)) == {"": 2, "$SYS": 1, "A": 1}, 15)
+        await until(lambda: kinds(routes(node)) == {"": 2, "$SYS": 1, "A": 1})
         await exchange(cluster, anchor, "A")
 
 
@@ -238,18 +241,18 @@ async def test_a_route_that_stalls_is_cut(cluster: Cluster, tmp_path: Path) -> N
     anchor = Anchor(tmp_path, "theirs", [])
     node = cluster.add(anchor.route_port, cluster={"ping_interval": 0.1, "ping_max": 2})
     with anchor:
-        await until(lambda: complete(node, 1), 15)
+        await until(lambda: complete(node, 1))
         client = await nats.connect(anchor.url)
         await client.subscribe("x.>")
         await client.flush()
         await until(lambda: interest(node, b"x.1"))
         anchor.signal(signal.SIGSTOP)
         try:
-            await until(lambda: not routes(node), 10)
+            await until(lambda: not routes(node))
             assert not interest(node, b"x.1")
         finally:
             anchor.signal(signal.SIGCONT)
-        await until(lambda: complete(node, 1) and interest(node, b"x.1"), 15)
+        await until(lambda: complete(node, 1) and interest(node, b"x.1"))
         await client.close()
 
 
@@ -269,7 +272,7 @@ async def test_tls_and_compression_with_nats_server(
         place = node.ports()["cluster"][0]
         anchor.config.write_text(text.replace("routes: []", f"routes: [{place}]"))
     with anchor:
-        await until(lambda: complete(node, 1), 15)
+        await until(lambda: complete(node, 1))
         assert {route["compression"] for route in routes(node)} == {"s2_fast"}
         await exchange(cluster, anchor, "A")
 
@@ -326,9 +329,9 @@ async def test_any_number_of_restarts_leaves_no_route_twice_or_missing(cluster: 
         started = cluster.add(cluster=settings, accounts=ACCOUNTS, server_name=f"again{number}")
         cluster.nodes.remove(started)
         cluster.nodes[victim] = started
-    await until(lambda: all(complete(node, 3) for node in cluster.nodes), 30)
+    await until(lambda: all(complete(node, 3) for node in cluster.nodes))
     # What both have dialled for is ended by either, and nothing else is left.
-    await until(lambda: all(len(registry(node).conns) == 3 * 4 for node in cluster.nodes), 10)
+    await until(lambda: all(len(registry(node).conns) == 3 * 4 for node in cluster.nodes))
     for node in cluster.nodes:
         assert kinds(routes(node)) == {"": 6, "A": 3, "$SYS": 3}
     client = await cluster.connect(0, user="A", password="pw")
@@ -338,7 +341,7 @@ async def test_any_number_of_restarts_leaves_no_route_twice_or_missing(cluster: 
     await until(lambda: not any(interest(node, b"left", "A") for node in cluster.nodes))
     await cluster.nodes[0].stop()
     rest = cluster.nodes[1:]
-    await until(lambda: all(complete(node, 2) for node in rest), 10)
+    await until(lambda: all(complete(node, 2) for node in rest))
 
 
 def places(ports: list[int], but: int) -> list[str]:
@@ -413,13 +416,13 @@ async def test_raft_goes_over_pools_and_compressed_routes(tmp_path: Path) -> Non
 async def published(js: Any, subject: str) -> int:
     """Publish until it is acked: while a route is missing, a publisher hears that nobody is there,
     or hears nothing. Returns the sequence."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                ack = await js.publish(subject, os.urandom(200) + bytes(2000), timeout=2)
-                return int(ack.seq)
-            except (nats.js.errors.NoStreamResponseError, nats.errors.TimeoutError):
-                await asyncio.sleep(0.02)
+
+    async def acked() -> Any:
+        with contextlib.suppress(nats.js.errors.NoStreamResponseError, nats.errors.TimeoutError):
+            return await js.publish(subject, os.urandom(200) + bytes(2000), timeout=2)
+        return None
+
+    return int((await until(acked, "an ack")).seq)
 
 
 def cut(lab: Lab, number: int) -> None:

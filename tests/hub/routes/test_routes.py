@@ -6,7 +6,7 @@ import json
 import logging
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from headwater.hub.routes import dialer
 from headwater.hub.routes.service import RouteService
 from headwater.security.auth_options import AuthOptions, UserOptions
 from tests.certificates import certificate
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +74,7 @@ class Cluster:
     async def formed(self, count: int = 0) -> None:
         """Wait until every node has a route to every other one."""
         others = (count or len(self.nodes)) - 1
-        await until(lambda: all(complete(node, others) for node in self.nodes), 10)
+        await until(lambda: all(complete(node, others) for node in self.nodes))
 
     async def connect(self, index: int, **options: Any) -> Client:
         url = self.nodes[index].ports()["nats"][0]
@@ -107,12 +108,6 @@ def per_pair(node: Node) -> int:
     if cluster.pool_size < 0:
         return 1
     return (cluster.pool_size or 3) + len({*cluster.accounts, "$SYS"})
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def interest(node: Node, subject: bytes, account: str = "$G") -> bool:
@@ -366,9 +361,7 @@ async def test_credentials_of_routes(cluster: Cluster, caplog: pytest.LogCapture
         cluster.add(port, server_name="stranger")
         await logged(caplog, "authentication error")
         # Each attempt is there until it is refused.
-        async with asyncio.timeout(5):
-            while routes(cluster.nodes[2]):
-                await asyncio.sleep(0)
+        await until(lambda: not routes(cluster.nodes[2]))
 
 
 async def test_other_clusters_are_refused(

@@ -17,7 +17,8 @@ from headwater.edge.conf.options import ClusterOptions, Options
 from headwater.edge.node.node import Node
 from headwater.hub.routes.service import RouteService
 from headwater.security.auth_options import AuthOptions
-from tests.hub.routes.test_routes import complete, interest, routes, until
+from tests.hub.routes.test_routes import complete, interest, routes
+from tests.waiting import until
 
 
 def start(routes: list[int], **cluster: Any) -> Node:
@@ -46,7 +47,7 @@ async def test_a_cluster_with_nats_server(who_dials: str, tmp_path: Path) -> Non
     with (tmp_path / "log").open("w") as output:
         process = subprocess.Popen([str(anchor), "-c", str(config)], stderr=output)
     try:
-        await until(lambda: complete(node, 1), 10)
+        await until(lambda: complete(node, 1))
         await exchange(node, f"nats://127.0.0.1:{client_port}")
     finally:
         await node.stop()

@@ -12,8 +12,9 @@ import pytest
 
 from headwater.security.nkeys import KeyPair
 from tests.deploy.fleet.flash.flashing import flash, fleet, inventory, store_some, stored
-from tests.deploy.fleet.lab import Gateway, Lab, needs_sshd, thorough, until, variant
+from tests.deploy.fleet.lab import Gateway, Lab, needs_sshd, thorough, variant
 from tests.deploy.keys.hub_of_keys import Hub
+from tests.waiting import until_seen
 
 pytestmark = [needs_sshd, pytest.mark.timeout(300)]
 
@@ -54,7 +55,7 @@ def test_bad_versions_go_back_by_themselves_and_good_ones_stay(
     result = fleet(lab, "upgrade", status=1)["gw-1"]
     assert (result["state"], result["version"], result["slot"]) == ("rolled_back", "0.1.0", "a")
     assert "ended 3 times" in result["error"]
-    until(lambda: joined(gateway, "0.1.0"), what="the version before")
+    until_seen(lambda: joined(gateway, "0.1.0"), what="the version before")
     assert stored(gateway) == MESSAGES
 
     inventory(hub, lab, bundle=variant(*bundle, "0.1.1", CANNOT_LOAD))
@@ -66,7 +67,7 @@ def test_bad_versions_go_back_by_themselves_and_good_ones_stay(
     inventory(hub, lab, bundle=variant(*bundle, "0.1.2", NEVER_JOINS), deadline=6)
     result = flash(lab, status=1)["gw-1"]
     assert (result["state"], result["version"]) == ("rolled_back", "0.1.0")
-    until(lambda: joined(gateway, "0.1.0"), what="the version before")
+    until_seen(lambda: joined(gateway, "0.1.0"), what="the version before")
     assert stored(gateway) == MESSAGES
 
     inventory(hub, lab, bundle=variant(*bundle, "0.1.3", {}))
@@ -103,12 +104,12 @@ def test_a_power_cut_on_trial_brings_the_version_before_back(
     store_some(gateway, MESSAGES)
     inventory(hub, lab, bundle=variant(*bundle, "0.1.2", NEVER_JOINS), deadline=200)
     process = flash_in_background(lab)
-    until(lambda: _on_trial(gateway), 60, "the trial")
+    until_seen(lambda: _on_trial(gateway), "the trial", 60)
     gateway.power_cut()
     out, _ = process.communicate(timeout=60)
     assert json.loads(out)["hosts"][0]["state"] == "failed"
     subprocess.run([gateway.prefix / "headwater-service", "start"], check=True)
-    until(lambda: joined(gateway, "0.1.0"), what="the version before")
+    until_seen(lambda: joined(gateway, "0.1.0"), what="the version before")
     assert gateway.agent("status")["state"]["last"]["outcome"] == "rolled_back"
     assert stored(gateway) == MESSAGES
 
@@ -136,9 +137,9 @@ def test_a_flash_that_is_killed_leaves_a_gateway_whole(
         before = gateway.agent("status")["version"]
         process = flash_in_background(lab)
         if phase == "joined":
-            until(lambda: gateway.agent("status")["state"]["trying"], 60, phase)
+            until_seen(lambda: gateway.agent("status")["state"]["trying"], phase, 60)
         else:
-            until(lambda at=mark: list(gateway.prefix.glob(at)), 60, phase)
+            until_seen(lambda at=mark: list(gateway.prefix.glob(at)), phase, 60)
         os.kill(process.pid, signal.SIGKILL if number % 2 else signal.SIGINT)
         process.communicate(timeout=60)
         assert gateway.agent("status")["version"] in (before, f"0.3.{number}")

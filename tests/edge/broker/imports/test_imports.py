@@ -1,8 +1,10 @@
 """Imports and exports between accounts: the same scripts see the same on both servers."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import nats
 import pytest
@@ -15,6 +17,7 @@ from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
 
 from bench.servers import Recipe, Server, program
+from tests.waiting import until, until_state
 
 CONFIG = """
 jetstream { store_dir: store }
@@ -228,17 +231,12 @@ async def test_kinds_of_responses(url: str) -> None:
         await a.publish("many", reply="answers.many")
         await a.publish("svc.many", reply="answers.one")
         await settled(a)
-        await asyncio.wait_for(_until(inbox, 4), 2)
+        await until(lambda: inbox.pending_msgs >= 4, "all answers")
         got = await drained(inbox, [a, b, a])
         assert sorted(got) == [
             ("answers.many", b""), ("answers.many", b"1"), ("answers.many", b"2"),
             ("answers.one", b"1"),
         ]
-
-
-async def _until(subscription: Subscription, count: int) -> None:
-    while subscription.pending_msgs < count:
-        await asyncio.sleep(0.01)
 
 
 async def test_an_answer_may_come_too_late(url: str) -> None:
@@ -288,13 +286,14 @@ async def test_a_service_that_may_only_respond(url: str) -> None:
             await shy.publish(message.reply, b"yes")
 
         await shy.subscribe("svc.shy", cb=answer)
-        async with asyncio.timeout(3):
-            while True:
-                try:
-                    assert (await a.request("svc.shy", timeout=2)).data == b"yes"
-                    break
-                except NoRespondersError:
-                    await asyncio.sleep(0.02)
+
+        async def asked() -> Msg | None:
+            with contextlib.suppress(NoRespondersError):
+                return await a.request("svc.shy", timeout=2)
+            return None
+
+        # It may not publish to itself, which would tell that the server knows its subscription.
+        assert (await until(asked, "it is subscribed")).data == b"yes"
 
 
 async def test_streams_bring_what_is_wanted(url: str) -> None:
@@ -426,9 +425,12 @@ async def test_pushed_deliveries_of_another_account(url: str) -> None:
         await asyncio.wait_for(done.wait(), 5)
         assert got == [b"%d" % number for number in range(count)]
         await settled(a)
-        async with asyncio.timeout(3):
-            while (info := await there.consumer_info("P", "push")).num_ack_pending:
-                await asyncio.sleep(0.02)
+
+        async def acked() -> Any:
+            found = await there.consumer_info("P", "push")
+            return None if found.num_ack_pending else found
+
+        info = await until(acked, "all acks")
         assert info.ack_floor.stream_seq == count
         assert info.push_bound
         await subscription.unsubscribe()
@@ -452,9 +454,7 @@ async def test_both_an_own_jetstream_and_that_of_another_account(url: str) -> No
             await b.publish(f"events.{number}", b"%d" % number)
         await settled(b)
         await settled(e)
-        async with asyncio.timeout(3):
-            while (await own.stream_info("K")).state.last_seq < 5:
-                await asyncio.sleep(0.02)
+        await until_state(own, "K", lambda state: state.last_seq == 5)
         stored = await own.get_msg("K", 3)
         assert (stored.subject, stored.data) == ("kept.events.2", b"2")
         assert (await own.publish("kept.x", b"")).seq == 6

@@ -16,6 +16,7 @@ from headwater.edge.broker.imports.imports import (
     StreamImports,
     intersection,
 )
+from tests.waiting import until
 
 INFO = b"NATS/1.0\r\nNats-Request-Info: {}\r\n\r\n"
 
@@ -75,9 +76,7 @@ async def test_answers_that_never_come_are_forgotten(monkeypatch: pytest.MonkeyP
     replies = [reply for _, reply, _, _ in world.got]
     assert world.b.send(replies[0], b"") == 0
     assert world.b.send(replies[1], b"") == 1
-    async with asyncio.timeout(2):
-        while len(waiting):
-            await asyncio.sleep(0.01)
+    await until(lambda: not len(waiting), "the other ends by its time")
     assert world.b.send(replies[2], b"") == 0
     world.crossing.stop()
 

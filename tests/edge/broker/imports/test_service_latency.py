@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from bench.servers import Recipe, Server, program
 from headwater.edge.broker.imports.service_latency import asked_by
 from headwater.security.claims import Export, Import, ServiceLatency
 from tests.operator_realm import SERVERS, Raw, Realm, recipe
+from tests.waiting import stand_by
 
 CONFIG = """
 accounts {
@@ -111,7 +111,7 @@ def test_an_answer_is_measured(trio: tuple[Client, Client, Client]) -> None:
     service.say("SUB svc 1\r\n")
     asker.say("SUB back 1\r\n")
     asker.socket.sendall(b"PUB svc back 2\r\nhi\r\n")
-    time.sleep(0.05)
+    stand_by(0.05)
     serve(service)
     found = event(ear)
     assert found.keys() == HEAD | {"requestor", "responder"}

@@ -22,6 +22,7 @@ from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.node.node_store import NodeStore
+from tests.waiting import until
 
 # Small, so that tests with some data see log segments retired.
 SEGMENT_BYTES = 64 << 10
@@ -139,11 +140,12 @@ class World:
 
     async def until(self, done: Callable[[], bool], seconds: float = 5.0) -> None:
         """Let the loop run until something is true."""
-        end = asyncio.get_running_loop().time() + seconds
-        while not done():
-            assert asyncio.get_running_loop().time() < end, "it did not happen in time"
-            await asyncio.sleep(0.001)
+
+        def look() -> bool:
             self.kernel.turn()
+            return done()
+
+        await until(look, seconds=seconds)
 
     async def stream(self, name: str = "S", **config: Any) -> Any:
         """Make a stream; returns it."""

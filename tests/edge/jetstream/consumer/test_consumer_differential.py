@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.servers import Server, anchor
+
 SECOND = 1_000_000_000
-BINARY = Path(sys.executable).parent / "nats-server"
 # Fields that are another server's own: names, times, versions.
 OWN = {"ts", "created", "_nats.ver", "_nats.level", "last_active", "pause_remaining"}
 
@@ -22,24 +20,12 @@ class Real:
     """A nats-server, asked over one raw connection."""
 
     def __init__(self, directory: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        program = str(BINARY) if BINARY.exists() else "nats-server"
-        self.process = subprocess.Popen(
-            [program, "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(directory)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self.server = Server(anchor(), directory)
 
     async def connect(self) -> None:
-        """Wait for the server and log in."""
-        for _ in range(200):
-            try:
-                self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-                break
-            except OSError:
-                await asyncio.sleep(0.02)
+        """Start the server and log in."""
+        self.server.start()
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.server.port)
         self.writer.write(b'CONNECT {"verbose":false,"headers":true}\r\nSUB answer 1\r\nPING\r\n')
         while (await self.reader.readline()) != b"PONG\r\n":
             pass
@@ -67,8 +53,7 @@ class Real:
     def close(self) -> None:
         """End connection and server."""
         self.writer.close()
-        self.process.terminate()
-        self.process.wait(10)
+        self.server.close()
 
 
 @pytest.fixture

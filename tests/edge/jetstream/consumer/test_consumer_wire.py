@@ -4,21 +4,20 @@ import asyncio
 import json
 import random
 import re
-import shutil
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.servers import Server, anchor, headwater
+from tests.waiting import silence, until
+
 SECOND = 1_000_000_000
 PATIENCE = 300 * SECOND
 """Of requests and acks that are not to end by time, however slowly a scenario goes on."""
-PROGRAMS = Path(sys.executable).parent
 QUIET_S = 0.25
 CALM_S = 0.05
 """By how much a quiet time may take longer while the machine has time to spare."""
@@ -32,13 +31,8 @@ class Client:
         self.port = port
 
     async def connect(self) -> None:
-        """Wait for the server and log in."""
-        for _ in range(300):
-            try:
-                self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-                break
-            except OSError:
-                await asyncio.sleep(0.02)
+        """Log in."""
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         options = b'{"verbose":false,"headers":true,"no_responders":true}'
         self.writer.write(b"CONNECT " + options + b"\r\nPING\r\n")
         while (await self.reader.readline()) != b"PONG\r\n":
@@ -56,10 +50,27 @@ class Client:
         """(subject, reply, headers, payload) of everything until PONG."""
         found = []
         self.put("PING\r\n")
+        while (frame := await self._frame()) is not None:
+            found.append(frame)
+        return found
+
+    async def frames_until(
+        self, enough: Callable[[list[tuple[str, str, str, str]]], bool]
+    ) -> list[tuple[str, str, str, str]]:
+        """Frames as they come, until they are enough."""
+        found: list[tuple[str, str, str, str]] = []
+        while not enough(found):
+            frame = await self._frame()
+            assert frame is not None, "a PONG without a PING"
+            found.append(frame)
+        return found
+
+    async def _frame(self) -> tuple[str, str, str, str] | None:
+        """(subject, reply, headers, payload) of the next message; None for a PONG."""
         while True:
             line = (await asyncio.wait_for(self.reader.readline(), 10)).decode().split()
             if line[0] == "PONG":
-                return found
+                return None
             if line[0] == "PING":
                 continue
             assert line[0] in ("MSG", "HMSG"), line
@@ -67,7 +78,7 @@ class Client:
             head = int(line[-2]) if line[0] == "HMSG" else 0
             reply = line[3] if len(line) == (6 if head else 5) else ""
             body = await self.reader.readexactly(total + 2)
-            found.append((line[1], reply, body[:head].decode(), body[head:total].decode()))
+            return line[1], reply, body[:head].decode(), body[head:total].decode()
 
     async def settled(self) -> list[tuple[str, str, str, str]]:
         """Frames until nothing more comes for a while.
@@ -78,7 +89,7 @@ class Client:
         busy = 0
         while True:
             began = time.monotonic()
-            await asyncio.sleep(QUIET_S)
+            await silence(QUIET_S)
             more = await self.frames()
             if time.monotonic() - began > QUIET_S + CALM_S:
                 busy += 1
@@ -100,32 +111,10 @@ class Client:
                     return json.loads(frame[3])
 
 
-def start(command: list[str], directory: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """A server with JetStream on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [*command, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(directory)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    return process, port
-
-
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
-    directory = tmp_path_factory.mktemp("servers")
-    real = shutil.which("nats-server", path=str(PROGRAMS)) or "nats-server"
-    started = [
-        start([str(PROGRAMS / "headwater"), "serve"], directory / "ours"),
-        start([real], directory / "theirs"),
-    ]
-    yield [port for _, port in started]
-    for process, _ in started:
-        process.terminate()
-    for process, _ in started:
-        process.wait(20)
+def servers() -> Iterator[list[int]]:
+    with Server(headwater()) as ours, Server(anchor()) as theirs:
+        yield [ours.port, theirs.port]
 
 
 @pytest.fixture
@@ -270,9 +259,7 @@ async def pushes(client: Client) -> list[Any]:
     client.publish("a.b", "last")
     await client.settled()
     client.put("SUB in.push 4\r\n")
-    await asyncio.sleep(0.45)
-    rows = masked(await client.frames())
-    seen += rows[:3]
+    seen += masked(await client.frames_until(lambda found: len(found) == 3))
     info = await client.ask("CONSUMER.INFO.S.C")
     seen.append(info["push_bound"])
     client.put("UNSUB 4\r\n")
@@ -290,8 +277,8 @@ async def limits_of_delivery(client: Client) -> list[Any]:
         client.publish(f"a.{n}", str(n))
     await client.settled()
     client.publish(NEXT, batch(10, expires=20 * SECOND), "in.x")
-    await asyncio.sleep(1.2)
-    rows = masked(await client.settled())
+    # Three twice, the next three once, and one of these again; the others wait for a request.
+    rows = masked(await client.frames_until(lambda found: len(found) == 13))
     seen += sorted(row for row in rows if not row[0].startswith("$JS") and row[1][14] == "1")
     seen += sorted(row[0] for row in rows if row[0].endswith(".MAX_DELIVERIES.S.C"))[:3]
     await client.ask("STREAM.MSG.DELETE.S", {"seq": 5})
@@ -319,7 +306,9 @@ async def priorities(client: Client) -> list[Any]:
     client.publish(NEXT, batch(5, expires=PATIENCE, group="g", id="wrong"), "in.3")
     seen += masked(await client.settled())
     client.publish("$JS.API.CONSUMER.UNPIN.S.C", '{"group": "g"}', "done")
-    seen += [row[:4] for row in masked(await client.settled()) if not row[0].startswith("$JS")]
+    # Whether the answer or the message that is free again comes first is each server's own.
+    rows = masked(await client.settled())
+    seen += sorted(row[:4] for row in rows if not row[0].startswith("$JS"))
     return seen
 
 
@@ -369,6 +358,12 @@ async def take(client: Client, most: int) -> list[str]:
     return found
 
 
+async def agree(pair: list[Client]) -> bool:
+    """Whether both say the same of the consumer: an ack has no answer."""
+    ours, theirs = [positions(await client.ask("CONSUMER.INFO.S.C")) for client in pair]
+    return bool(ours == theirs)
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_random_walks_agree(pair: list[Client], seed: int) -> None:
     rng = random.Random(seed)
@@ -397,18 +392,15 @@ async def test_random_walks_agree(pair: list[Client], seed: int) -> None:
             elif action > 0.99:
                 await client.ask("STREAM.PURGE.S")
             await client.frames()
-        await asyncio.sleep(0.01)
-        infos = [positions(await client.ask("CONSUMER.INFO.S.C")) for client in pair]
-        assert infos[0] == infos[1], (step, action, number, stream, consumer)
+        where = step, action, number, stream, consumer
+        await until(partial(agree, pair), where)
         numbers = [[reply.split(".")[4:7] for reply in side] for side in replies]
         assert numbers[0] == numbers[1], (step, stream, consumer)
 
 
 async def test_a_killed_server_knows_what_was_acknowledged(tmp_path: Path) -> None:
-    command = [str(PROGRAMS / "headwater"), "serve"]
-    process, port = start(command, tmp_path)
-    try:
-        client = Client(port)
+    with Server(headwater(), tmp_path) as server:
+        client = Client(server.port)
         await client.connect()
         await fresh(client, {"storage": "file", "retention": "workqueue"}, {})
         for n in range(200):
@@ -422,10 +414,9 @@ async def test_a_killed_server_knows_what_was_acknowledged(tmp_path: Path) -> No
         while len(answers) < 50:
             answers += await client.settled()
         before = await client.ask("CONSUMER.INFO.S.C")
-        process.kill()
-        process.wait(20)
-        process, port = start(command, tmp_path)
-        client = Client(port)
+        server.kill()
+        server.start()
+        client = Client(server.port)
         await client.connect()
         after = await client.ask("CONSUMER.INFO.S.C")
         assert after["num_ack_pending"] <= 70
@@ -439,9 +430,6 @@ async def test_a_killed_server_knows_what_was_acknowledged(tmp_path: Path) -> No
         assert {int(frame[3]) for frame in frames} >= set(range(120, 200))
         acked = set(range(0, 100, 2))
         assert not acked & {int(frame[3]) for frame in frames}
-    finally:
-        process.kill()
-        process.wait(20)
 
 
 async def test_a_receiver_that_does_not_read_holds_delivery_back(servers: list[int]) -> None:
@@ -458,9 +446,12 @@ async def test_a_receiver_that_does_not_read_holds_delivery_back(servers: list[i
     await slow.reader.readline()
     config = {"deliver_subject": "big", "ack_policy": "none", "durable_name": "P"}
     await client.ask("CONSUMER.CREATE.S.P", {"stream_name": "S", "config": config})
-    await asyncio.sleep(0.5)
-    info = await client.ask("CONSUMER.INFO.S.P")
-    assert 0 < info["delivered"]["stream_seq"] < 3000
+    delivered, before = 0, -1
+    while not delivered or delivered != before:
+        await silence(0.1)
+        info = await client.ask("CONSUMER.INFO.S.P")
+        delivered, before = info["delivered"]["stream_seq"], delivered
+    assert delivered < 3000
     seen = 0
     while seen < 3000:
         line = await asyncio.wait_for(slow.reader.readline(), 10)

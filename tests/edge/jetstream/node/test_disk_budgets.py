@@ -1,6 +1,7 @@
 """A running server whose store, or whose stream, has a budget for what it takes on its device."""
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from nats.js.api import DiscardPolicy, StreamConfig
 from nats.js.errors import ServiceUnavailableError
 
 from tests.edge.jetstream.conftest import COMMANDS, JetStreamServer
+from tests.waiting import until, until_state
 
 BUDGET = 12 << 20
 STREAM_BUDGET = 8 << 20
@@ -52,13 +54,13 @@ async def fill(js: JetStreamContext, store: Path, payload: bytes, err_code: int)
 
 
 async def until_accepted(js: JetStreamContext) -> None:
-    for _ in range(200):
-        try:
+    async def accepted() -> bool:
+        with contextlib.suppress(ServiceUnavailableError):
             await js.publish("s", KIB, timeout=5)
-            return
-        except ServiceUnavailableError:
-            await asyncio.sleep(0.05)
-    raise AssertionError("still refused")
+            return True
+        return False
+
+    await until(accepted, "publishes are accepted")
 
 
 @pytest.fixture
@@ -218,13 +220,9 @@ async def test_messages_end_without_room_and_leave_their_markers_later(
     for name, ttl in (("kv.a", "2s"), ("kv.b", "3s")):
         await js.publish(name, b"x", headers={"Nats-TTL": ttl})
     await fill(js, tmp_path / "store", LARGE, 10023)
-    async with asyncio.timeout(10):
-        while (await js.stream_info("KV")).state.messages:
-            await asyncio.sleep(0.05)
+    await until_state(js, "KV", lambda state: not state.messages, "both are too old")
     await js.purge_stream("S")
-    async with asyncio.timeout(10):
-        while (await js.stream_info("KV")).state.messages < 2:
-            await asyncio.sleep(0.05)
+    await until_state(js, "KV", lambda state: state.messages == 2, "both have their markers")
     for name in ("kv.a", "kv.b"):
         marker = await js.get_last_msg("KV", name)
         assert marker.headers is not None and marker.headers["Nats-Marker-Reason"] == "MaxAge"

@@ -49,8 +49,10 @@ async def consume(nc: Any, name: str) -> None:
         await nc.request(message.reply, b"+ACK", timeout=5)
 
 
-async def publish(nc: Any, name: str, acked: dict[int, bytes]) -> None:
-    """Publish until cancelled."""
+async def publish(
+    nc: Any, name: str, acked: dict[int, bytes], enough: asyncio.Event
+) -> None:
+    """Publish until cancelled; `enough` is set when LEAST were acknowledged."""
     number = 0
 
     async def one(data: bytes) -> None:
@@ -61,22 +63,28 @@ async def publish(nc: Any, name: str, acked: dict[int, bytes]) -> None:
         rows = [b"%s %d" % (name.encode(), number + n) for n in range(BATCH)]
         number += BATCH
         await asyncio.gather(*map(one, rows))
+        if len(acked) >= LEAST:
+            enough.set()
 
 
 async def history(server: JetStreamServer, end: Callable[[], None]) -> dict[str, dict[int, bytes]]:
     """Publish to all streams, and consume, while the server ends; what was acknowledged."""
-    nc = await nats.connect(server.url, allow_reconnect=False)
+    gone = asyncio.Event()
+
+    async def on_end() -> None:
+        gone.set()
+
+    nc = await nats.connect(server.url, allow_reconnect=False, closed_cb=on_end)
     acked: dict[str, dict[int, bytes]] = {name: {} for name in SETTINGS}
     for name in SETTINGS:
         await begin(nc, name)
-    work = [asyncio.create_task(publish(nc, name, acked[name])) for name in SETTINGS]
+    enough = {name: asyncio.Event() for name in SETTINGS}
+    work = [asyncio.create_task(publish(nc, name, acked[name], enough[name])) for name in SETTINGS]
     async with asyncio.timeout(20):
-        while any(len(rows) < LEAST for rows in acked.values()):
-            await asyncio.sleep(0.01)
+        await asyncio.gather(*(each.wait() for each in enough.values()))
         await asyncio.gather(*(consume(nc, name) for name in SETTINGS))
     await asyncio.to_thread(end)
-    while nc.is_connected:
-        await asyncio.sleep(0.01)
+    await asyncio.wait_for(gone.wait(), 20)
     for task in work:
         task.cancel()
     await asyncio.gather(*work, return_exceptions=True)

@@ -14,6 +14,7 @@ from nats.js.errors import ServerError, ServiceUnavailableError
 
 from tests.edge.jetstream.conftest import JetStreamServer
 from tests.small_device import small_device
+from tests.waiting import until
 
 PAYLOAD = bytes(32 << 10)
 
@@ -86,10 +87,11 @@ def test_a_full_file_system_is_survived(
         nc, js = await connect()
         os.unlink(device / "rest")
         await js.purge_stream("S", keep=10)
-        for _ in range(100):
-            if await fill(js, 300) == 300:
-                break
-            await asyncio.sleep(0.1)
+
+        async def filled() -> bool:
+            return await fill(js, 300) == 300
+
+        await until(filled, "there is room again")
         state = (await js.stream_info("S")).state
         assert state.last_seq == count + 300 and state.messages == 310
         await nc.close()

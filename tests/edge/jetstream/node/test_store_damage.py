@@ -11,6 +11,7 @@ import nats
 import pytest
 
 from headwater.edge.storage.device.durable_file import TwoCopyFile
+from tests.waiting import until_state
 
 CONFIG = """
 system_account: SYS
@@ -134,9 +135,7 @@ async def test_damage_does_not_stop_what_ends_by_age(
     answer = await nc.request("$JS.API.DIRECT.GET.K.K.0", b"", timeout=5)
     assert answer.headers is not None and answer.headers["Status"] == "500", answer
     for name in "TMA":
-        async with asyncio.timeout(15):
-            while (await ask(nc, f"$JS.API.STREAM.INFO.{name}"))["state"]["messages"]:
-                await asyncio.sleep(0.1)
+        await until_state(nc.jetstream(), name, lambda state: not state.messages, "all are too old")
     await nc.close()
     server.stop()
     assert "Traceback" not in "".join(server.log)

@@ -1,22 +1,14 @@
 """What streams do by themselves: expire, mark, republish, keep interest, advise, answer domains."""
 
-import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import nats
 import pytest
 
-WAIT = 8.0
-
-
-async def until(done: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again until it is so."""
-    async with asyncio.timeout(WAIT):
-        while not await done():
-            await asyncio.sleep(0.05)
+from tests.waiting import until
 
 
 async def messages(client: Any, stream: str) -> int:
