@@ -14,6 +14,7 @@ from nats.js.errors import Error as JetStreamError
 
 from bench.cluster_nodes import ClusterNodes, insist
 from bench.servers import Server
+from tests import waiting
 
 TRY_SECONDS = 1.0
 LONG_SECONDS = 30.0
@@ -73,16 +74,18 @@ class World:
     async def persist(self, action: Callable[[], Awaitable[Any]]) -> Any:
         """Do something until it is done. Errors of the API but those of a cluster without a leader
         are errors here, too."""
-        async with asyncio.timeout(LONG_SECONDS):
-            while True:
-                try:
-                    return await action()
-                except APIError as error:
-                    if error.code != 503:
-                        raise
-                except (NatsError, JetStreamError, TimeoutError):
-                    pass
-                await asyncio.sleep(0.02)
+
+        async def done() -> tuple[Any] | None:
+            try:
+                return (await action(),)
+            except APIError as error:
+                if error.code != 503:
+                    raise
+            except (NatsError, JetStreamError, TimeoutError):
+                pass
+            return None
+
+        return (await waiting.until(done, action, LONG_SECONDS))[0]
 
     async def close(self) -> None:
         """End the clients."""
@@ -105,9 +108,10 @@ async def contents(client: Client, stream: str) -> dict[int, dict[str, Any]]:
 
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = LONG_SECONDS) -> Any:
     """Wait until something is true; returns it."""
-    async with asyncio.timeout(seconds):
-        while True:
-            with contextlib.suppress(NatsError, JetStreamError):
-                if found := await condition():
-                    return found
-            await asyncio.sleep(0.05)
+
+    async def look() -> Any:
+        with contextlib.suppress(NatsError, JetStreamError):
+            return await condition()
+        return None
+
+    return await waiting.until(look, condition, seconds)

@@ -17,7 +17,7 @@ from nats.js.api import PubAck
 from bench.servers import free_port
 from headwater.hub.cluster.service import ClusterService
 from tests.hub.lab import Lab, api
-from tests.waiting import connected, silence, until
+from tests.waiting import connected, silence, until, until_state
 
 R = {"name": "R", "subjects": ["r.>"], "num_replicas": 3}
 
@@ -251,13 +251,8 @@ async def test_markers_of_a_replicated_stream_end(lab: Lab) -> None:
     assert "error" not in await api(client, "STREAM.CREATE.R", **R, **ages)
     await client.jetstream().publish("r.a", b"x", headers={"Nats-TTL": "1s"})
 
-    async def state() -> tuple[int, int]:
-        found = (await api(client, "STREAM.INFO.R"))["state"]
-        return found["last_seq"], found["messages"]
-
-    async with asyncio.timeout(15):
-        while await state() != (2, 0):
-            await asyncio.sleep(0.1)
+    js = client.jetstream()
+    await until_state(js, "R", lambda state: (state.last_seq, state.messages) == (2, 0))
 
 
 async def test_ids_of_messages_that_are_gone_are_known_to_the_next_leader(lab: Lab) -> None:
