@@ -15,6 +15,7 @@ import pytest
 from bench.servers import Server, free_port
 from tests.abuse.attacked import UPGRADE, Attacked
 from tests.certificates import certificate
+from tests.measuring import within
 from tests.operator_realm import recipe
 
 LISTENERS = ("client", "ws", "leaf", "route")
@@ -48,7 +49,7 @@ def test_a01_silence(node: Attacked, listener: str) -> None:
     """connect and say nothing | cut when the time for a login is over"""
     begin = time.monotonic()
     node.ends(b"", listener)
-    assert time.monotonic() - begin < 4
+    assert within(time.monotonic() - begin, 4)
 
 
 def drip(node: Attacked, listener: str, data: bytes) -> float:
@@ -73,7 +74,7 @@ the whole login, not for each byte"""
     ]
     with concurrent.futures.ThreadPoolExecutor() as pool:
         took = list(pool.map(lambda attack: drip(node, *attack), attacks))
-    assert max(took) < 5, took
+    assert within(max(took), 5), took
 
 
 @pytest.mark.parametrize("listener", ("client", "leaf", "route"))
@@ -129,7 +130,7 @@ are; JetStream, which reads them, refuses or stores them, in no time"""
         head = b"HPUB h answer %d %d\r\n" % (len(block), len(block))
         raw.socket.sendall(b"SUB answer 3\r\n" + head + block + b"\r\n")
         assert not any("-ERR" in line for line in raw.send())
-        assert time.monotonic() - began < 1
+        assert within(time.monotonic() - began, 1)
 
 
 def test_a07_a_payload_without_its_end(node: Attacked) -> None:
@@ -355,7 +356,7 @@ login, one payload after"""
     before, began = node.server.rss(), time.monotonic()
     node.websocket(deflated(b"PING\r\n" * 2_000_000), squeezed=True)
     node.websocket(deflated(CONNECT) + deflated(b"\r\n" * 6_000_000), squeezed=True)
-    assert time.monotonic() - began < 5
+    assert within(time.monotonic() - began, 5)
     assert node.server.rss() - before < 30
 
 
@@ -394,7 +395,7 @@ def test_a19_frames_of_nothing(node: Attacked) -> None:
     assert b"PONG" in said
     for empty in (frame(b"\x00", 0xC2), frame(b"", 0xC2)):
         node.websocket(frame(CONNECT) + empty * 10_000 + CLOSE, squeezed=True)
-    assert time.monotonic() - began < 6
+    assert within(time.monotonic() - began, 6)
 
 
 def test_a20_plain_text_after_compression(node: Attacked) -> None:

@@ -17,6 +17,7 @@ from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import WireError
 from headwater.security import creds, jwt
 from tests.deploy.keys.hub_of_keys import ACCOUNT, Hub, make_keys, run, running_hub
+from tests.measuring import within
 from tests.waiting import stand_by
 
 
@@ -71,7 +72,7 @@ def test_a_thousand_gateways_take_one_command(tmp_path: Path) -> None:
     made = run("keys", "gateway", "--count", 1000, "--account", ACCOUNT, "--dir", keys, "--json",
                "--output", tmp_path / "enrol")  # fmt: skip
     assert len({Path(path).read_text() for path in made["tokens"]}) == 1000
-    assert time.monotonic() - began < 30
+    assert within(time.monotonic() - began, 30)
 
 
 def test_a_gateway_gets_credentials_for_its_own_subjects_only(hub: Hub, tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_a_lost_gateway_is_cut_at_every_node(hub: Hub, tmp_path: Path) -> None:
         assert done["nodes"] == ["hub"]
         with pytest.raises(WireError, match=r"Revoked|closed"):
             thief.next()
-        assert time.monotonic() - began < 5
+        assert within(time.monotonic() - began, 5)
         well.subscribe("gw-7.>")
         well.publish("gw-7.still", b"here")
         assert well.next().payload == b"here"

@@ -22,6 +22,7 @@ from headwater.edge.conf.validate import complete
 from headwater.edge.node.node import Node
 from headwater.security import passwords
 from tests.certificates import certificate
+from tests.measuring import within
 from tests.waiting import stand_by, until, until_seen
 
 USER = 'authorization { user: a, password: secret, timeout: 20 }\n'
@@ -118,7 +119,7 @@ async def test_what_inflates_before_a_login_is_bounded() -> None:
         writer.write(frame(b"PING\r\n" * 2_000_000))
         said = await until_end(reader)
         assert said.count(b"PONG") <= LOGIN_BYTES // len(b"PING\r\n") + 1
-        assert time.process_time() - began < 1
+        assert within(time.process_time() - began, 1, time.process_time)
         writer.close()
 
 
@@ -137,7 +138,7 @@ async def test_what_inflates_after_a_login_leaves_others_their_turn() -> None:
             last = time.monotonic()
         await answered
         assert len(silences) > 10
-        assert max(silences) < 0.3
+        assert within(max(silences), 0.3)
         writer.close()
 
 
@@ -232,7 +233,7 @@ async def test_hashing_passwords_stops_nobody(listener: str, user: str) -> None:
             last = time.monotonic()
         assert all(answer.startswith(b"-ERR 'Authorization") for answer in await guesses)
         silences.sort()
-        assert silences[-1] < 0.2
+        assert within(silences[-1], 0.2)
         assert sum(silences) > 8 * 0.02
         right = await log_in(port, user, "right")
         assert right.startswith((b"PONG", b"INFO"))

@@ -10,6 +10,7 @@ from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import ConsumerConfig, StreamConfig
 from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
 from headwater.edge.subjects.tokens import covers, overlap
+from tests.measuring import within
 
 TOKENS = ["a", "b", "c", "*", "*"]
 
@@ -60,7 +61,7 @@ def check_consumer(subjects: list[str]) -> None:
 def test_ten_thousand_subjects_are_checked_at_once(check: object) -> None:
     before = time.process_time()
     check([f"sensors.{i}.value" for i in range(10_000)])  # type: ignore[operator]
-    assert time.process_time() - before < 1
+    assert within(time.process_time() - before, 1, time.process_time)
 
 
 @pytest.mark.parametrize("check", [check_stream, check_consumer])
@@ -71,4 +72,4 @@ def test_subjects_made_to_be_slow_are_refused(check: object) -> None:
         check(worst)  # type: ignore[operator]
     except JetStreamError as error:
         assert "too many to compare" in str(error)
-    assert time.process_time() - before < 3
+    assert within(time.process_time() - before, 3, time.process_time)

@@ -11,6 +11,7 @@ from headwater.hub.raft.config import Config
 from headwater.hub.raft.multi_raft import MultiRaft, Packet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.raft.ready import bootstrap
+from tests.measuring import within
 
 BENCH = os.environ.get("HEADWATER_BENCH") == "1"
 BATCHES = 1000 if BENCH else 60
@@ -92,7 +93,7 @@ def test_thousands_of_idle_groups_cost_next_to_nothing() -> None:
         for multi_raft in nodes.values():
             multi_raft.tick()
         settle()
-    assert time.perf_counter() - begin < 1.0
+    assert within(time.perf_counter() - begin, 1.0)
     silent = next(r.leader for r in nodes[1].groups.values() if r.leader != 1)
     led = [g for g, r in nodes[silent].groups.items() if r.is_leader]
     gone = nodes.pop(silent)

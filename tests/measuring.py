@@ -1,0 +1,39 @@
+"""Bounds of time on a machine that has other things to do.
+
+A test that judges a time compares it with one that is measured in the same run: of something else
+that it does, or of the piece of work here. What it may take has ample room besides; whoever needs
+more than that, or the whole machine, is marked `alone`. `tests/test_bounds.py` says so.
+"""
+
+import time
+from collections.abc import Callable
+
+PIECE_S = 0.07
+"""What the piece of work takes on an idle machine of the kind that the bounds are meant for."""
+
+ROUNDS = 3
+
+
+def _piece() -> int:
+    total = 0
+    for number in range(1_000_000):
+        total += number * number
+    return total
+
+
+def within(
+    spent: float, seconds: float, clock: Callable[[], float] = time.monotonic
+) -> bool:
+    """Whether something took no more than so many seconds of an idle machine, when this one is as
+    busy as it is. With `time.process_time` as the clock, only how fast its processor is counts."""
+    return spent < seconds or spent < seconds * slowness(clock)
+
+
+def slowness(clock: Callable[[], float]) -> float:
+    """By how much the piece of work takes longer than on an idle machine; 1 or more."""
+    slowest = 0.0
+    for _ in range(ROUNDS):
+        began = clock()
+        _piece()
+        slowest = max(slowest, clock() - began)
+    return max(1.0, slowest / PIECE_S)
