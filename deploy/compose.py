@@ -11,6 +11,11 @@ def services_for(options: Options) -> list[Service]:
     from headwater.federation.service import leaf_services
 
     services = leaf_services(options)
+    if any((options.tls, options.websocket.tls, options.cluster.tls)):
+        from headwater.edge.ocsp.staples import OcspStaples
+
+        # Before any listener accepts somebody.
+        services.insert(0, OcspStaples(options))
     if options.operator.enabled() and not options.no_system_account:
         from headwater.edge.system.system_claims import ClaimsService
 

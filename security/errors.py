@@ -27,6 +27,10 @@ class TLSConfigError(SecurityError):
     """Certificates, keys or TLS settings cannot be used."""
 
 
+class OCSPError(SecurityError):
+    """What an authority says of a certificate cannot be had, or does not count."""
+
+
 class SealingError(SecurityError):
     """A key for stored data is missing, cannot be read, or is not the right one."""
 

@@ -80,6 +80,10 @@ class Context(ssl.SSLContext):
     """Lower-case hex SHA-256 of the public key infos that a peer may have; empty is any."""
     rate_limit: int = 0
     """Handshakes that may begin in one second; 0 is any number."""
+    staple: Any = None
+    """What a listener shows of its certificate's status, of `ocsp.stapling`; None without."""
+    kept: Any = None
+    """What the TLS library calls for that; it must live as long as the context."""
     _second = 0
     _begun = 0
 
@@ -90,6 +94,11 @@ class Context(ssl.SSLContext):
             self._second, self._begun = int(now), 0
         self._begun += 1
         return not 0 < self.rate_limit < self._begun
+
+    @property
+    def stands(self) -> bool:
+        """Whether the certificate of a listener may be shown: not without a status that counts."""
+        return self.staple is None or bool(self.staple.current)
 
     def trusts(self, certificate_der: bytes | None) -> bool:
         """Whether a peer with this certificate, or without any, has a pinned key."""

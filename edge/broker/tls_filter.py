@@ -53,6 +53,8 @@ class TLSFilter:
             return data
         if begins and self.tls.server_side and not self._context.may_begin():
             raise ConnectionError("TLS Handshake Rate Exceeded")
+        if begins and self.tls.server_side and not self._context.stands:
+            raise ConnectionError("OCSP Status Missing")
         self._incoming.write(data)
         try:
             return self._advance()

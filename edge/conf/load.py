@@ -199,6 +199,18 @@ def _ocsp_mode(reader: ConfigReader, key: str, value: Value, options: Options) -
         options.ocsp_mode = found.lower()
 
 
+def _ocsp_urls(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
+    items = [value] if isinstance(value.data, str) else reader.array(key, value) or []
+    found = []
+    for item in items:
+        url = reader.string(key, item)
+        if url is not None and not url.startswith(("http://", "https://")):
+            reader.error(item, f"error parsing ocsp config: {url!r} is no URL of HTTP")
+        elif url is not None:
+            found.append(url)
+    options.ocsp_urls = found
+
+
 def _ocsp_cache(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     if not isinstance(value.data, bool):
         reader.section(key, value, _OCSP_CACHE_FIELDS, options)
@@ -261,7 +273,7 @@ def _previous_keys(reader: ConfigReader, key: str, value: Value, target: Sealing
 
 _PROXIES_FIELDS = Section("proxies", {"trusted": _trusted_proxies})
 _PROXY_FIELDS = Section("proxies.trusted", keys("key public_key", _proxy_key))
-_OCSP_FIELDS = Section("ocsp", {"mode": _ocsp_mode, "url": ignored, "urls": ignored})
+_OCSP_FIELDS = Section("ocsp", {"mode": _ocsp_mode, **keys("url urls", _ocsp_urls)})
 _OCSP_CACHE_FIELDS = Section(
     "ocsp_cache", keys("type local_store preserve_revoked save_interval", ignored)
 )

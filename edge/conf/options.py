@@ -548,7 +548,9 @@ class Options(msgspec.Struct, kw_only=True):
     tls: TLSOptions | None = None
     allow_non_tls: bool = False
     ocsp_mode: str = ""
-    """"", "auto", "always", "must" or "never": accepted, not acted upon."""
+    """"auto", "always", "must" or "never"; "" is "auto" that nobody has asked for."""
+    ocsp_urls: list[str] = []
+    """Responders that are asked in the place of those that certificates name."""
 
     jetstream: JetStreamOptions = msgspec.field(default_factory=JetStreamOptions)
     websocket: WebSocketOptions = msgspec.field(default_factory=WebSocketOptions)
