@@ -351,7 +351,19 @@ def hours(start: float, end: float) -> TimeRange:
         ({"times": [hours(3600, 7200)], "times_location": "UTC"}, False, False),
         ({"proxy_required": True}, False, False),
     ],
-    ids=lambda value: str(value)[:50],
+    # Names hold no time of day: workers that collect in different seconds must agree on them.
+    ids=[
+        "clients only",
+        "leafs only",
+        "an unknown type",
+        "from here",
+        "from elsewhere",
+        "from nowhere",
+        "now",
+        "but for now",
+        "in an hour",
+        "behind a proxy",
+    ],
 )
 def test_a28_where_when_and_how(
     realm: Realm, doors: dict[str, int], listener: str, claim: Any, client: bool, leaf: bool
