@@ -25,7 +25,7 @@ from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.monitor.observations import Observations
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.node.lame_duck import lame_duck
-from headwater.edge.ports.ports import Random
+from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.system.system import SystemService
 from headwater.edge.system.system_info import ServerInfo
 from headwater.edge.view.info import NodeFacts
@@ -42,10 +42,17 @@ log = logging.getLogger("headwater.node")
 class Node:
     """One running node. All methods are for the event loop's thread."""
 
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        options: Options,
+        loop: asyncio.AbstractEventLoop,
+        time_source: Clock | None = None,
+        chance: Random | None = None,
+    ) -> None:
+        """Time and chance come from `time_source` and `chance`; None is the machine's."""
         self.options = options
         self.loop = loop
-        self.kernel = Kernel(loop)
+        self.kernel = Kernel(loop, time_source, chance)
         self.server_id, key = _own_key(options, self.kernel.chance)
         self.server_name = options.server_name or self.server_id
         self.accounts: dict[str, Account] = {}
@@ -170,12 +177,17 @@ class Node:
         self._write_files()
         log.info("Server is ready")
 
-    def _start_jetstream(self) -> None:
-        from headwater.edge.broker.imports.imports_info import RequestInfo
+    def make_jetstream(self) -> Any:
+        """JetStream of this node, before it is opened."""
         from headwater.edge.jetstream.node.node import NodeJetStream
 
+        return NodeJetStream(self.kernel, self.options, self.account)
+
+    def _start_jetstream(self) -> None:
+        from headwater.edge.broker.imports.imports_info import RequestInfo
+
         log.info("Starting JetStream")
-        jetstream = NodeJetStream(self.kernel, self.options, self.account)
+        jetstream = self.make_jetstream()
         jetstream.granted = lambda name: terms_of(name, self.options, self.authenticator).jetstream
         jetstream.describe = RequestInfo(self).client
         jetstream.server_name = self.server_name

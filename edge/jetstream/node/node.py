@@ -173,6 +173,8 @@ class NodeJetStream:
             progress=self.progress,
             numbered_elsewhere=stream_life.numbered_elsewhere,
             keys=key_ring(self.options),
+            clock=self.kernel.source(),
+            chance=self.kernel.chance,
         )
 
     def _on_damage(self, store: Any, found: dict[int, str]) -> None:
