@@ -123,8 +123,10 @@ class Expiry:
         if self.stream.is_mirror:
             return self.stream.store.sequence_at_time(since_ns)
         for first, offset in reversed(self.spans):
-            found = max(first, self.stream.store.sequence_at_time(since_ns + offset))
-            if found > first:
+            found = self.stream.store.sequence_at_time(since_ns + offset)
+            # What is gone of a span says nothing of the spans before it.
+            held = self.stream.store.next_match(None, first)
+            if held and held < last and found > held:
                 return min(found, last)
             last = first
         return last
@@ -134,15 +136,20 @@ class Expiry:
     def begin_span(self, first: cython.ulonglong, offset: cython.longlong) -> cython.int:
         """Messages from `first` on were stored when timestamps were `offset` ahead of ages."""
         oldest: cython.ulonglong = self.stream.store.first_seq
-        spans: list = [span for span in self.spans or [] if span[0] < first]
+        before: list = self.spans or []
+        spans: list = [span for span in before if span[0] < first]
         if spans and spans[len(spans) - 1][1] == offset:
             self.spans = spans
+            if len(spans) < len(before):
+                # A span without messages, which may be kept already: a start must not find it.
+                self.stale = True
+                self.save()
             return 0
         while len(spans) > 1 and spans[1][0] <= oldest:
             spans.pop(0)
         spans.append((first, offset))
         self.spans = spans
-        self.stale = len(spans) > 1 or offset != 0
+        self.stale = len(spans) > 1 or offset != 0 or len(before) > 0
         self.save()
         return 0
 

@@ -242,6 +242,46 @@ async def test_ttls_and_duplicates(
     assert stream.dedupe.sequence_of(b"one", stream.timers.now()) == 0
 
 
+async def test_a_step_that_is_taken_back_is_forgotten(
+    start: Callable[[HandClock], Machine],
+) -> None:
+    """What comes after two steps that cancel each other out is as young after a start as before."""
+    clock = HandClock()
+    machine = start(clock)
+    publish(machine.create())
+    for step in (10 * YEAR, -10 * YEAR):
+        clock.run(SECOND)
+        clock.wall += step
+        assert kept(machine["S"]) == [1]
+    publish(machine["S"])
+    machine["S"].delete_message(1, False)
+    await machine.kill()
+    machine.start()
+    assert kept(machine["S"]) == [2]
+
+
+async def test_ids_from_before_a_step_are_known_after_a_start(
+    start: Callable[[HandClock], Machine],
+) -> None:
+    """Although the first message after the step is gone."""
+    clock = HandClock()
+    machine = start(clock)
+    stream = machine.create(duplicate_window=2 * MINUTE)
+    publish(stream, b"s", b"NATS/1.0\r\nNats-Msg-Id: one\r\n\r\n")
+    clock.run(SECOND)
+    clock.wall += 10 * YEAR
+    stream = machine["S"]
+    publish(stream)
+    publish(stream)
+    stream.delete_message(2, False)
+    await machine.kill()
+    machine.start()
+    stream = machine["S"]
+    stream.load_ids()
+    assert kept(stream) == [1, 3]
+    assert stream.dedupe.sequence_of(b"one", stream.timers.now()) == 1
+
+
 @pytest.mark.parametrize("step", [10 * YEAR, -10 * YEAR])
 async def test_a_mirrors_messages_have_the_time_of_their_origin(
     start: Callable[[HandClock], Machine], step: int
