@@ -327,7 +327,7 @@ class LeafLinks:
             return
         options = self.node.options
         interval = min(options.ping_interval, PING_INTERVAL_MAX_S)
-        if self.node.kernel.clock() - conn.received_ns < interval * 1e9:
+        if self.node.kernel.monotonic_ns() - conn.received_ns < interval * 1e9:
             conn.pings_out = 0
         elif conn.pings_out >= options.ping_max:
             conn.fail("Stale Connection", "Stale Connection")
@@ -340,7 +340,7 @@ class LeafLinks:
         options = self.node.options
         deadline = options.leaf.write_deadline or options.write_deadline
         deadline_ns = int(max(deadline, WRITE_DEADLINE_MIN_S) * 1e9)
-        now = self.node.kernel.clock()
+        now = self.node.kernel.monotonic_ns()
         for conn in [c for c in self.conns.values() if c.waiting]:
             idle = now - conn.progress_ns
             if idle > deadline_ns:
@@ -380,7 +380,7 @@ class LeafLinks:
                 "since": detail.get("start", 0.0),
                 "pending_bytes": conn.pending,
                 "stalls": conn.stalls,
-                "seconds_silent": (self.node.kernel.clock() - conn.received_ns) / 1e9,
+                "seconds_silent": (self.node.kernel.monotonic_ns() - conn.received_ns) / 1e9,
             },
         }
 

@@ -562,7 +562,7 @@ class OriginFollower:
         log.info("%s: a new consumer is needed: %s", self._label(), self._reason)
 
     def _silent_s(self, sink: OriginSink) -> float:
-        return float(self.stream.kernel.clock() - sink.heard_ns) / 1e9
+        return sink.silent_ns() / 1e9
 
     def _tick(self, sink: OriginSink) -> None:
         """Look at signs of life and progress."""
@@ -661,7 +661,7 @@ class OriginFollower:
             error = {"code": 503, "err_code": 0, "description": report["cause"]}
         active = -1
         if sink is not None:
-            active = max(0, self.stream.kernel.clock() - sink.heard_ns)
+            active = sink.silent_ns()
         return SourceInfo(
             name=self.source.name,
             external=self.source.external,

@@ -136,7 +136,7 @@ class OriginSink(Sink):
         self.kernel = stream.kernel
         self.follower = follower
         self.consumer = consumer
-        self.heard_ns = stream.kernel.clock()
+        self.heard_ns = self.kernel.monotonic_ns()
         self.transforms = []
         self.head = self.middle = b""
         self.identity = ""
@@ -156,7 +156,7 @@ class OriginSink(Sink):
         reply: cython.p_const_uchar = m.reply
         if self.closed:
             return 0
-        self.heard_ns = self.kernel.now_ns
+        self.heard = True
         self.via = sender
         if (
             m.header_len == m.size
@@ -337,6 +337,15 @@ class OriginSink(Sink):
             return 0
         conn = cython.cast(Conn, self.via)
         return conn.read_bytes if conn.buffered_len else 0
+
+    def silent_ns(self) -> int:
+        """How long nothing was heard, in ns: right to a second for who asks every second, so that
+        no delivery has to look at the clock. Setting the wall clock does not change it."""
+        now: cython.longlong = self.kernel.monotonic_ns()
+        if self.heard:
+            self.heard = False
+            self.heard_ns = now
+        return now - self.heard_ns
 
     def cut(self) -> bool:
         """Whether the link by which the last message came has ended."""

@@ -13,6 +13,7 @@ class ClosedConn:
 
     __slots__ = (
         "account",
+        "active_ns",
         "cid",
         "identity",
         "in_bytes",
@@ -21,9 +22,7 @@ class ClosedConn:
         "out_bytes",
         "out_msgs",
         "pending",
-        "progress_ns",
         "reason",
-        "received_ns",
         "stalls",
         "stop",
         "subs",
@@ -43,8 +42,7 @@ class ClosedConn:
         self.in_bytes: int = conn.in_bytes
         self.out_bytes: int = conn.out_bytes
         self.stalls: int = conn.stalls
-        self.received_ns: int = conn.received_ns
-        self.progress_ns: int = conn.progress_ns
+        self.active_ns: int = conn.active_ns
         self.options: dict[str, str] = {
             field: conn.options[field][:longest]
             for field, longest in _TOLD_MAX.items()

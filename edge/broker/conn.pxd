@@ -30,8 +30,8 @@ cdef class Conn(Endpoint):
     cdef public bint overtaken          # slow and without progress: producers no longer wait for it
     cdef readonly Py_ssize_t max_pending
     cdef Py_ssize_t high_water          # queued bytes above which producers wait
-    cdef public long long progress_ns   # last time the socket took bytes
-    cdef public long long received_ns   # last time bytes came in
+    cdef public long long progress_ns   # last time the socket took bytes, monotonic ns
+    cdef public long long received_ns   # last time bytes came in, monotonic ns
     cdef public unsigned long long read_bytes   # taken from the socket so far
     cdef public unsigned long long in_msgs
     cdef public unsigned long long in_bytes

@@ -69,7 +69,7 @@ class Conn(Endpoint):
         self.bound(max_pending)
         self.reason = ""
         self.allowance = -1
-        self.progress_ns = self.received_ns = kernel.now_ns
+        self.progress_ns = self.received_ns = kernel.monotonic_ns()
 
     def __dealloc__(self):
         free(self.out)
@@ -199,7 +199,7 @@ class Conn(Endpoint):
         elif n == 0:
             self.close("Client Closed")
         elif not self.lingering:
-            self.received_ns = kernel.now_ns
+            self.received_ns = kernel.monotonic_ns()
             self.read_bytes += n
             self.handle(n)
             if self.allowance >= 0:
@@ -491,7 +491,7 @@ class Conn(Endpoint):
                 )
             self.out_start += n
             self.pending -= n
-            self.progress_ns = self.kernel.now_ns
+            self.progress_ns = self.kernel.monotonic_ns()
             self.overtaken = False
         return self.finish_send()
 
@@ -510,7 +510,7 @@ class Conn(Endpoint):
                     continue
                 taken = self.sock.send(self.wire)
                 del self.wire[:taken]
-                self.progress_ns = self.kernel.now_ns
+                self.progress_ns = self.kernel.monotonic_ns()
                 self.overtaken = False
         except (BlockingIOError, InterruptedError):
             pass
@@ -577,6 +577,12 @@ class Conn(Endpoint):
     def midway(self) -> bool:
         """Whether a frame has come in part."""
         return self.buffered_len > 0
+
+    @property
+    def active_ns(self) -> int:
+        """When bytes came in or went out last, ns since the epoch by the wall clock of now."""
+        passed: int = self.kernel.monotonic_ns() - max(self.received_ns, self.progress_ns)
+        return self.kernel.wall_ns() - passed
 
     @property
     def waiting(self) -> bool:

@@ -18,7 +18,7 @@ cdef class Link(Conn):
     cdef public Py_ssize_t max_payload
     cdef public Py_ssize_t max_control_line
     cdef public int pings_out
-    cdef public long long pinged_ns     # when the outstanding PING was queued
+    cdef public long long pinged_ns     # when the outstanding PING was queued, monotonic ns
     cdef public long long rtt_ns        # of the last PING; 0 before the first
     cdef unsigned char letter           # the first one of its message and interest verbs
     cdef readonly bint named            # whether frames name an account before the subject

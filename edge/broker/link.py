@@ -542,7 +542,7 @@ class Link(Conn):
         elif head == b"PONG":
             self.pings_out = 0
             if self.pinged_ns:
-                self.rtt_ns = self.kernel.clock() - self.pinged_ns
+                self.rtt_ns = self.kernel.monotonic_ns() - self.pinged_ns
                 self.pinged_ns = 0
             self.session.got_pong(self)
         elif head.startswith(b"INFO "):
@@ -604,7 +604,7 @@ class Link(Conn):
         """Ask the peer for a sign of life, ahead of what waits, or `behind` what it must know
         before."""
         self.pings_out += 1
-        self.pinged_ns = self.kernel.clock()
+        self.pinged_ns = self.kernel.monotonic_ns()
         if behind:
             self.queue(b"PING\r\n")
         else:

@@ -404,7 +404,7 @@ class Sessions:
     def _ping(self, conn: ClientConn) -> None:
         if conn.closed:
             return
-        idle_s = (self.kernel.clock() - conn.received_ns) / 1e9
+        idle_s = (self.kernel.monotonic_ns() - conn.received_ns) / 1e9
         if idle_s < self.options.ping_interval:
             conn.pings_out = 0
         elif conn.pings_out >= self.options.ping_max:
@@ -420,7 +420,7 @@ class Sessions:
 
     def _sweep(self) -> None:
         """Deal with receivers that do not read: first let producers go on, then cut them."""
-        now = self.kernel.clock()
+        now = self.kernel.monotonic_ns()
         deadline_ns = int(self.options.write_deadline * 1e9)
         for conn in [c for c in self.conns.values() if c.waiting]:
             idle = now - conn.progress_ns

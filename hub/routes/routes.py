@@ -525,7 +525,7 @@ class Routes:
         if conn.closed:
             return
         limit = self.options.ping_max or self.node.options.ping_max
-        if self.node.kernel.clock() - conn.received_ns < interval * 1e9:
+        if self.node.kernel.monotonic_ns() - conn.received_ns < interval * 1e9:
             conn.pings_out = 0
         elif conn.pings_out >= limit:
             conn.fail("Stale Connection", "Stale Connection")
@@ -537,7 +537,7 @@ class Routes:
         """Deal with routes that do not take their bytes."""
         options = self.node.options
         deadline_ns = int((self.options.write_deadline or options.write_deadline) * 1e9)
-        now = self.node.kernel.clock()
+        now = self.node.kernel.monotonic_ns()
         for conn in [c for c in self.conns.values() if c.waiting]:
             idle = now - conn.progress_ns
             if idle > deadline_ns:

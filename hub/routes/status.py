@@ -11,7 +11,7 @@ from headwater.hub.routes.session import RouteSession, SubjectLists
 def describe(conn: RouteConn, started: float) -> dict[str, Any]:
     """The fields of nats-server's /routez. `started` is in seconds since 1970."""
     session: RouteSession = conn.session
-    last_ns = max(nanoseconds(started), conn.received_ns)
+    last_ns = max(nanoseconds(started), conn.active_ns)
     shown: dict[str, Any] = {
         "rid": conn.cid,
         "remote_id": session.peer.server_id,

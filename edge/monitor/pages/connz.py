@@ -73,7 +73,7 @@ class _Row:
         self.start_ns: int = nanoseconds(self.detail.get("start", 0.0))
         self.stop_ns: int = 0 if closed is None else nanoseconds(closed.stop)
         self.reason: str = "" if closed is None else closed.reason
-        self.last_ns: int = max(self.start_ns, conn.received_ns, conn.progress_ns)
+        self.last_ns: int = max(self.start_ns, conn.active_ns)
 
     def user(self) -> str:
         identity = self.conn.identity
