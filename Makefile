@@ -20,7 +20,7 @@ WIRE_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_
 	tests/edge/jetstream/config/test_guarded_subjects.py \
 	tests/edge/jetstream/model/test_odd_header_blocks.py
 
-.PHONY: sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-mutants wheels clean
+.PHONY: sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -62,6 +62,10 @@ sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a n
 
 sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from SEED=.. on
 	@$(BIN)/python -m tests.sim --bugs --seed $(or $(SEED),1) $(ARGS)
+
+sim-jetstream: $(STAMP) ext  ## Simulate a stream, its consumers and a mirror: SEED=.. STEPS=.. RUNS=.. (no SEED: a new one)
+	@$(BIN)/python -m tests.sim.jetstream --seed $(or $(SEED),0) --steps $(or $(STEPS),120) \
+		--runs $(or $(RUNS),1) $(ARGS)
 
 sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the simulator does not notice
 	@$(BIN)/python -m tests.sim.mutants --seed $(or $(SEED),1) $(ARGS)

@@ -89,6 +89,15 @@ class StoreDisk:
         self._cut = None
         self.twin.watch = self._watch
 
+    def spare(self) -> None:
+        """The moment that `cut_after` chose is not to come."""
+        self._countdown = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the moment that `cut_after` chose has passed: nothing counts from there on."""
+        return self._cut is not None
+
     def _watch(self, what: str, path: str) -> None:
         if what == "read" and self._unreadable:
             raise failed(errno.EIO, path)
@@ -105,9 +114,17 @@ class StoreDisk:
 
     def power_cut(self, chance: SeededRandom) -> None:
         """Back to what was durable, at the moment that `cut_after` chose, or now."""
+        self._go_back(chance)
+        self.twin.power_cut(chance)
+
+    def kill(self, chance: SeededRandom) -> None:
+        """The process ends at the moment that `cut_after` chose, or now; the machine goes on."""
+        self._go_back(chance)
+        self.twin.kill()
+
+    def _go_back(self, chance: SeededRandom) -> None:
         if self._cut is not None:
             self.twin.power_cut(chance, "everything")
             self.twin = self._cut
         self._cut, self._countdown = None, 0
         self.twin.watch = self._watch
-        self.twin.power_cut(chance)
