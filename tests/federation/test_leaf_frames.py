@@ -52,6 +52,9 @@ class Session:
     def got_error(self, conn: Any, text: bytes) -> None:
         self.said.append(("error", text))
 
+    def got_pong(self, conn: Any) -> None:
+        """Nothing waits for it."""
+
     def may_add_interest(self, conn: Any, subject: bytes) -> bool:
         return True
 
