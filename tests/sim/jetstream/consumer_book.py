@@ -152,3 +152,8 @@ class ConsumerBook:
                 one = self.known.get(sequence)
                 came = one is not None and (not one.forgotten or one.answered in ("ack", "term"))
                 self.world.check(came, f"{self.name} passed over {sequence}")
+                done = one is None or one.answered in ("ack", "term")
+                spent = one is not None and one.count == self.max_deliver
+                self.world.check(
+                    done or spent, f"{self.name} did not deliver {sequence} again, nobody acked it"
+                )

@@ -197,9 +197,22 @@ class Machine:
         if self.node is not None:
             self.loop.write_delay_s = seconds
 
-    def _down(self, harm: str) -> None:
-        self.node = None
+    def switch_off(self) -> None:
+        """The run is over: nothing of the node stays."""
+        if self.node is not None:
+            self._forget(self.node)
+            self.disk.kill(self.chance)
+            self.node = None
+
+    def _forget(self, node: SimNode) -> None:
         self.world.forget(self.loop)
+        if node.jetstream is not None and node.jetstream.storage is not None:
+            node.jetstream.storage.disk.close()
+
+    def _down(self, harm: str) -> None:
+        node, self.node = self.node, None
+        assert node is not None
+        self._forget(node)
         if harm == "power":
             self.disk.power_cut(self.chance)
             self.clock.switch_on()

@@ -184,6 +184,11 @@ class Network:
             if wire.held:
                 wire.close()
 
+    def end(self) -> None:
+        """The run is over."""
+        for wire in self.wires:
+            wire.drop()
+
     def reset(self) -> None:
         """End every connection."""
         for wire in self.wires:

@@ -23,6 +23,7 @@ WRONG_LAST = (10071, 10070)
 FULL = (10023, 10047, 10077, 10049, 10012)
 """Codes of errors with which a node with a full disk refuses."""
 CALM_S = 90.0
+CONFIGURED = ("max_msgs", "max_msgs_per_subject", "max_age", "description")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,13 @@ class Outcome:
     trace: tuple[str, ...]
 
 
+def shown(config: dict[str, Any]) -> tuple[Any, ...]:
+    """What of a stream's configuration is changed in a run."""
+    # A limit of -1 is none, as one that is not given.
+    values = [config.get(name) for name in CONFIGURED]
+    return tuple("" if value in (None, -1, 0) else value for value in values)
+
+
 class Story:
     """One run of a plan."""
 
@@ -51,23 +59,35 @@ class Story:
 
     def run(self) -> Outcome:
         """The whole of it. Raises Violation; `world.trace` says what happened."""
-        with self.world as world:
-            self._set_up()
-            for step in self.plan:
-                world.sleep(step.ms / 1000)
-                self._do(step)
-                self.look()
-            self._calm()
-            return Outcome(
-                len(self.plan),
-                self.sent,
-                sum(client.book.deliveries for client in self.clients),
-                sum(machine.life for machine in self.machines),
-                self.book.checks,
-                world.rounds,
-                world.now_ns / SECOND_NS,
-                tuple(world.trace),
-            )
+        with self.world:
+            try:
+                return self._run()
+            finally:
+                self._end()
+
+    def _run(self) -> Outcome:
+        world = self.world
+        self._set_up()
+        for step in self.plan:
+            world.sleep(step.ms / 1000)
+            self._do(step)
+            self.look()
+        self._calm()
+        return Outcome(
+            len(self.plan),
+            self.sent,
+            sum(client.book.deliveries for client in self.clients),
+            sum(machine.life for machine in self.machines),
+            self.book.checks,
+            world.rounds,
+            world.now_ns / SECOND_NS,
+            tuple(world.trace),
+        )
+
+    def _end(self) -> None:
+        self.network.end()
+        for machine in self.machines:
+            machine.switch_off()
 
     # -- the beginning ------------------------------------------------------------
 
@@ -82,6 +102,8 @@ class Story:
             world, setting.window_ns, workqueue=setting.stream.get("retention") == "workqueue"
         )
         self.book.limits.tighten(setting.stream)
+        self.configs = [shown(setting.stream)]
+        """What was confirmed last, and what was asked for since."""
         self.sent = self._events = self.ids_of_life = 0
         self.begun = False
         self.waiting: dict[bytes, Message] = {}
@@ -148,6 +170,7 @@ class Story:
         self.world.check(stream is not None, "the stream is gone")
         if stream is not None:
             self.book.compare(stream.store, "the stream after a start")
+            self.is_configured(stream)
         for client in self.clients:
             client.after_start()
             client.connect()
@@ -232,7 +255,8 @@ class Story:
 
     def _do_pull(self, step: Step) -> None:
         for client in self.clients:
-            client.see_to()
+            if client.state != "none" or step.b % 4 == 0:
+                client.see_to()
             client.fetch(1 + step.a % 12)
 
     def _do_delete(self, step: Step) -> None:
@@ -284,12 +308,29 @@ class Story:
         else:
             config["description"] = f"{step.a}"
         self.book.limits.tighten(config)
-        told: list[bytes] = []
-        self.origin.request(
-            f"$JS.API.STREAM.UPDATE.{STREAM}",
-            json.dumps(config).encode(),
-            lambda _, payload: told.append(payload),
-        )
+        wanted = shown(config)
+        self.configs.append(wanted)
+
+        def told(_: bytes, payload: bytes) -> None:
+            answer = json.loads(payload)
+            if "error" not in answer:
+                self.world.note(f"the stream is configured: {wanted}")
+                del self.configs[: self.configs.index(wanted)]
+
+        body = json.dumps(config).encode()
+        self.origin.request(f"$JS.API.STREAM.UPDATE.{STREAM}", body, told)
+
+    def is_configured(self, stream: Any) -> None:
+        """A stream is as was confirmed last, or as was asked for since; and keeps to that."""
+        config = stream.config
+        found = shown({name: getattr(config, name) for name in CONFIGURED})
+        self.world.check(found in self.configs, f"the stream is {found}, not {self.configs}")
+        state = stream.store
+        if config.max_msgs > 0:
+            self.world.check(
+                state.messages <= config.max_msgs,
+                f"the stream has {state.messages} messages, the limit is {config.max_msgs}",
+            )
 
     def _do_consumer(self, step: Step) -> None:
         """Delete a consumer; it is made again by the next one who looks."""
@@ -335,6 +376,7 @@ class Story:
         stream = self.origin.stream(STREAM)
         assert stream is not None
         held = self.book.compare(stream.store, "the stream at the end")
+        self.is_configured(stream)
         for client in self.clients:
             client.book.all_delivered(held)
         if self.book.workqueue:
