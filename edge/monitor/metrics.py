@@ -87,6 +87,8 @@ def _add_cluster(page: Page, node: "NodeView") -> None:
     server = {"server_id": node.server_name}
     groups = node.jetstream.cluster_view.numbers()
     page.add("headwater_raft_groups", len(groups), server)
+    for name, value in node.jetstream.cluster_view.totals().items():
+        page.add(f"headwater_raft_{name}", value, server)
     for names, samples in groups:
         for name, value in samples.items():
             page.add(f"headwater_raft_{name}", value, {**server, **names})

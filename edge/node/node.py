@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,6 +67,8 @@ class Node:
         """Called when other options have come into force."""
         self.farewells: list[Callable[[], None]] = []
         """Called when lame duck mode begins."""
+        self.departures: list[Callable[[], Awaitable[None]]] = []
+        """Awaited when the node stops, while clients are still served; each sees to its bound."""
         self.reloader: Callable[[], None] | None = None
         """Reads the configuration again; None where there is none to read."""
         self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
@@ -344,6 +346,8 @@ class Node:
         log.info("Initiating Shutdown...")
         for listener in self.listeners:
             listener.close()
+        for depart in self.departures:
+            await depart()
         self.sessions.halt()
         for service in reversed(self._running):
             await service.stop()

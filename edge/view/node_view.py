@@ -1,7 +1,7 @@
 """What monitoring, system services and services of upper floors see of a node."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
@@ -37,6 +37,7 @@ class NodeView(Protocol):
     reload_hooks: list[Callable[[], None]]
     """Called when other options have come into force."""
     farewells: list[Callable[[], None]]
+    departures: list[Callable[[], Awaitable[None]]]
     """Called when lame duck mode begins."""
     reloader: Callable[[], None] | None
     listeners: list[Listener]

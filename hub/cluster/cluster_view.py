@@ -3,6 +3,7 @@
 from typing import Any
 
 from headwater.hub.api.cluster import Cluster
+from headwater.hub.cluster.healing import Healing
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
 from headwater.hub.raft.raft import Raft
@@ -13,8 +14,9 @@ NO_LEADER = "JetStream has not established contact with a meta leader"
 class ClusterView:
     """Facts for pages; nothing here changes anything."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, healing: Healing) -> None:
         self.cluster = cluster
+        self.healing = healing
 
     def meta(self) -> dict[str, Any]:
         """`meta_cluster` of /jsz."""
@@ -54,6 +56,7 @@ class ClusterView:
             f"stream is not here: {error.description}" for error in cluster.applier.failed.values()
         ]
         found += cluster.groups.waiting() if cluster.groups is not None else []
+        found += self.healing.hurt.values()
         for known in cluster.state.streams.values():
             assignment = known.assignment
             replicated = assignment.group != NO_GROUP and cluster.number in assignment.peers
@@ -91,6 +94,10 @@ class ClusterView:
             for n, raft in groups.items()
             if n in names
         ]
+
+    def totals(self) -> dict[str, int]:
+        """Samples of /metrics for the node as a whole."""
+        return self.healing.numbers()
 
     def _group(self, raft: Raft) -> dict[str, Any]:
         log = raft.log

@@ -19,6 +19,7 @@ from headwater.hub.api.questions import Answers
 from headwater.hub.api.stream_requests import raw
 from headwater.hub.cluster.cluster_view import ClusterView
 from headwater.hub.cluster.driver import Driver
+from headwater.hub.cluster.healing import Healing
 from headwater.hub.cluster.spreading import Spreading
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.applier import EMPTIED, Applier
@@ -59,6 +60,7 @@ class ClusterService:
         self.cluster: Cluster | None = None
         self.driver: Driver | None = None
         self.spreading: Spreading | None = None
+        self.healing: Healing | None = None
         self.leaving = False
         """Nothing is placed here, and what is led here is handed over."""
         self._ends = False
@@ -114,10 +116,12 @@ class ClusterService:
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         self.spreading = Spreading(self.cluster)
+        self.healing = healing = Healing(groups, self._transport, self._healed)
+        jetstream.store().damage.at_once.append(healing.on_damage)
         Answers(self.cluster)
         self._transport.methods["adopt"] = self._adopt
         jetstream.place = self.cluster.place
-        jetstream.cluster_view = ClusterView(self.cluster)
+        jetstream.cluster_view = ClusterView(self.cluster, healing)
         for problem in store.start.problems:
             log.warning("%s", problem)
         applier.boot = store.boot
@@ -137,6 +141,10 @@ class ClusterService:
         """This node led a stream, and too few replicas are heard to go on."""
         log.warning("stream '%s > %s' has lost its quorum", *assignment.key)
         self._advise(assignment, "QUORUM_LOST", "stream_quorum_lost", {})
+
+    def _healed(self, assignment: Any) -> None:
+        """A replica of this node is made again."""
+        self._advise(assignment, "REPLICA_REMADE", "stream_replica_remade", {})
 
     def _advise(self, assignment: Any, subject: str, kind: str, more: dict[str, Any]) -> None:
         cluster = self.cluster
@@ -180,6 +188,7 @@ class ClusterService:
         self._state.on_load = applier.reconcile_all
         applier.reconcile_all()
         node.farewells.append(self._farewell)
+        node.departures.append(self._leave)
         assert self._routes is not None
         account = node.account(node.system_account)
         SystemAdmin(self.cluster, self._routes.streams, account, self.drain)
@@ -196,6 +205,8 @@ class ClusterService:
             self.hand_over()
         else:
             self._spread()
+            if self.healing is not None:
+                self.healing.tick(cluster.jetstream.kernel.loop.time())
         applier = cluster.applier
         applier.find_unknown()
         applier.leave_groups()
@@ -340,7 +351,8 @@ class ClusterService:
             self._ticker.cancel()
         for task in self._tasks:
             task.cancel()
-        await self._leave()
+        if self.healing is not None:
+            self.healing.stop()
         if self._groups is not None:
             self._groups.stop()
         if self.driver is not None:

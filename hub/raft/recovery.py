@@ -104,7 +104,10 @@ def prove(r: Core) -> None:
     earlier barrier is not kept: what counts is what the others have now."""
     answers = r.recovery.answers
     former = former_incarnation(r)
-    if former is None or not voters_to_hear(r) <= answers.keys():
+    if former is None or former < r.recovery.incarnation_floor:
+        # What that member had was given up on purpose: only a leader takes this one in.
+        return
+    if not voters_to_hear(r) <= answers.keys():
         return
     r.incarnation = former
     r.vote_floor = 1 + max([r.term, r.vote_floor - 1, *(each.term for each in answers.values())])

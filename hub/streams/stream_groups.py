@@ -200,6 +200,20 @@ class StreamGroups:
         self.driver.store.erase(number)
         self._forget(number)
 
+    def remake(self, number: int) -> None:
+        """Make this node's replica of a stream again, with what the others have: it comes back as a
+        member that begins with nothing. Raises StoreError, OSError."""
+        group = self.groups[number]
+        if group.raft is not None:
+            floor = b"%d" % (group.raft.incarnation + 1)
+            # So that this node does not found the group anew.
+            self.jetstream.store().log.put_state(LEFT_OWNER, b"%d" % number, floor)
+        group.end()
+        self.driver.drop(number)
+        self.driver.store.erase(number)
+        self._forget(number)
+        self.start(group.wanted)
+
     def _forget(self, number: int) -> None:
         self.groups.pop(number, None)
         self.wanted.pop(number, None)

@@ -19,6 +19,7 @@ cdef class Delivery(Demand):            # as a Task: delivers what can be delive
     cdef Record record                  # the message being delivered
     cdef unsigned int deliveries        # of it, this one included
     cdef public list sinks
+    cdef public bint halted             # a message of this replica is damaged: another one has it
     cdef bint headers_only
     cdef double rate                    # ns per byte, 0 without a limit
     cdef long long rate_ready           # monotonic time at which the next message may go

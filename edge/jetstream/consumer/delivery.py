@@ -202,7 +202,7 @@ class Delivery(Demand):
     @cython.exceptval(-1, check=False)
     def can_send(self) -> cython.bint:
         """Whether somebody would take a message now."""
-        if self.paused_until:
+        if self.paused_until or self.halted:
             return False
         if self.queue is not None:
             return self.queue.head is not None
@@ -228,7 +228,7 @@ class Delivery(Demand):
             return FOUND_FULL
         if self.skip_at < self.skip_len and self.choose_skipped():
             return FOUND_NEW
-        while True:
+        while not self.halted:
             sequence = self.store.next_match(self.filter, self.at.next_seq)
             if sequence == 0:
                 self.at.next_seq = max(self.at.next_seq, self.store.last_seq + 1)
@@ -238,8 +238,11 @@ class Delivery(Demand):
             self.deliveries = 1
             if self.load(sequence):
                 return FOUND_NEW
+            if self.halted:
+                break
             self.at.next_seq = sequence + 1
             self.unread_known = False
+        return FOUND_NOTHING
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -252,6 +255,8 @@ class Delivery(Demand):
             elif self.load(entry.sequence):
                 self.deliveries = entry.deliveries + 1
                 return 1
+            elif self.halted:
+                return 0
             else:
                 self.settle(entry)
             entry = self.pending.next_queued()
@@ -265,6 +270,8 @@ class Delivery(Demand):
             if self.load(self.skip[self.skip_at]):
                 self.deliveries = 1
                 return 1
+            if self.halted:
+                return 0
             self.skip_at += 1
         self.forget_skip()
         return 0

@@ -182,7 +182,8 @@ class NodeJetStream:
         for js in self.accounts.values():
             for stream in js.streams.values():
                 if stream.store is store:
-                    stream.passed_over()
+                    if not any(consumer.halted for consumer in stream.consumers.values()):
+                        stream.passed_over()
                     self.advisories.messages_lost(stream, found)
 
     def restore_quarantined(self, name: str) -> Stream:

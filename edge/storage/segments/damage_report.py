@@ -25,6 +25,8 @@ class DamageReport:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, label: Callable[[Any], str]) -> None:
         self.listeners: list[Listener] = []
+        self.at_once: list[Callable[[Any], None]] = []
+        """Called with a store as soon as a message of it is found damaged, amid a read of it."""
         self.on_told: Callable[[Any], None] = lambda store: None
         """Called with a store of which something was told, once a second at most."""
         self.found = 0
@@ -38,6 +40,8 @@ class DamageReport:
     def report(self, store: Any, sequence: int, reason: str) -> None:
         """A message was taken out because it is damaged."""
         self.found += 1
+        for each in self.at_once:
+            each(store)
         if not self._fresh:
             self._loop.call_soon(self._hand_on)
         self._fresh.setdefault(store, {})[sequence] = reason
