@@ -11,6 +11,7 @@ PACKAGES = ("security", "edge", "federation", "hub", "spark", "deploy")
 COMPILED = (
     "edge/subjects/tokens.py",
     "edge/subjects/text_hash.py",
+    "edge/subjects/pattern_set.py",
     "edge/subjects/trie.py",
     "edge/wire/numbers.py",
     "edge/wire/s2_blocks.py",

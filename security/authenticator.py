@@ -6,6 +6,7 @@ a mapped certificate), token, single user and password.
 
 import base64
 import binascii
+import time
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -65,10 +66,13 @@ NANOSECONDS = 1_000_000_000
 class Authenticator:
     """Compiled form of an `AuthConfig`. Make a new one when the configuration changes."""
 
-    def __init__(self, config: AuthConfig) -> None:
-        """Compile `config`. Raises JWTError when an operator or preloaded token is bad."""
+    def __init__(
+        self, config: AuthConfig, wall_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        """Compile `config`; `wall_ns` tells a resolver the time, in ns since the epoch. Raises
+        JWTError when an operator or preloaded token is bad."""
         self.config = config
-        self.resolver = _resolver(config.operator)
+        self.resolver = _resolver(config.operator, wall_ns)
         self.operator_mode = config.operator.enabled()
         """On because it is configured, even when no key is left that could sign an account."""
         self.trusted_keys, self.strict_keys = _operator_keys(config)
@@ -380,7 +384,7 @@ def guarded(identity: Identity, callout_account: str) -> Identity:
     return identity
 
 
-def _resolver(operator: OperatorOptions) -> MemoryResolver:
+def _resolver(operator: OperatorOptions, wall_ns: Callable[[], int]) -> MemoryResolver:
     kind = operator.resolver.kind
     if kind == "full":
         from headwater.security.resolvers.directory import DirectoryResolver
@@ -391,7 +395,7 @@ def _resolver(operator: OperatorOptions) -> MemoryResolver:
 
         if kind == "url":
             return UrlResolver(operator.preload)
-        return CacheResolver(operator.resolver, operator.preload)
+        return CacheResolver(operator.resolver, operator.preload, wall_ns)
     return MemoryResolver(operator.preload)
 
 

@@ -56,7 +56,7 @@ class Node:
         self.server_id, key = _own_key(options, self.kernel.chance)
         self.server_name = options.server_name or self.server_id
         self.accounts: dict[str, Account] = {}
-        self.authenticator = Authenticator(auth_config(options))
+        self.authenticator = Authenticator(auth_config(options), self.kernel.wall_ns)
         self.system_account = options.system_account or SYSTEM_ACCOUNT
         self.jetstream: Any = None
         self.services: list[Service] = []

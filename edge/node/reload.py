@@ -106,7 +106,7 @@ def reload_node(node: "NodeView", options: Options) -> None:
     if problems:
         raise ConfigError(problems)
     try:
-        authenticator = Authenticator(auth_config(options))
+        authenticator = Authenticator(auth_config(options), node.kernel.wall_ns)
         authenticator.resolver.inherit(node.authenticator.resolver)
         contexts = listener_contexts(options)
     except SecurityError as error:

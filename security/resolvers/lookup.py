@@ -5,7 +5,8 @@ a start needs nobody else. Who looks up is the node; see `headwater.edge.system.
 """
 
 import contextlib
-import time
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from headwater.security import jwt
@@ -15,6 +16,7 @@ from headwater.security.errors import JWTError
 from headwater.security.resolvers.directory import SUFFIX, DirectoryResolver
 from headwater.security.resolvers.memory import MAX_ACCOUNTS, MemoryResolver
 
+NANOSECONDS = 1_000_000_000
 CACHED = 1000
 """Files that a cache keeps unless its `limit` says otherwise; as nats-server."""
 
@@ -34,10 +36,17 @@ class CacheResolver(DirectoryResolver):
     """Tokens that other servers have. The oldest files go when there are too many; what a file
     said stays known until the end."""
 
-    __slots__ = ("_fresh", "_kept")
+    __slots__ = ("_fresh", "_kept", "_wall_ns")
 
-    def __init__(self, options: ResolverOptions, preload: dict[str, str] | None = None) -> None:
-        """Read the directory but for what is older than `ttl`. Raises JWTError."""
+    def __init__(
+        self,
+        options: ResolverOptions,
+        preload: dict[str, str] | None,
+        wall_ns: Callable[[], int],
+    ) -> None:
+        """Read the directory but for what is older than `ttl`; `wall_ns` tells the time, in ns
+        since the epoch. Raises JWTError."""
+        self._wall_ns = wall_ns
         self._kept = options.limit or CACHED
         self._fresh: dict[str, float] = {}
         """Unix seconds at which a token was had."""
@@ -55,7 +64,11 @@ class CacheResolver(DirectoryResolver):
     def update(self, token: str) -> AccountClaims:
         """As of DirectoryResolver; an older file may go for it."""
         claims = super().update(token)
-        self._fresh[claims.sub] = time.time()
+        now = self._wall_ns()
+        self._fresh[claims.sub] = now / NANOSECONDS
+        with contextlib.suppress(OSError):
+            # The age of a file is by the node's clock, as everything else.
+            os.utime(self._directory / f"{claims.sub}{SUFFIX}", ns=(now, now))
         files = self._by_age(self._directory)
         for path in files[: max(0, len(files) - self._kept)]:
             with contextlib.suppress(FileNotFoundError):
@@ -75,7 +88,7 @@ class CacheResolver(DirectoryResolver):
         for path in self._by_age(directory):
             with contextlib.suppress(FileNotFoundError):
                 since = path.stat().st_mtime
-                if ttl and time.time() - since > ttl:
+                if ttl and self._wall_ns() / NANOSECONDS - since > ttl:
                     path.unlink()
                 else:
                     self._fresh[path.name.removesuffix(SUFFIX)] = since

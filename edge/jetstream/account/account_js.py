@@ -135,8 +135,10 @@ class AccountJetStream:
         """A name for a stream that is made now."""
         return str(self.account.kernel.chance.randbytes(16).hex())
 
-    def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> None:
-        """Give a stream a new configuration. Raises JetStreamError; then nothing has changed."""
+    def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> int:
+        """Give a stream a new configuration. Raises JetStreamError; then nothing has changed.
+
+        Returns where `Stream.trim_some` has to go on, 0 when nothing is left to do."""
         config = stream_config.checked_update(stream.config, wanted, self.scope(pedantic))
         self.check_consumers(config)
         stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
@@ -145,8 +147,9 @@ class AccountJetStream:
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if config.sources and self.node.origin_driver_factory is None:
             raise errors.invalid_config("sources are not available on this server")
-        stream_life.update(self, stream, config)
+        left = stream_life.update(self, stream, config)
         self.node.advisories.stream_action(stream, "modify")
+        return left
 
     def delete(self, stream: Stream) -> Awaitable[None] | None:
         """Delete a stream with its consumers and data."""

@@ -250,8 +250,10 @@ def block_sinks(js: StreamOwner, stream: Stream) -> list[Any]:
     ]
 
 
-def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
-    """Act on a checked new configuration. Raises JetStreamError, and then nothing changed."""
+def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> int:
+    """Act on a checked new configuration. Raises JetStreamError, and then nothing changed.
+
+    Returns where `Stream.trim_some` has to go on, 0 when the limits hold for all that is stored."""
     old = stream.config
     js.node.update_meta(stream, description(stream, config))
     stream.usage.reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
@@ -270,10 +272,11 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
         js.node.set_durability(stream)
         js.node.set_disk_budget(stream)
     stream.listen(sinks(js, stream))
-    stream.trim_all()
+    left = stream.trim_some(1)
     stream.timers.arm()
     if config.retention != old.retention:
         stream.consumers_changed()
+    return left
 
 
 def description(stream: Stream, config: StreamConfig) -> bytes:
@@ -287,7 +290,8 @@ def change(js: StreamOwner, stream: Stream, meta: bytes) -> None:
     JetStreamError, msgspec.DecodeError, and then nothing changed."""
     config = _CONFIG.decode(msgspec.json.decode(meta, type=Meta).config)
     if stream.replicator is not None:
-        update(js, stream, config)
+        if update(js, stream, config):
+            stream.trim_all()
         return
     js.node.update_meta(stream, meta)
     stream.configure(config)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Coroutine
 from typing import Any
 
@@ -23,8 +24,12 @@ from headwater.edge.storage.format.errors import StoreClosed, StoreError
 
 log = logging.getLogger("headwater.jetstream")
 
-# Requests that wait for durability at most, per account; more are refused as overload.
+# Requests that may wait in an account behind long ones of the same senders, and their bytes; more
+# are refused as overload.
 WAITING_MAX = 10_000
+LINE_BYTES_MAX = 64 << 20
+Waiting = tuple[bytes, bytes, bytes, bytes]
+"""Subject, reply, headers and payload of a request that waits."""
 
 
 class Router:
@@ -34,6 +39,10 @@ class Router:
         self.account_js = account_js
         self.table = table
         self.waiting: set[asyncio.Task[None]] = set()
+        self.lines: dict[object, deque[Waiting]] = {}
+        """By sender of a request that is done in slices: what it has asked for meanwhile."""
+        self.in_line = 0
+        self.line_bytes = 0
         subjects = account_js.node.api_subjects
         self.sinks: list[Any] = [ApiSink(subject, self.serve) for subject in subjects]
         if domain:
@@ -48,6 +57,21 @@ class Router:
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """Take one request; the callback of the account's ApiSink."""
+        line = self.lines.get(sender)
+        if line is None:
+            self.begin(subject, reply, block, payload, sender)
+        elif self.in_line < WAITING_MAX and self.line_bytes + len(payload) < LINE_BYTES_MAX:
+            line.append((subject, reply, block, payload))
+            self.in_line += 1
+            self.line_bytes += len(payload)
+        elif reply:
+            refusal = {"error": errors.CLUSTER_NOT_AVAIL.error().wire()}
+            self.account_js.account.send(reply, msgspec.json.encode(refusal))
+
+    def begin(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
+    ) -> None:
+        """Have a request handled now."""
         try:
             tokens = subject.decode().split(".")[2:]
         except UnicodeDecodeError:
@@ -72,6 +96,8 @@ class Router:
             self.failed(context, route.kind, error)
             return
         if isinstance(answer, Awaitable):
+            if context.holds:
+                self.lines[sender] = deque()
             self.spawn(self.finish(answer, context, route.kind))
         elif answer is not None:
             self.respond(context, route.kind, answer)
@@ -88,9 +114,24 @@ class Router:
             done = await answer
         except Exception as error:
             self.failed(context, kind, error)
-            return
-        if done is not None:
-            self.respond(context, kind, done)
+        else:
+            if done is not None:
+                self.respond(context, kind, done)
+        if context.holds:
+            await self.go_on(context.sender)
+
+    async def go_on(self, sender: object) -> None:
+        """Handle what the sender of a long request has asked for meanwhile, in its order."""
+        line = self.lines.pop(sender, deque())
+        while line:
+            subject, reply, block, payload = line.popleft()
+            self.in_line -= 1
+            self.line_bytes -= len(payload)
+            self.begin(subject, reply, block, payload, sender)
+            if sender in self.lines:
+                # Another long one: it goes on with the rest when it is done.
+                self.lines[sender] = line
+                return
 
     def failed(self, context: Context, kind: str, error: Exception) -> None:
         """Answer a request whose handler raised: nobody may wait for an answer in vain."""

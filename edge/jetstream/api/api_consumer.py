@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.api import long_work
 from headwater.edge.jetstream.config import consumer_config
 from headwater.edge.jetstream.config.pull_rules import header
 from headwater.edge.jetstream.consumer import consumers
@@ -33,6 +34,7 @@ from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.names import has_path_separator
 from headwater.edge.jetstream.model.requests import is_json, require_empty
 from headwater.edge.jetstream.model.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
+from headwater.edge.jetstream.progress import consumer_setup
 from headwater.edge.jetstream.progress.consumer_events import paused as paused_event
 from headwater.edge.jetstream.progress.consumer_setup import unpin_client
 from headwater.edge.ports.draws import draw_text
@@ -116,6 +118,25 @@ def _create(js: Any, request: ConsumerRequest, name: str, ctx: Any) -> Any:
     if config.num_replicas > 1 and not js.node.clustered:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
     stream = js.stream(request.stream_name)
+    patterns = consumer_setup.patterns(config)
+    if patterns and long_work.is_large(stream, ctx):
+        return _create_later(js, request, name, ctx, patterns)
+    return _create_now(js, stream, request, name, ctx)
+
+
+async def _create_later(
+    js: Any, request: ConsumerRequest, name: str, ctx: Any, patterns: tuple[bytes, ...]
+) -> Any:
+    """Make a consumer once its filter knows the subjects of a large stream."""
+
+    def create() -> Any:
+        return _create_now(js, js.stream(request.stream_name), request, name, ctx)
+
+    return await (await long_work.with_filter(js.stream(request.stream_name), patterns, create))
+
+
+def _create_now(js: Any, stream: Any, request: ConsumerRequest, name: str, ctx: Any) -> Any:
+    config = request.config
     if config.direct and config.sourcing and config.name:
         name = _upgrade(stream, config)
     known = ""

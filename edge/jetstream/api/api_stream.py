@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.api import long_work
 from headwater.edge.jetstream.backup import backup
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import errors
@@ -45,6 +46,10 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_info import stream_info
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.tokens import literal_subject
+
+
+Page = tuple[int, dict[str, int]]
+"""How many subjects match, and messages of some of them."""
 
 
 def account_info(
@@ -94,8 +99,20 @@ def update(
         raise errors.STREAM_MISMATCH.error()
     stream = js.stream(tokens[0])
     stream_config.set_level(wanted)
-    js.update(stream, wanted, wanted.pedantic)
+    left = js.update(stream, wanted, wanted.pedantic)
+    if left:
+        ctx.holds = True
+        return updated_later(js, stream, left)
     return done(js.node.durable(stream), stream_info(stream, domain=js.node.domain))
+
+
+async def updated_later(js: AccountJetStream, stream: Stream, left: int) -> StreamInfo:
+    """Let a stream's new limits hold for all that is stored."""
+    await long_work.trimmed(stream, left)
+    info: StreamInfo = await done(
+        js.node.durable(stream), stream_info(stream, domain=js.node.domain)
+    )
+    return info
 
 
 def plain(wanted: StreamConfig) -> StreamConfig:
@@ -129,25 +146,47 @@ def page_request(
     return decode(payload, kind, ctx.strict) if is_json(payload) else kind()
 
 
-def info(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> PagedStreamInfo:
+def info(
+    js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+) -> PagedStreamInfo | Awaitable[PagedStreamInfo]:
     """STREAM.INFO.<stream>"""
     request = StreamInfoRequest()
     if is_json(payload):
         request = decode(payload, StreamInfoRequest, ctx.strict)
     stream = js.stream(tokens[0])
+    pattern = request.subjects_filter.encode()
+    if pattern and long_work.is_large(stream, ctx):
+        return paged_later(js, stream, request)
+    page: Page = (0, {})
+    if pattern:
+        rows = sorted(stream.store.subjects_matching(pattern))
+        shown = rows[max(request.offset, 0) :][:SUBJECTS_LIMIT]
+        page = len(rows), {row[0].decode("utf-8", "replace"): row[1] for row in shown}
+    return paged(js, stream, request, page)
+
+
+async def paged_later(
+    js: AccountJetStream, stream: Stream, request: StreamInfoRequest
+) -> PagedStreamInfo:
+    """A stream's info with a page of many subjects."""
+    pattern = request.subjects_filter.encode()
+    page = await long_work.subject_page(stream.store, pattern, max(request.offset, 0))
+    return paged(js, js.stream(stream.name), request, page)
+
+
+def paged(
+    js: AccountJetStream, stream: Stream, request: StreamInfoRequest, page: Page
+) -> PagedStreamInfo:
+    """A stream's info with how many subjects match, and those of one page."""
     found = stream_info(stream, request.deleted_details, js.node.domain)
     fields = {name: getattr(found, name) for name in StreamInfo.__struct_fields__}
     answer = PagedStreamInfo(**fields)
     answer.cluster = js.node.cluster_info()
-    if request.subjects_filter:
-        rows = sorted(stream.store.subjects_matching(request.subjects_filter.encode()))
-        if rows:
-            offset = max(request.offset, 0)
-            answer.total, answer.offset, answer.limit = len(rows), offset, SUBJECTS_LIMIT
-            answer.state.subjects = {
-                row[0].decode("utf-8", "replace"): row[1]
-                for row in rows[offset : offset + SUBJECTS_LIMIT]
-            }
+    total, subjects = page
+    if total:
+        offset = max(request.offset, 0)
+        answer.total, answer.offset, answer.limit = total, offset, SUBJECTS_LIMIT
+        answer.state.subjects = subjects
     return answer
 
 
@@ -183,8 +222,18 @@ def purge(
     js.node.check_removable(stream)
     if stream.replicator is not None:
         return purge_in_group(stream, request)
+    if long_work.is_long_purge(stream, request):
+        ctx.holds = True
+        return purge_later(js, stream, request)
     purged = stream.purge(request.filter.encode(), request.seq, request.keep)
     return done(js.node.kept(stream), Purged(success=True, purged=purged))
+
+
+async def purge_later(js: AccountJetStream, stream: Stream, request: PurgeRequest) -> Purged:
+    """Purge a large stream."""
+    purged = await long_work.purge(stream, request)
+    answer: Purged = await done(js.node.kept(stream), Purged(success=True, purged=purged))
+    return answer
 
 
 async def purge_in_group(stream: Stream, request: PurgeRequest) -> Purged:

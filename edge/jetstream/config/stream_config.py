@@ -246,7 +246,7 @@ def check_reach(new: StreamConfig, subject: str) -> None:
             raise invalid_config("capturing all subjects requires no-ack to be true")
         if new.num_replicas != 1:
             raise invalid_config("capturing all subjects requires replicas of 1")
-    if new.no_ack:
+    if new.no_ack or subject[0] not in "$*>":
         return
     for space in (b"$JS.>", b"$JSC.>", b"$NRG.>"):
         if overlap(text, space) and not covers(b"$JS.EVENT.>", text):

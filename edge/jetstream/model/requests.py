@@ -43,6 +43,8 @@ class Context(msgspec.Struct, kw_only=True):
     pedantic: bool = False
     """Handlers set it from the request's body."""
     sender: Any = None
+    holds: bool = False
+    """A handler sets it when it works in slices: later requests of the sender wait for its answer."""
 
 
 Handler = Callable[[Any, list[str], bytes, Context], Any]

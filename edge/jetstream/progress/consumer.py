@@ -118,7 +118,7 @@ class Consumer(StreamObserver):
     def needs(self, sequence: cython.ulonglong) -> cython.bint:
         """Whether this consumer still has to deliver the message or waits for its ack."""
         if sequence >= self.at.next_seq:
-            return self.filter is None or self.store.next_match(self.filter, sequence) == sequence
+            return self.filter is None or self.filter.next_until(sequence, sequence) == sequence
         if self.skip_at < self.skip_len and self.skipped(sequence):
             return True
         if self.ack_policy == ACK_NONE:
@@ -142,7 +142,14 @@ class Consumer(StreamObserver):
             return 0
         if self.skip_at < self.skip_len:
             index = self.skipped(sequence)
-            if index:
+            if index and index - 1 - self.skip_at < self.skip_len - index:
+                memmove(
+                    self.skip + self.skip_at + 1,
+                    self.skip + self.skip_at,
+                    (index - 1 - self.skip_at) * cython.sizeof(cython.ulonglong),
+                )
+                self.skip_at += 1
+            elif index:
                 memmove(
                     self.skip + index - 1,
                     self.skip + index,
@@ -165,12 +172,20 @@ class Consumer(StreamObserver):
     def purged(self):
         """The stream dropped many messages at once."""
         i: cython.Py_ssize_t = self.pending.head
+        k: cython.Py_ssize_t
+        kept: cython.Py_ssize_t = 0
         sequence: cython.ulonglong
         self.unread_known = False
         if self.skip_at < self.skip_len:
-            kept = [self.skip[k] for k in range(self.skip_at, self.skip_len)]
-            kept = [s for s in kept if self.store.at(s) != cython.NULL]
-            self.set_skip(kept, self.at.next_seq - 1)
+            # Leave out of the last-per-subject phase what is not stored any more.
+            for k in range(self.skip_at, self.skip_len):
+                if self.store.at(self.skip[k]) != cython.NULL:
+                    self.skip[kept] = self.skip[k]
+                    kept += 1
+            self.skip_at = 0
+            self.skip_len = kept
+            if kept == 0:
+                self.forget_skip()
         while i < self.pending.end and self.pending.count:
             sequence = self.pending.items[i].sequence
             if self.pending.items[i].flags & ENTRY_ALIVE and self.store.at(sequence) == cython.NULL:

@@ -44,8 +44,7 @@ def first_sequence(consumer: Any) -> int:
 
 def _first_wanted(store: Any, wanted: tuple[bytes, ...], start: int) -> int:
     """`start`, or where the first message that is wanted lies when that is further on."""
-    firsts = (int(store.next_matching(store.filter((pattern,)), 0)) for pattern in wanted)
-    first = min((found for found in firsts if found >= start), default=0)
+    first = int(store.next_matching(store.filter(wanted), 0)) if wanted else 0
     return first if start < first < store.last_seq else start
 
 

@@ -144,7 +144,9 @@ class DirectGet:
                 return
             up_to -= 1
         up_to = up_to or store.last_seq
-        sequences = store.last_sequences([encoded(p) for p in request.multi_last], up_to)
+        patterns = [encoded(pattern) for pattern in request.multi_last]
+        limit = 0 if request.seq else RESULTS_MAX
+        sequences = store.last_sequences(patterns, up_to, limit)
         sequences = [sequence for sequence in sequences if sequence >= request.seq]
         if len(sequences) > RESULTS_MAX:
             self.status(reply, b"413 Too Many Results")

@@ -29,7 +29,12 @@ from headwater.edge.broker.turn_order import NewsStage
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.times import SECOND
 from headwater.edge.jetstream.stream import stream_wire
+from headwater.edge.storage.index.purge_plan import PurgePlan
 from headwater.edge.wire.header_block import opened
+
+# Messages that a changed limit takes out at once, and subjects that are looked at.
+TRIM_MAX = cython.declare(cython.int, 2000)
+SUBJECTS_AT_ONCE = cython.declare(cython.int, 1000)
 
 
 @cython.cclass
@@ -531,23 +536,30 @@ class Stream(Task):
     @cython.exceptval(-1, check=False)
     def trim(self) -> cython.int:
         """Drop the oldest messages until `max_msgs` and `max_bytes` hold, unless it is the new
-        ones that are refused."""
+        ones that are refused; TRIM_MAX of them or a few more, the next call goes on. Returns how
+        many went."""
         last: cython.ulonglong
+        gone: cython.int = 0
         if self.discard_new:
             return 0
-        while self.max_msgs > 0 and self.store.messages > cython.cast(
-            cython.ulonglong, self.max_msgs
+        while (
+            self.max_msgs > 0
+            and gone < TRIM_MAX
+            and self.store.messages > cython.cast(cython.ulonglong, self.max_msgs)
         ):
             self.take_out(self.store.first_seq)
+            gone += 1
         while (
             self.max_bytes > 0
+            and gone < TRIM_MAX
             and self.store.messages > 0
             and self.store.bytes > cython.cast(cython.ulonglong, self.max_bytes)
         ):
             last = self.store.first_seq if self.disk is None else self.disk.last_to_go()
             while self.store.messages > 0 and self.store.first_seq <= last:
                 self.take_out(self.store.first_seq)
-        return 0
+                gone += 1
+        return gone
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -564,27 +576,46 @@ class Stream(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def trim_subject(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
-        """Drop the oldest messages of a subject until `max_msgs_per_subject` holds."""
+        """Drop the oldest messages of a subject until `max_msgs_per_subject` holds; TRIM_MAX of
+        them, the next call goes on. Returns how many went."""
         oldest: cython.ulonglong
-        while self.store.count_for(subject, n) > cython.cast(
+        gone: cython.int = 0
+        while gone < TRIM_MAX and self.store.count_for(subject, n) > cython.cast(
             cython.ulonglong, self.max_per_subject
         ):
             oldest = self.store.first_for(subject, n)
             if not oldest or not self.take_out(oldest):
                 break
-        return 0
+            gone += 1
+        return gone
 
     def trim_all(self) -> None:
         """Make a changed configuration's limits hold for what is stored."""
-        text: bytes
-        self.trim()
-        if self.max_per_subject > 0:
-            for row in self.store.subjects_matching(b">"):
-                text = row[0]
-                self.trim_subject(
-                    cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text)), len(text)
-                )
+        number = self.trim_some(1)
+        while number:
+            number = self.trim_some(number)
+
+    def trim_some(self, number: int) -> int:
+        """`trim_all` in parts: begin with 1, and go on with what is returned until that is 0."""
+        gone: cython.int = self.trim()
+        if gone < TRIM_MAX:
+            number = self.trim_subjects(number) if self.max_per_subject > 0 else 0
         self.count_usage()
+        return number
+
+    def trim_subjects(self, number: int) -> int:
+        """Trim some subjects by their numbers; returns where to go on, 0 at the end."""
+        text: bytes
+        gone: cython.int = 0
+        rows, following = self.store.rows_of(self.store.filter(()), number, SUBJECTS_AT_ONCE)
+        for row in rows:
+            text = row[0]
+            gone += self.trim_subject(
+                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(text)), len(text)
+            )
+            if gone >= TRIM_MAX:
+                return number
+        return following
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -622,16 +653,25 @@ class Stream(Task):
         """`purge`, once it was decided on."""
         gone: int = self.store.purge(subject or b">", sequence, keep)
         if gone:
-            for item in self.running():
-                stream_wire.tell_purged(item)
-            self.count_usage()
+            self.purge_done()
         return gone
 
-    def passed_over(self) -> None:
-        """The store took messages out by itself, because they are damaged."""
+    def purge_some(self, plan: PurgePlan, limit: int) -> int:
+        """Take out a part of what a purge means; `purge_done` follows upon the last one. Until then
+        consumers find holes, as where a message was damaged."""
+        gone: int = self.store.purge_some(plan, limit)
+        self.count_usage()
+        return gone
+
+    def purge_done(self) -> None:
+        """Let consumers look at what a purge has left."""
         for item in self.running():
             stream_wire.tell_purged(item)
         self.count_usage()
+
+    def passed_over(self) -> None:
+        """The store took messages out by itself, because they are damaged."""
+        self.purge_done()
         self.wake_consumers()
 
     # --- life ------------------------------------------------------------------------------

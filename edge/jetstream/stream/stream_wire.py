@@ -65,8 +65,7 @@ def last_sequence(stream: Any, pattern: bytes) -> int:
     found: int = 0
     if stream.replicator is not None:
         found = stream.replicator.last_matching(pattern)
-    rows = stream.store.subjects_matching(pattern)
-    return found or max((row[3] for row in rows), default=0)
+    return found or stream.store.filter((pattern,)).newest()
 
 
 def load_ids(stream: Any) -> None:

@@ -14,6 +14,7 @@ from cython.cimports.headwater.edge.storage.index.index import (
     MessageIndex,
 )
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject, SubjectTable
+from cython.cimports.headwater.edge.subjects.pattern_set import PatternSet
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, subject_matches
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memset
@@ -22,6 +23,12 @@ MATCHES = cython.declare(cython.uchar, 1)
 LISTED = cython.declare(cython.uchar, 2)
 # Following one link costs about as much as scanning this many neighbouring entries.
 LINK_COST = cython.declare(cython.ulonglong, 16)
+# So many entries are scanned before the end of what matches is looked for among the hits.
+NEAR = cython.declare(cython.ulonglong, 4096)
+# From so many patterns on they are asked at once.
+TOGETHER = cython.declare(cython.Py_ssize_t, 4)
+# More steps than any look takes.
+EVERY_STEP = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 
 
 @cython.cfunc
@@ -46,6 +53,14 @@ class Filter:
         if self.literal and self.patterns:
             for _ in range(len(self.patterns)):
                 self.add_hit(0)
+        elif len(self.patterns) >= TOGETHER:
+            self.together = PatternSet(self.patterns, index.names.seed)
+            self.exact = True
+            for item in self.patterns:
+                pattern = item
+                if not is_literal(text_of(pattern), PyBytes_GET_SIZE(pattern)):
+                    self.exact = False
+                    break
         self.seen = 0
         memset(cython.address(self.cursors[0]), 0, cython.sizeof(Cursor) * CURSORS)
 
@@ -62,6 +77,8 @@ class Filter:
         pattern: bytes
         if not self.patterns:
             return True
+        if self.together is not None:
+            return self.together.matches(text, n)
         for item in self.patterns:
             pattern = item
             if subject_matches(text_of(pattern), PyBytes_GET_SIZE(pattern), text, n):
@@ -107,14 +124,22 @@ class Filter:
         pattern: bytes
         number: cython.uint
         total: cython.ulonglong = known.fresh_base + known.fresh_count
-        grown: cython.p_void
         if self.literal:
             for number in range(self.hit_count):
                 pattern = self.patterns[number]
                 self.hits[number] = known.find(text_of(pattern), PyBytes_GET_SIZE(pattern))
             return 0
-        if self.seen == total and self.table_size:
+        if self.seen == total and self.table_size and not self.swept:
             return 0
+        self.look(EVERY_STEP)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def grow_table(self) -> cython.int:
+        """Have a byte for each subject number."""
+        known: SubjectTable = self.index.names
+        grown: cython.p_void
         if self.table_size < known.capacity:
             grown = realloc(self.table, known.capacity)
             if grown == cython.NULL:
@@ -122,18 +147,65 @@ class Filter:
             self.table = cython.cast(cython.p_uchar, grown)
             memset(self.table + self.table_size, 0, known.capacity - self.table_size)
             self.table_size = known.capacity
-        if self.seen < known.fresh_base or self.seen == 0:
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def look(self, steps: cython.ulonglong) -> cython.bint:
+        """Decide about subjects, about `steps` of them; whether that were all.
+
+        A first look goes through all numbers. What gets another meaning meanwhile is in `fresh`,
+        and is decided at the end; when too many did, the look begins again.
+        """
+        known: SubjectTable = self.index.names
+        total: cython.ulonglong = known.fresh_base + known.fresh_count
+        spent: cython.ulonglong = self.together.steps if self.together is not None else 0
+        self.grow_table()
+        if (self.swept == 0 and (self.seen < known.fresh_base or self.seen == 0)) or (
+            self.swept and self.swept_from < known.fresh_base
+        ):
             memset(self.table, 0, self.table_size)
             self.hit_count = 0
-            for number in range(1, known.used):
-                if known.items[number].stamp:
-                    self.judge(number)
-        else:
-            while self.seen < total:
-                self.judge(known.fresh[self.seen - known.fresh_base])
-                self.seen += 1
-        self.seen = total
+            self.swept = 1
+            self.swept_from = total
+            if self.exact:
+                self.find_each()
+        while self.swept:
+            if self.swept >= known.used:
+                self.swept = 0
+                self.seen = self.swept_from
+                break
+            if steps == 0 or (self.together is not None and self.together.steps - spent > steps):
+                return False
+            if known.items[self.swept].stamp:
+                self.judge(self.swept)
+            self.swept += 1
+            if steps != EVERY_STEP:
+                steps -= 1
+        while self.seen < total:
+            self.judge(known.fresh[self.seen - known.fresh_base])
+            self.seen += 1
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def find_each(self) -> cython.int:
+        """The first look of a filter without wildcards."""
+        known: SubjectTable = self.index.names
+        pattern: bytes
+        number: cython.uint
+        for item in self.patterns:
+            pattern = item
+            number = known.find(text_of(pattern), PyBytes_GET_SIZE(pattern))
+            if number:
+                self.judge(number)
+        self.swept = known.used
         return 0
+
+    def sweep(self, steps: int) -> bool:
+        """Decide about some more subjects, by about `steps` comparisons; whether all are decided.
+        Whoever asks the filter anything before has all of them decided at once."""
+        return self.literal or not self.patterns or self.look(steps)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -152,7 +224,8 @@ class Filter:
     @cython.exceptval(0, check=True)
     def next(self, start: cython.ulonglong) -> cython.ulonglong:
         """First matching sequence at or after `start`; 0 when there is none."""
-        last: cython.ulonglong = 0
+        last: cython.ulonglong
+        found: cython.ulonglong
         i: cython.uint
         number: cython.uint
         items: cython.pointer(Subject)
@@ -164,6 +237,12 @@ class Filter:
         items = self.index.names.items
         if self.hit_count <= CURSORS:
             return self.next_of_few(start)
+        last = min(start + NEAR, self.index.last_seq)
+        found = self.scan(start, last)
+        if found or last == self.index.last_seq:
+            return found
+        start = last + 1
+        last = 0
         for i in range(self.hit_count):
             number = self.hits[i]
             if self.table[number] & MATCHES and items[number].count and items[number].last > last:
@@ -350,3 +429,58 @@ class Filter:
                     at = self.index.precede(at, self.index.entry(at))
                 total += part
         return total
+
+    def last_ones(self, up_to: int, limit: int) -> list[int]:
+        """Sequence of the newest message of every matching subject, at or below `up_to`, ascending;
+        more than `limit` (0: any number) are not looked for."""
+        found: list = []
+        at: cython.ulonglong
+        end: cython.ulonglong = min(up_to, self.index.last_seq)
+        entry: cython.pointer(IndexEntry)
+        i: cython.uint
+        most: cython.uint = limit or 0xFFFF_FFFF
+        if not self.index.messages or end < self.index.first_seq:
+            return found
+        self.refresh()
+        if self.patterns and self.hit_count <= (end - self.index.first_seq) // LINK_COST:
+            for i in range(self.hit_count):
+                at = self.last_of(self.hits[i], end)
+                if at:
+                    found.append(at)
+                    if len(found) > most:
+                        break
+            return sorted(set(found))
+        at = self.next_until(self.index.first_seq, end)
+        while at and at <= end:
+            entry = self.index.entry(at)
+            # The next one of its subject lies beyond: it is the last.
+            if entry.next == 0 or self.index.follow(at, entry) > end:
+                found.append(at)
+                if len(found) > most:
+                    break
+            at = self.next_until(at + 1, end)
+        return found
+
+    @cython.cfunc
+    def last_of(self, number: cython.uint, end: cython.ulonglong) -> cython.ulonglong:
+        """Sequence of the newest message of a subject that matches, at or below `end`; 0."""
+        s: cython.pointer(Subject) = cython.address(self.index.names.items[number])
+        at: cython.ulonglong = s.last
+        if not number or not s.count or s.first > end:
+            return 0
+        if not self.literal and not self.table[number] & MATCHES:
+            return 0
+        while at > end:
+            at = self.index.precede(at, self.index.entry(at))
+        return at
+
+    def newest(self) -> int:
+        """Sequence of the newest message that matches; 0 when there is none."""
+        newest: cython.ulonglong = 0
+        i: cython.uint
+        if not self.patterns:
+            return self.index.prev_alive(self.index.last_seq)
+        self.refresh()
+        for i in range(self.hit_count):
+            newest = max(newest, self.last_of(self.hits[i], self.index.last_seq))
+        return newest

@@ -37,6 +37,7 @@ cdef class MessageStore(MessageIndex):
     cdef public bint closed
     cdef public str incarnation                 # hex; names this making of the stream
     cdef Usage usage
+    cdef public Filter handed_over              # for the next one who asks for its patterns; None
     cdef unsigned long long append(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef int load(self, unsigned long long sequence, Record* out) except -1
     cdef int load_body(self, unsigned long long sequence, IndexEntry* entry, Record* out) except -1

@@ -21,6 +21,7 @@ from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.libc.string import memset
 
 from headwater.edge.storage.format.errors import Damaged, StoreClosed, StoreError, StoreFull
+from headwater.edge.storage.index.purge_plan import PurgePlan
 
 # Lengths are stored in 32 bits; a record with its overhead stays well below.
 MESSAGE_MAX = cython.declare(cython.Py_ssize_t, 1 << 30)
@@ -238,6 +239,9 @@ class MessageStore(MessageIndex):
     @cython.ccall
     def filter(self, patterns: tuple) -> Filter:
         """Bind patterns (bytes) to this store; an empty tuple matches everything."""
+        ready: Filter = self.handed_over
+        if ready is not None and ready.patterns == tuple(dict.fromkeys(patterns)):
+            return ready
         return Filter(self, patterns)
 
     def next_matching(self, filter: Filter, start: int) -> int:
@@ -310,15 +314,32 @@ class MessageStore(MessageIndex):
         if everything and not keep:
             return self.purge_head(sequence or self.last_seq + 1)
         chosen = self.filter(() if everything else (filter_subject,))
+        plan = self.purge_plan(chosen, sequence or 0, keep or 0)
+        return self.purge_some(plan, plan.left)
+
+    def purge_plan(self, chosen: Filter, sequence: int, keep: int) -> PurgePlan:
+        """What `purge` would take out now, for `purge_some`."""
         total = self.count_matching(chosen, 0)
         end = sequence - 1 if sequence else self.last_seq
-        left = max(total - keep, 0) if keep else total
-        purged = 0
-        at = self.next_matching(chosen, 0)
-        while at and at <= end and purged < left:
+        return PurgePlan(chosen, self.first_seq, end, max(total - keep, 0))
+
+    def purge_some(self, plan: PurgePlan, limit: int) -> int:
+        """Take out up to `limit` messages of a plan; returns how many."""
+        chosen: Filter = plan.chosen
+        end: cython.ulonglong = min(plan.end, self.last_seq)
+        left: cython.ulonglong = min(plan.left, limit)
+        purged: cython.ulonglong = 0
+        at: cython.ulonglong = plan.at
+        while purged < left and not self.closed:
+            at = chosen.next_until(at, end)
+            if at == 0 or at > end:
+                at = end + 1
+                break
             self.remove(at, False)
             purged += 1
-            at = self.next_matching(chosen, at + 1)
+            at += 1
+        plan.at = plan.end + 1 if at > end or self.closed else at
+        plan.left -= purged
         return purged
 
     def purge_head(self, first: int) -> int:
@@ -369,20 +390,25 @@ class MessageStore(MessageIndex):
     def subjects_matching(self, pattern: Text) -> list[tuple[Text, int, int, int]]:
         """(subject, messages, first, last) of every subject that matches, unsorted."""
         chosen: Filter = self.filter((pattern,) if pattern else ())
-        s: cython.pointer(Subject)
         number: cython.uint
-        found: list = []
         if chosen.patterns and is_literal(start_of(pattern), len(pattern)):
             number = self.names.find(start_of(pattern), len(pattern))
-            if number and self.names.items[number].count:
-                s = cython.address(self.names.items[number])
-                found.append((pattern, s.count, s.first, s.last))
-            return found
-        for number in range(1, self.names.used):
-            s = cython.address(self.names.items[number])
-            if s.count and chosen.matches_text(s.text, s.size):
-                found.append((self.names.text(number), s.count, s.first, s.last))
-        return found
+            return self.rows_of(chosen, number, 1)[0] if number else []
+        return self.rows_of(chosen, 1, self.names.used)[0]
+
+    def rows_of(self, chosen: Filter, number: int, limit: int) -> tuple[list, int]:
+        """Rows as of `subjects_matching`, of `limit` subjects by number, and the number to go on
+        with, 0 at the end."""
+        s: cython.pointer(Subject)
+        n: cython.uint = number
+        end: cython.uint = min(number + limit, self.names.used)
+        found: list = []
+        while n < end:
+            s = cython.address(self.names.items[n])
+            if s.count and chosen.matches_id(n):
+                found.append((self.names.text(n), s.count, s.first, s.last))
+            n += 1
+        return found, end if end < self.names.used else 0
 
     def subjects(self, pattern: Text = b">", offset: int = 0, limit: int = 0) -> dict[str, int]:
         """Messages per subject, sorted by subject, from `offset`, at most `limit` (0: all)."""
@@ -392,27 +418,19 @@ class MessageStore(MessageIndex):
 
     def last_by_subject(self, pattern: Text) -> StoredMessage | None:
         """Newest message whose subject matches."""
-        rows = self.subjects_matching(pattern)
-        return self.get(max(row[3] for row in rows)) if rows else None
+        at = self.filter((pattern,) if pattern else ()).newest()
+        return self.get(at) if at else None
 
     def next_by_subject(self, pattern: Text, start: int = 0) -> StoredMessage | None:
         """First message at or after `start` whose subject matches."""
         at = self.next_matching(self.filter((pattern,) if pattern else ()), start)
         return self.get(at) if at else None
 
-    def last_sequences(self, patterns: list[Text], up_to: int = 0) -> list[int]:
+    def last_sequences(self, patterns: list[Text], up_to: int = 0, limit: int = 0) -> list[int]:
         """Sequence of the newest message of every matching subject, at or below `up_to` (0: any),
-        ascending."""
-        found = set()
-        at: cython.ulonglong
-        for pattern in patterns:
-            for row in self.subjects_matching(pattern):
-                at = row[3]
-                while at and up_to and at > up_to:
-                    at = self.precede(at, self.entry(at))
-                if at:
-                    found.add(at)
-        return sorted(found)
+        ascending; not many more than `limit` (0: any number)."""
+        chosen = self.filter(() if b"" in patterns else tuple(patterns))
+        return chosen.last_ones(up_to or self.last_seq, limit)
 
     def sequence_at_time(self, timestamp: int) -> int:
         """First sequence stored at or after `timestamp` (ns); `last_seq` + 1 when none was."""

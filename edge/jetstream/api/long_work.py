@@ -1,0 +1,117 @@
+"""Requests whose cost grows with what is stored, done in slices: others are served between them.
+
+A slice is bounded by what it looks at or takes out. What a request decides is decided at its start
+or at its end: a purge takes what was there when it came, and a page of subjects has for each one a
+count that was true meanwhile. The router keeps the requester's own requests in their order.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.models import SUBJECTS_LIMIT, PurgeRequest
+from headwater.edge.jetstream.model.requests import Context
+
+# Subjects that a request may look at at once, and comparisons of subjects with patterns.
+FEW = 20_000
+STEPS = 100_000
+# Rows that are sorted, merged or decoded at once.
+ROWS = 10_000
+# Messages that a purge takes out at once.
+REMOVED = 2000
+
+Row = tuple[bytes, int, int, int]
+Answer = TypeVar("Answer")
+
+
+async def judged(store: Any, patterns: tuple[bytes, ...]) -> Any:
+    """A filter that knows about every subject of a store."""
+    chosen = store.filter(patterns)
+    while not chosen.sweep(STEPS):
+        await asyncio.sleep(0)
+    return chosen
+
+
+async def with_filter(
+    stream: Any, patterns: tuple[bytes, ...], work: Callable[[], Answer]
+) -> Answer:
+    """Do something that asks the stream's store for a filter, when that is ready."""
+    chosen = await judged(stream.store, patterns)
+    stream.store.handed_over = chosen
+    try:
+        return work()
+    finally:
+        stream.store.handed_over = None
+
+
+def is_large(stream: Any, ctx: Context) -> bool:
+    """Whether a request about a stream's subjects is done in slices; then the requester's later
+    ones wait for it."""
+    if stream.store.num_subjects <= FEW:
+        return False
+    ctx.holds = True
+    return True
+
+
+async def subject_page(store: Any, pattern: bytes, offset: int) -> tuple[int, dict[str, int]]:
+    """How many subjects match, and messages of those from `offset` on, by subject."""
+    chosen = await judged(store, (pattern,) if pattern != b">" else ())
+    parts: list[list[Row]] = []
+    number = 1
+    while number:
+        rows, number = store.rows_of(chosen, number, ROWS)
+        parts.append(sorted(rows))
+        await asyncio.sleep(0)
+    found: dict[str, int] = {}
+    merged: Iterator[Row] = heapq.merge(*parts)
+    left = min(offset, sum(map(len, parts)))
+    while left:
+        left -= sum(1 for _ in islice(merged, min(left, ROWS)))
+        await asyncio.sleep(0)
+    while len(found) < SUBJECTS_LIMIT:
+        rows = list(islice(merged, min(ROWS, SUBJECTS_LIMIT - len(found))))
+        if not rows:
+            break
+        found |= {row[0].decode("utf-8", "replace"): row[1] for row in rows}
+        await asyncio.sleep(0)
+    return sum(map(len, parts)), found
+
+
+def is_long_purge(stream: Any, request: PurgeRequest) -> bool:
+    """Whether a purge is done in slices; one of everything is cheap."""
+    whole = request.filter in ("", ">") and not request.seq and not request.keep
+    return stream.store.messages > REMOVED and not whole and request.seq != 1
+
+
+async def purge(stream: Any, request: PurgeRequest) -> int:
+    """Take out what a purge means, as of now; returns how many messages."""
+    store = stream.store
+    plan = store.purge_plan(
+        await judged(store, patterns_of(request.filter)), request.seq, request.keep
+    )
+    purged = 0
+    try:
+        while not plan.done and not stream.deleted:
+            purged += stream.purge_some(plan, REMOVED)
+            await asyncio.sleep(0)
+    finally:
+        if purged and not stream.deleted:
+            stream.purge_done()
+    if stream.deleted:
+        raise errors.STREAM_NOT_FOUND.error()
+    return purged
+
+
+def patterns_of(subject: str) -> tuple[bytes, ...]:
+    """What a filter is made of."""
+    return (subject.encode(),) if subject not in ("", ">") else ()
+
+
+async def trimmed(stream: Any, number: int) -> None:
+    """Let a stream's limits hold for what it stores, from where `Stream.trim_some` stopped."""
+    while number and not stream.deleted:
+        await asyncio.sleep(0)
+        number = stream.trim_some(number)
