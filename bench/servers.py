@@ -76,7 +76,14 @@ class Recipe:
 
 
 def program(name: str) -> str:
-    """A program beside this interpreter (its virtual environment) or, failing that, on PATH."""
+    """A program beside this interpreter (its virtual environment) or, failing that, on PATH.
+
+    The environment may name another one: `HEADWATER=/old/bin/headwater` has tests and measurements
+    run against an earlier build.
+    """
+    given = os.environ.get(name.upper().replace("-", "_"))
+    if given:
+        return given
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:

@@ -30,6 +30,8 @@ NEXT_FACTOR = cython.declare(cython.ulonglong, 6364136223846793005)
 NEXT_SUMMAND = cython.declare(cython.ulonglong, 1442695040888963407)
 
 NUMBER_MAX = 2**31 - 1
+# Bytes from which on a result is not made any longer: no wire and no store takes so many.
+RESULT_MAX = cython.declare(cython.Py_ssize_t, 1 << 16)
 KINDS = {
     "wildcard": 1,
     "partition": 2,
@@ -163,6 +165,8 @@ class Transform:
         tokens: list
         out: list = []
         step: Step
+        size: cython.Py_ssize_t = 0
+        done: cython.Py_ssize_t = 0
         if self.identity:
             return subject
         tokens = subject.split(b".")
@@ -170,6 +174,12 @@ class Transform:
             step = cython.cast(Step, item)
             step.put(out, tokens, subject, pick >> 33)
             pick = pick * NEXT_FACTOR + NEXT_SUMMAND
+            while done < len(out):
+                size += len(cython.cast(bytes, out[done])) + 1
+                done += 1
+            if size > RESULT_MAX:
+                # Too long for every wire and store already: whoever takes it refuses it.
+                break
         if self.keeps_tail:
             out.extend(tokens[self.source_tokens - 1 :])
         return b".".join(out)

@@ -47,7 +47,6 @@ from headwater.edge.jetstream.stream.stream_info import stream_info
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.tokens import literal_subject
 
-
 Page = tuple[int, dict[str, int]]
 """How many subjects match, and messages of some of them."""
 

@@ -44,7 +44,7 @@ class Context(msgspec.Struct, kw_only=True):
     """Handlers set it from the request's body."""
     sender: Any = None
     holds: bool = False
-    """A handler sets it when it works in slices: later requests of the sender wait for its answer."""
+    """A handler sets it when it works in slices: the sender's next requests wait for it."""
 
 
 Handler = Callable[[Any, list[str], bytes, Context], Any]

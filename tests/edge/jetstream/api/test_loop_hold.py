@@ -5,6 +5,7 @@ other programs on the machine count little; of each request the best of some tri
 """
 
 import json
+import os
 import socket
 import threading
 import time
@@ -34,7 +35,8 @@ class Neighbour:
     """A client that asks all the time whether anybody is there."""
 
     def __init__(self, server: Server) -> None:
-        self.spent = open(f"/proc/{server.pid}/task/{server.pid}/schedstat", "rb", buffering=0)
+        path = f"/proc/{server.pid}/task/{server.pid}/schedstat"
+        self.spent = os.open(path, os.O_RDONLY)
         self.socket = socket.create_connection(("127.0.0.1", server.port), 60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reader = self.socket.makefile("rb")
@@ -47,8 +49,7 @@ class Neighbour:
         self.thread.start()
 
     def processor_s(self) -> float:
-        self.spent.seek(0)
-        return int(self.spent.read(100).split()[0]) / 1e9
+        return int(os.pread(self.spent, 100, 0).split()[0]) / 1e9
 
     def ask(self, before: bytes = b"") -> None:
         self.socket.sendall(before + b"PING\r\n")
@@ -82,7 +83,7 @@ class Neighbour:
         self.thread.join()
         self.reader.close()
         self.socket.close()
-        self.spent.close()
+        os.close(self.spent)
 
 
 def fill(server: Server, prefix: bytes, count: int = SUBJECTS) -> None:
