@@ -16,6 +16,12 @@ def services_for(options: Options) -> list[Service]:
 
         # Before any listener accepts somebody.
         services.insert(0, OcspStaples(options))
+    blocks = (options.tls, options.leaf.tls, *(remote.tls for remote in options.leaf.remotes))
+    judged = any(tls is not None and tls.ocsp_peer is not None for tls in blocks)
+    if judged or options.cluster.tls is not None:
+        from headwater.edge.ocsp.peer_checks import PeerChecks
+
+        services.insert(0, PeerChecks(options))
     if options.operator.enabled() and not options.no_system_account:
         from headwater.edge.system.system_claims import ClaimsService
 

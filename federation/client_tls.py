@@ -13,18 +13,13 @@ from headwater.security.tls import Context, client_context
 class ClientTLS(TLSFilter):
     """One TLS session that this node opens to `host`.
 
-    `proven` is called when the peer has shown who it is: nothing should be sent before.
+    `ready` is called when the peer has shown who it is: nothing should be sent before.
     """
 
     def __init__(
-        self, context: Context, host: str | None, proven: Callable[[], None] | None = None
+        self, context: Context, host: str | None, ready: Callable[[TLSFilter], None] | None = None
     ) -> None:
-        super().__init__(
-            context,
-            server_side=False,
-            server_hostname=host,
-            on_ready=None if proven is None else lambda _: proven(),
-        )
+        super().__init__(context, server_side=False, server_hostname=host, on_ready=ready)
 
     def receive(self, data: bytes) -> bytes:
         """Plaintext of what came in. Raises ConnectionError with the reason in its text."""
@@ -44,7 +39,7 @@ def dialled_tls(
     options: TLSOptions | None,
     host: str | None,
     pins: Sequence[str] = (),
-    proven: Callable[[], None] | None = None,
+    ready: Callable[[TLSFilter], None] | None = None,
 ) -> ClientTLS:
     """A session to `host` by a `tls` block, or by the defaults. One of `pins` is proof enough: no
     authority has to vouch for it, nor the name to fit. Raises TLSConfigError."""
@@ -57,4 +52,4 @@ def dialled_tls(
         cipher_suites=tls.cipher_suites,
         pins=[*tls.pinned_certs, *pins],
     )
-    return ClientTLS(context, tls.server_name or host, proven)
+    return ClientTLS(context, tls.server_name or host, ready)

@@ -80,7 +80,14 @@ class LeafListener:
     def _filter(self, conn: "LeafConn", session: HubSession, *, greet: bool) -> Any:
         from headwater.edge.broker.tls_filter import TLSFilter
 
+        node = self.links.node
+
         def ready(secured: TLSFilter) -> None:
+            tls = node.options.leaf.tls
+            wanted = tls.ocsp_peer if tls is not None else None
+            node.judge_peer(conn, secured, wanted, lambda: admitted(secured))
+
+        def admitted(secured: TLSFilter) -> None:
             self.links.detail(conn)["certificate"] = secured.tls.getpeercert()
             if greet:
                 session.greet(conn)

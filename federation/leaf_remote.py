@@ -326,8 +326,13 @@ class LeafRemote:
     def _start_tls(self, conn: LeafConn, then: Callable[[], None] | None = None) -> None:
         from headwater.federation.client_tls import dialled_tls
 
+        def ready(session: Any) -> None:
+            tls = self.options.tls
+            wanted = tls.ocsp_peer if tls is not None else None
+            self.links.node.judge_peer(conn, session, wanted, then or (lambda: None))
+
         host = self._url.host if self._url is not None else None
-        conn.use_filter(dialled_tls(self.options.tls, host, self.options.hub_pins, then))
+        conn.use_filter(dialled_tls(self.options.tls, host, self.options.hub_pins, ready))
         conn.queue(b"")
 
     def connect_line(self, nonce: str, headers: bool, compression: str) -> bytes:

@@ -160,6 +160,14 @@ def client_context(
     return context
 
 
+def verified_chain(session: ssl.SSLObject) -> list[bytes]:
+    """The certificates by which a peer was verified (DER), its own first; empty without."""
+    import _ssl
+
+    found = session._sslobj.get_verified_chain()  # type: ignore[attr-defined]
+    return [each.public_bytes(_ssl.ENCODING_DER) for each in found or ()]
+
+
 def certificate_names(certificate: Mapping[str, Any]) -> list[str]:
     """Names in a peer certificate (as of `SSLObject.getpeercert()`) that may be a user's.
 

@@ -31,9 +31,9 @@ class Authority:
         self.now = datetime.datetime.now(datetime.UTC)
         self.serial = 4096
         self.lines: dict[int, str] = {}
+        self.process: subprocess.Popen[bytes] | None = None
         self.cert = self._sign(self._begin(self.name, self.key, ca=True))
         self.file = self._write("ca", self.cert, self.key)
-        self.process: subprocess.Popen[bytes] | None = None
         self._index()
 
     def _begin(
@@ -114,6 +114,12 @@ class Authority:
         beside = self.folder / "index.new"
         beside.write_text(text)
         beside.replace(self.folder / "index.txt")
+        if self.process is not None:
+            # It looks whether the file has changed before it waits: one question passes that.
+            command = ["openssl", "ocsp", "-issuer", "ca.pem", "-serial", "1", "-url", self.url]
+            subprocess.run(
+                [*command, "-noverify"], cwd=self.folder, capture_output=True, check=False
+            )
 
     def __enter__(self) -> "Authority":
         command = [

@@ -8,7 +8,7 @@ import contextlib
 import ssl
 from collections.abc import Callable
 
-from headwater.security.tls import Context
+from headwater.security.tls import Context, verified_chain
 
 READ_BYTES = 256 * 1024
 
@@ -92,6 +92,10 @@ class TLSFilter:
         with contextlib.suppress(ssl.SSLError):
             self.tls.unwrap()
         raise ConnectionError("Client Closed")
+
+    def chain(self) -> list[bytes]:
+        """The certificates by which the peer was verified (DER), its own first; empty without."""
+        return verified_chain(self.tls)
 
     def send(self, data: bytes) -> bytes:
         """Bytes for the wire. Plaintext given before the handshake is done waits for it."""

@@ -116,7 +116,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", _WRITE, "write_timeout"),
     **_rows("", By("edge.broker.proxy_protocol"), "proxy_protocol"),
     **_rows("", By("edge.ocsp.staples"), "ocsp"),
-    **_rows("", Hint("nothing asks OCSP responders, so nothing is cached"), "ocsp_cache"),
+    **_rows("", By("edge.ocsp.peer_checks"), "ocsp_cache"),
     **_rows("", By("edge.node.lame_duck"), "lame_duck_duration lame_duck_grace_period"),
     **_rows("", _PATIENT, "connect_error_reports reconnect_error_reports"),
     **_rows("", By("edge.broker.websocket.websocket_listener"), "websocket ws"),
@@ -138,10 +138,14 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("tls", By("edge.broker.tls_filter"), "connection_rate_limit pinned_certs"),
     **_rows("tls", Refused("the certificate store of Windows; name files"),
             "cert_store cert_match_by cert_match ca_certs_match cert_match_skip_invalid"),
-    **_rows("tls", Refused("OCSP checks of peers; use short-lived certificates"), "ocsp_peer"),
+    **_rows("tls", By("edge.ocsp.peer_checks"), "ocsp_peer"),
+    **_rows("tls.ocsp_peer", By("edge.ocsp.peer_checks"), "verify ca_timeout allowed_clockskew "
+            "warn_only unknown_is_good allow_when_ca_unreachable "
+            "cache_ttl_when_next_update_unset"),
     **_rows("tls.certs", By("security.tls"), "cert_file key_file"),
     **_rows("ocsp", By("edge.ocsp.staples"), "mode url urls"),
-    **_rows("ocsp_cache", Inside("ocsp_cache"), "type local_store preserve_revoked save_interval"),
+    **_rows("ocsp_cache", By("edge.ocsp.peer_checks"), "type local_store preserve_revoked"),
+    **_rows("ocsp_cache", Hint("answers are written at once"), "save_interval"),
     **_rows("proxies", By("security.authenticator"), "trusted"),
     **_rows("proxies.trusted", By("security.authenticator"), "key public_key"),
     # --- who may do what ---

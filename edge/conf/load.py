@@ -24,6 +24,7 @@ from headwater.edge.conf.options import (
     MAX_DELAY_LIMIT,
     HeadwaterOptions,
     KeySourceOptions,
+    OCSPCacheOptions,
     Options,
     ProxyOptions,
     SealingOptions,
@@ -212,8 +213,13 @@ def _ocsp_urls(reader: ConfigReader, key: str, value: Value, options: Options) -
 
 
 def _ocsp_cache(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
-    if not isinstance(value.data, bool):
-        reader.section(key, value, _OCSP_CACHE_FIELDS, options)
+    cache = options.ocsp_cache = OCSPCacheOptions()
+    if isinstance(value.data, bool):
+        cache.kind = "local" if value.data else "none"
+        return
+    reader.section(key, value, _OCSP_CACHE_FIELDS, cache)
+    if cache.kind not in ("local", "none"):
+        reader.error(value, f"unsupported OCSP cache type {cache.kind!r}, use local or none")
 
 
 def _proxies(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
@@ -275,7 +281,13 @@ _PROXIES_FIELDS = Section("proxies", {"trusted": _trusted_proxies})
 _PROXY_FIELDS = Section("proxies.trusted", keys("key public_key", _proxy_key))
 _OCSP_FIELDS = Section("ocsp", {"mode": _ocsp_mode, **keys("url urls", _ocsp_urls)})
 _OCSP_CACHE_FIELDS = Section(
-    "ocsp_cache", keys("type local_store preserve_revoked save_interval", ignored)
+    "ocsp_cache",
+    {
+        "type": text("kind"),
+        "local_store": text("local_store"),
+        "preserve_revoked": boolean("preserve_revoked"),
+        "save_interval": ignored,
+    },
 )
 _DISCOVERY_FIELDS = Section(
     "headwater.discovery",

@@ -68,6 +68,29 @@ class CertificatePair(msgspec.Struct, kw_only=True):
     key_file: str = ""
 
 
+class OCSPPeerOptions(msgspec.Struct, kw_only=True):
+    """A `tls.ocsp_peer` block. Times are in seconds."""
+
+    verify: bool = False
+    ca_timeout: float = 2.0
+    """What a responder may take for one attempt."""
+    allowed_clockskew: float = 30.0
+    warn_only: bool = False
+    unknown_is_good: bool = False
+    allow_when_ca_unreachable: bool = False
+    ttl_without_next: float = 3600.0
+    """How long an answer counts that does not say."""
+
+
+class OCSPCacheOptions(msgspec.Struct, kw_only=True):
+    """The `ocsp_cache` block."""
+
+    kind: str = "local"
+    """"local" or "none"."""
+    local_store: str = "_rc_"
+    preserve_revoked: bool = False
+
+
 class TLSOptions(msgspec.Struct, kw_only=True):
     """A `tls` block; paths are as written (relative to the working directory)."""
 
@@ -98,6 +121,8 @@ class TLSOptions(msgspec.Struct, kw_only=True):
     min_version: str = "1.2"
     """"1.2" or "1.3"."""
     certificates: list[CertificatePair] = []
+    ocsp_peer: OCSPPeerOptions | None = None
+    """How peers are judged by what their authorities say; None: not at all."""
 
 
 class LatencyOptions(msgspec.Struct, kw_only=True):
@@ -549,6 +574,7 @@ class Options(msgspec.Struct, kw_only=True):
     allow_non_tls: bool = False
     ocsp_mode: str = ""
     """"auto", "always", "must" or "never"; "" is "auto" that nobody has asked for."""
+    ocsp_cache: OCSPCacheOptions = msgspec.field(default_factory=OCSPCacheOptions)
     ocsp_urls: list[str] = []
     """Responders that are asked in the place of those that certificates name."""
 

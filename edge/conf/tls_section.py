@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from headwater.edge.conf.grammar import Value
-from headwater.edge.conf.options import CertificatePair, TLSOptions
+from headwater.edge.conf.options import CertificatePair, OCSPPeerOptions, TLSOptions
 from headwater.edge.conf.quantities import parse_duration
 from headwater.edge.conf.reader import (
     ConfigReader,
@@ -20,6 +20,9 @@ from headwater.edge.conf.reader import (
 
 HANDSHAKE_FIRST_FALLBACK = 0.05
 """Seconds that `handshake_first: auto` waits for a ClientHello."""
+
+_OCSP_SECONDS_MAX = 86400.0 * 365
+"""Beyond that, and below 0, the default holds."""
 
 _PIN = re.compile("[0-9a-f]{64}")
 
@@ -170,6 +173,18 @@ def _certificates(reader: ConfigReader, key: str, value: Value, target: TLSOptio
         target.certificates = [*target.certificates, pair]
 
 
+def _ocsp_peer(reader: ConfigReader, key: str, value: Value, target: TLSOptions) -> None:
+    found = OCSPPeerOptions()
+    if isinstance(value.data, bool):
+        found.verify = value.data
+    elif not reader.section(key, value, _OCSP_PEER_FIELDS, found):
+        return
+    for name in ("ca_timeout", "allowed_clockskew", "ttl_without_next"):
+        if not 0 <= getattr(found, name) <= _OCSP_SECONDS_MAX:
+            setattr(found, name, getattr(OCSPPeerOptions(), name))
+    target.ocsp_peer = found if found.verify else None
+
+
 def _min_version(reader: ConfigReader, key: str, value: Value, target: TLSOptions) -> None:
     version = reader.string(key, value)
     if version is None:
@@ -180,6 +195,18 @@ def _min_version(reader: ConfigReader, key: str, value: Value, target: TLSOption
     target.min_version = version
 
 
+_OCSP_PEER_FIELDS = Section(
+    "tls.ocsp_peer",
+    {
+        "verify": boolean("verify"),
+        "ca_timeout": seconds("ca_timeout"),
+        "allowed_clockskew": seconds("allowed_clockskew"),
+        "warn_only": boolean("warn_only"),
+        "unknown_is_good": boolean("unknown_is_good"),
+        "allow_when_ca_unreachable": boolean("allow_when_ca_unreachable"),
+        "cache_ttl_when_next_update_unset": seconds("ttl_without_next"),
+    },
+)
 _FIELDS = Section(
     "tls",
     {
@@ -201,8 +228,9 @@ _FIELDS = Section(
         **keys("certs certificates", _certificates),
         "min_version": _min_version,
         **keys(
-            "cert_store cert_match_by cert_match ca_certs_match cert_match_skip_invalid ocsp_peer",
+            "cert_store cert_match_by cert_match ca_certs_match cert_match_skip_invalid",
             ignored,
         ),
+        "ocsp_peer": _ocsp_peer,
     },
 )

@@ -62,6 +62,7 @@ def validate(options: Options) -> list[str]:
         *_check_cluster(options),
         *_check_jetstream(options),
         *_check_websocket(options),
+        *_check_ocsp_peers(options),
     ]
 
 
@@ -89,6 +90,22 @@ def _complete_operator(options: Options) -> None:
     if not resolver.kind and told.account_server_url:
         resolver.kind = "url"
         resolver.url = told.account_server_url + "/accounts"
+
+
+def _check_ocsp_peers(options: Options) -> list[str]:
+    """Where `ocsp_peer` would check nobody it is refused."""
+    problems = []
+    for name, tls in (("tls", options.tls), ("leafnodes.tls", options.leaf.tls)):
+        if tls is not None and tls.ocsp_peer is not None and not tls.verify:
+            problems.append(f"{name}: ocsp_peer needs certificates of the peers: set verify")
+    for name, tls in (("websocket", options.websocket.tls), ("cluster", options.cluster.tls)):
+        if tls is not None and tls.ocsp_peer is not None:
+            problems.append(f"{name}.tls: ocsp_peer is not supported here, and was refused")
+    for remote in options.leaf.remotes:
+        tls = remote.tls
+        if tls is not None and tls.ocsp_peer is not None and tls.insecure:
+            problems.append("leafnodes.remotes: ocsp_peer and insecure exclude one another")
+    return problems
 
 
 def _check_limits(options: Options) -> list[str]:

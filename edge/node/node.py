@@ -21,7 +21,7 @@ from headwater.edge.broker.listener import Listener, ListenError, shown_hosts
 from headwater.edge.broker.sessions import Sessions
 from headwater.edge.broker.tls_context import ListenerContexts, listener_contexts
 from headwater.edge.conf.auth_config import auth_config
-from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.conf.options import AccountJetStreamOptions, OCSPPeerOptions, Options
 from headwater.edge.monitor.observations import Observations
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.node.lame_duck import lame_duck
@@ -65,6 +65,8 @@ class Node:
         """Called with every account that is made."""
         self.reload_hooks: list[Callable[[], None]] = []
         """Called when other options have come into force."""
+        self.peer_checks: Any = None
+        """Judges peers whose listener has `ocsp_peer`: `edge.ocsp.peer_checks`."""
         self.farewells: list[Callable[[], None]] = []
         """Called when lame duck mode begins."""
         self.departures: list[Callable[[], Awaitable[None]]] = []
@@ -265,10 +267,27 @@ class Node:
         """Use other TLS contexts for connections that come from now on."""
         self.tls = contexts
 
+    def judge_peer(
+        self, conn: Any, session: Any, wanted: OCSPPeerOptions | None, then: Callable[[], None]
+    ) -> None:
+        """A handshake is done: call `then` when the peer may go on, maybe later. It is ended when
+        what its authority says of it forbids that."""
+        if wanted is None:
+            then()
+        elif self.peer_checks is None:
+            conn.close("TLS Handshake Failure")
+        else:
+            self.peer_checks.admit(conn, session, wanted, then)
+
     def _tls_filter(self, conn: Any) -> Any:
         from headwater.edge.broker.tls_filter import TLSFilter
 
         def ready(session: Any) -> None:
+            tls = self.options.tls
+            wanted = tls.ocsp_peer if tls is not None else None
+            self.judge_peer(conn, session, wanted, lambda: admitted(session))
+
+        def admitted(session: Any) -> None:
             detail = self.sessions.detail(conn)
             detail["secure"] = True
             detail["certificate"] = session.tls.getpeercert()

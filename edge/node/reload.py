@@ -55,6 +55,7 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "cluster.routes": lambda options: _Secret(options.cluster.routes),
     "proxy_protocol": lambda options: options.proxy_protocol,
     "ocsp": lambda options: (options.ocsp_mode, options.ocsp_urls),
+    "tls.ocsp_peer": lambda options: options.tls is not None and bool(options.tls.ocsp_peer),
     "leafnodes.tls": lambda options: options.leaf.tls,
     "leafnodes.remotes": lambda options: _Secret(options.leaf.remotes),
     "cluster.accounts": lambda options: options.cluster.accounts,

@@ -66,6 +66,14 @@ class NodeView(Protocol):
     def use_tls(self, contexts: Any) -> None:
         """Take other contexts for connections that come from now on."""
 
+    peer_checks: Any
+    """Judges peers whose listener has `ocsp_peer`."""
+
+    def judge_peer(
+        self, conn: Any, session: Any, wanted: Any, then: Callable[[], None]
+    ) -> None:
+        """A handshake is done: call `then` when the peer may go on, maybe later."""
+
     def port_of(self, name: str, otherwise: int) -> int:
         """The port that a service listens on; `otherwise` where it does not."""
 

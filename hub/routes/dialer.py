@@ -13,7 +13,7 @@ from headwater.hub.routes.session import Registry, RouteSession
 from headwater.security.errors import SecurityError
 
 if TYPE_CHECKING:
-    from headwater.edge.conf.options import ClusterOptions
+    from headwater.edge.conf.options import ClusterOptions, OCSPPeerOptions
     from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.route")
@@ -34,6 +34,9 @@ class DialerRegistry(Registry, Protocol):
     options: "ClusterOptions"
     tls_name: str
     """Name that a certificate may be for when the peer is known by its address alone."""
+
+    def peer_demands(self) -> "OCSPPeerOptions | None":
+        """What is asked about the certificate of a peer."""
 
     def has(self, server_id: str) -> bool:
         """Whether there is a route to that node."""
@@ -178,13 +181,13 @@ class Dialer:
 
         conn.on_closed = on_closed
         session.on_proven = lambda: resolve(True)
-        conn.attach(sock, self._filter())
+        conn.attach(sock, self._filter(conn))
         node.kernel.kick()
         if conn.filter is not None:
             conn.queue(b"")
         return await settled
 
-    def _filter(self) -> Any:
+    def _filter(self, conn: RouteConn) -> Any:
         tls = self.routes.options.tls
         if tls is None:
             return None
@@ -193,7 +196,12 @@ class Dialer:
         # A node that others have told of has an address, where its certificate has the name of
         # the cluster's nodes.
         told = self.implicit and is_address(self.host)
-        return dialled_tls(tls, (told and self.routes.tls_name) or self.host)
+        node, wanted = self.routes.node, self.routes.peer_demands()
+        return dialled_tls(
+            tls,
+            (told and self.routes.tls_name) or self.host,
+            ready=lambda session: node.judge_peer(conn, session, wanted, lambda: None),
+        )
 
 
 def is_address(host: str) -> bool:

@@ -21,7 +21,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.rights.rules import Rules
-from headwater.edge.conf.options import ClusterOptions, CompressionOptions
+from headwater.edge.conf.options import ClusterOptions, CompressionOptions, OCSPPeerOptions
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.federation.compression import ACCEPT, AUTO, agreed, normal, normal_options
 from headwater.federation.leaf_session import encoded
@@ -291,6 +291,12 @@ class Routes:
             gossip_mode=session.gossip if session.solicited else 0,
             headwater=FRAMES_VERSION,
         )
+
+    def peer_demands(self) -> OCSPPeerOptions | None:
+        """What is asked about the certificate of a peer: its status, where this node staples."""
+        context = self.node.tls.cluster
+        stapled = context is not None and context.staple is not None
+        return OCSPPeerOptions(verify=True) if stapled else None
 
     def agree(self, session: RouteSession, peer: str) -> str:
         """This end's mode of compression. Raises ValueError for a peer's that is unknown."""

@@ -57,7 +57,13 @@ class RouteService:
             return
         from headwater.edge.broker.tls_filter import TLSFilter
 
-        conn.attach(sock, TLSFilter(context, on_ready=lambda _: session.greet(conn)))
+        routes = self.routes
+
+        def ready(secured: TLSFilter) -> None:
+            wanted = routes.peer_demands()
+            routes.node.judge_peer(conn, secured, wanted, lambda: session.greet(conn))
+
+        conn.attach(sock, TLSFilter(context, on_ready=ready))
 
     async def stop(self) -> None:
         """Stop listening, and end every route."""

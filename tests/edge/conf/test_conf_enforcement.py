@@ -66,7 +66,6 @@ REFUSED = {
     "gateway { name: a, port: 7222 }": "1:1",
     "port: 4222\nmqtt { port: 1883 }": "2:1",
     "jetstream {\n  tpm { keys_file: a, encryption_password: b }\n}": "2:3",
-    "tls {\n  ocsp_peer: true\n}": "2:3",
     "cluster { tls {\n verify_cert_and_check_known_urls: true } }": "2:2",
 }
 
