@@ -1,4 +1,4 @@
-"""The table of abuse cases in docs/SECURITY.md, made of the first lines of their tests.
+"""The tables of tests in docs/SECURITY.md; that of cases is made of the first lines of their tests.
 
 `python -m tests.abuse.cases` writes it again. A test `test_aNN_...` belongs to case ANN; its
 docstring says what is tried, a bar, and what is answered.
@@ -9,10 +9,14 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from tests.abuse import seen
+
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "SECURITY.md"
 BEGIN = "<!-- cases: made by python -m tests.abuse.cases -->\n"
 END = "<!-- end of cases -->\n"
+SEEN_BEGIN = "<!-- seen: made by python -m tests.abuse.cases -->\n"
+SEEN_END = "<!-- end of seen -->\n"
 CASES = range(1, 59)
 
 
@@ -46,10 +50,12 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """A page with the table as it should be."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}{table()}{END}{tail}"
+    """A page with the tables as they should be."""
+    for begin, end, content in ((BEGIN, END, table()), (SEEN_BEGIN, SEEN_END, seen.table())):
+        head, _, rest = page.partition(begin)
+        _, _, tail = rest.partition(end)
+        page = f"{head}{begin}{content}{end}{tail}"
+    return page
 
 
 if __name__ == "__main__":

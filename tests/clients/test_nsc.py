@@ -3,6 +3,7 @@
 Both are Go programs: `go build github.com/nats-io/nsc/v2` and `github.com/nats-io/natscli/nats`.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -28,6 +29,8 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = ""
+        self.login: tuple[str, ...] = ()
+        """What `nats` is told before a command that needs a server."""
         self.environment = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
 
     def run(self, *words: str) -> tuple[int, str]:
@@ -95,3 +98,93 @@ def test_a_day_of_an_operator(name: str, tmp_path: Path) -> None:
         desk.push()
         assert "Authorization Violation" in desk.nats("gone", "pub", "x", "1")[1]
         assert desk.nats("a", "pub", "x", "1")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["headwater", "nats-server"])
+def test_accounts_are_pulled_pruned_and_removed(name: str, tmp_path: Path) -> None:
+    """What was pushed can be had back, and what the operator has no longer, the server forgets."""
+    desk = Desk(tmp_path)
+    desk.nsc("add", "operator", "--generate-signing-key", "--sys", "--name", "O")
+    for account in ("A", "B", "C"):
+        desk.nsc("add", "account", account)
+        desk.nsc("add", "user", "--account", account, account.lower())
+    path = tmp_path / "server.conf"
+    desk.nsc("generate", "config", "--nats-resolver", "--config-file", str(path))
+    config = path.read_text().replace("'./jwt'", f"'{tmp_path / 'jwt'}'")
+    config = config.replace("allow_delete: false", "allow_delete: true")
+    assert "allow_delete: true" in config
+    with Server(recipe(name, config)) as server:
+        desk.url = f"nats://127.0.0.1:{server.port}"
+        desk.nsc("edit", "operator", "--account-jwt-server-url", desk.url)
+        desk.push()
+        for user in ("a", "b", "c"):
+            assert desk.nats(user, "pub", "x", "hi")[0] == 0
+        [kept] = tmp_path.rglob("accounts/A/A.jwt")
+        pushed = kept.read_text()
+        desk.nsc("edit", "account", "A", "--description", "only here")
+        assert kept.read_text() != pushed
+        desk.nsc("pull", "--all", "--overwrite-newer")
+        assert kept.read_text().strip() == pushed.strip()
+        assert "B" in desk.nsc("push", "--diff", "-u", desk.url)
+        desk.nsc("push", "--account-removal", "C", "-u", desk.url)
+        assert "Authorization Violation" in desk.nats("c", "pub", "x", "1")[1]
+        creds = next(tmp_path.rglob("b.creds")).read_text()
+        desk.nsc("delete", "account", "B", "--force", "--rm-creds", "--rm-nkey")
+        desk.nsc("push", "--prune", "-u", desk.url)
+        (tmp_path / "b.creds").write_text(creds)
+        assert "Authorization Violation" in desk.nats("b", "pub", "x", "1")[1]
+        assert desk.nats("a", "pub", "x", "1")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["headwater", "nats-server"])
+def test_the_nats_tools_own_accounts(name: str, tmp_path: Path) -> None:
+    """`nats auth`: an operator's accounts, roles and users, pushed and asked for."""
+    desk = Desk(tmp_path)
+    desk.environment["XDG_DATA_HOME"] = str(tmp_path / "data")
+
+    def auth(*words: str) -> str:
+        status, said = desk.run("nats", *desk.login, "auth", *words)
+        assert status == 0, said
+        return said
+
+    def user(name: str, account: str, *words: str) -> None:
+        auth("user", "add", name, account, "--operator=O", "--defaults", *words)
+        file = str(tmp_path / f"{name}.creds")
+        auth("user", "credential", file, name, account, "--operator=O")
+
+    auth("operator", "add", "O")
+    auth("account", "add", "A", "--operator=O", "--defaults")
+    user("a", "A")
+    user("system", "SYSTEM")
+    [operator], [system], [account] = (
+        list(tmp_path.rglob(f"{name}.jwt")) for name in ("O", "SYSTEM", "A")
+    )
+    key = claim(system, "sub")
+    config = f"""
+        operator: '{operator}', system_account: {key}
+        resolver: {{ type: full, dir: '{tmp_path / "jwt"}' }}
+        resolver_preload: {{ {key}: {system.read_text().strip()} }}
+    """
+    with Server(recipe(name, config)) as server:
+        desk.url = f"nats://127.0.0.1:{server.port}"
+        desk.login = ("-s", desk.url, "--creds", str(tmp_path / "system.creds"))
+        assert "Authorization Violation" in desk.nats("a", "pub", "x", "1")[1]
+        auth("account", "push", "A", "--operator=O")
+        assert desk.nats("a", "pub", "x", "1")[0] == 0
+        had = tmp_path / "had.jwt"
+        auth("account", "query", claim(account, "sub"), str(had), "--operator=O")
+        assert had.read_text().strip() == account.read_text().strip()
+        auth("account", "keys", "add", "A", "r", "--operator=O", "--pub-allow=ok.>",
+             "--sub-allow=_INBOX.>")
+        auth("account", "push", "A", "--operator=O")
+        user("scoped", "A", "--key=r")
+        assert desk.nats("scoped", "pub", "ok.a", "1")[0] == 0
+        assert "Permissions Violation" in desk.nats("scoped", "pub", "bad", "1")[1]
+
+
+def claim(path: Path, name: str) -> str:
+    """A claim of the token in a file."""
+    body = path.read_text().strip().split(".")[1]
+    found = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))[name]
+    assert isinstance(found, str)
+    return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import socket
 from typing import Any
@@ -10,6 +11,9 @@ import pytest
 
 from bench.servers import Recipe, Server, program
 
+SEEDS = range(1, 1 + int(os.environ.get("HEADWATER_EXAMPLES", "2")))
+"""Configurations, each with USERS * DECISIONS operations and what is delivered; more by
+`HEADWATER_EXAMPLES=20 make test ARGS=tests/edge/broker/authorize`."""
 USERS = 30
 DECISIONS = 60
 WORDS = ["a", "b", "$JS", "API", "STREAM", "hub", "_INBOX", "$KV"]
@@ -67,7 +71,11 @@ def configuration(chance: random.Random) -> str:
             permissions["allow_responses"] = True
         users.append({"user": f"u{i}", "password": "p", "permissions": permissions})
     users.append({"user": "admin", "password": "p"})
-    accounts = {"A": {"jetstream": "enabled", "users": users}}
+    accounts: dict[str, Any] = {"A": {"jetstream": "enabled", "users": users}}
+    if chance.random() < 0.7:
+        default = {"publish": rule(chance, queues=False), "subscribe": rule(chance, queues=True)}
+        accounts["A"]["default_permissions"] = default
+        users[-1]["permissions"] = {"publish": ">", "subscribe": ">"}
     return f'jetstream {{ store_dir: store, domain: hub }}\naccounts: {json.dumps(accounts)}\n'
 
 
@@ -148,7 +156,7 @@ def is_stricter(operation: str, real: list[str]) -> bool:
     return "SUB" in operation and ">" in operation and not real
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_the_same_decisions(seed: int) -> None:
     config = configuration(random.Random(seed))
     ours = Recipe("headwater", (program("headwater"), "serve"), config)
