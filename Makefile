@@ -20,7 +20,7 @@ WIRE_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_
 	tests/edge/jetstream/config/test_guarded_subjects.py \
 	tests/edge/jetstream/model/test_odd_header_blocks.py
 
-.PHONY: sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
+.PHONY: cluster-faults sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -108,6 +108,9 @@ bench-fleet: $(STAMP) ext  ## Flash gateways on loopback beside Ansible: HOSTS=.
 
 faults: $(STAMP) ext  ## Kills, damage, a full device, clock steps, beside nats-server (half an hour)
 	@$(BIN)/python -m bench.faults $(ARGS)
+
+cluster-faults: $(STAMP) ext  ## Break clusters of three, ours and nats-server's: kills, pauses, partitions (root)
+	@$(BIN)/python -m bench.cluster_faults $(ARGS)
 
 clean:  ## Remove everything that was built
 	@rm -rf build $(VENV) *.egg-info

@@ -1,0 +1,411 @@
+"""`python -m bench.cluster_faults`: three nodes under publishers and consumers, and what breaks them.
+
+The same scripts run against three `headwater serve` and three nats-servers: each with a stream of
+three replicas, publishers that send again what was not acknowledged, and consumers that confirm.
+At the end every acknowledged message must be there once, and none come again that was confirmed.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+
+from bench.cluster_nodes import SERVERS, ClusterNodes, insist, leader_of, whole
+from bench.flips import damage
+from bench.namespaces import Namespaces, NoNamespaces
+from bench.servers import ServerFailed, end_on_sigterm
+
+STREAM, SUBJECT, DURABLE = "FAULTS", "faults.a", "worker"
+TRY_SECONDS = 1.0
+ACK_WAIT_NS = 30 * 10**9
+PACE_SECONDS = 0.002
+SETTLE_SECONDS = 1.0
+"""Of undisturbed work before a fault, and while a node is gone."""
+DRAIN_SECONDS = 60.0
+TRIES = 20
+TITLES = (
+    "fault",
+    "server",
+    "rounds",
+    "acked",
+    "lost",
+    "repeated",
+    "handed out again",
+    "gap in acks, s",
+)
+
+
+@dataclass
+class Outcome:
+    """What one script found out about one server."""
+
+    fault: str
+    server: str
+    rounds: int = 0
+    acked: int = 0
+    lost: int = 0
+    """Acknowledged, and not there."""
+    repeated: int = 0
+    """There more than once, or another message than was acknowledged."""
+    again: int = 0
+    """Handed out by the consumer after its ack was confirmed."""
+    gap: float = 0.0
+    """Longest time without an ack for any publisher, in seconds."""
+
+    @property
+    def broken(self) -> int:
+        """Promises that were not kept."""
+        return self.lost + self.repeated + self.again
+
+    def row(self) -> list[str]:
+        """What `TITLES` name."""
+        counts = (self.rounds, self.acked, self.lost, self.repeated, self.again)
+        return [self.fault, self.server, *(f"{count:,}" for count in counts), f"{self.gap:.1f}"]
+
+
+class Load:
+    """Publishers and consumers of one stream, and the book of what they were told."""
+
+    def __init__(self, nodes: ClusterNodes, publishers: int, consumers: int) -> None:
+        self.nodes = nodes
+        self.sizes = publishers, consumers
+        self.acked: dict[int, str] = {}
+        self.twice = 0
+        """Sequences that were given to two messages."""
+        self.confirmed: set[int] = set()
+        self.again = 0
+        self.gap = 0.0
+        self.halt = asyncio.Event()
+        self.drained = asyncio.Event()
+        self.clients: list[Client] = []
+        self._last = 0.0
+        self._ids = itertools.count()
+        self._publishers: list[asyncio.Task[None]] = []
+        self._consumers: list[asyncio.Task[None]] = []
+
+    async def client(self, first: int) -> Client:
+        """One that reconnects."""
+        made = await self.nodes.client(first % self.nodes.size)
+        self.clients.append(made)
+        return made
+
+    async def start(self) -> None:
+        """Make the stream, and begin."""
+        client = await self.client(0)
+        await insist(
+            client, f"STREAM.CREATE.{STREAM}", name=STREAM, subjects=[SUBJECT], num_replicas=3
+        )
+        config = {"durable_name": DURABLE, "ack_policy": "explicit", "ack_wait": ACK_WAIT_NS}
+        await insist(
+            client,
+            f"CONSUMER.DURABLE.CREATE.{STREAM}.{DURABLE}",
+            stream_name=STREAM,
+            config=config,
+        )
+        await whole(client, STREAM)
+        self._last = time.monotonic()
+        publishers, consumers = self.sizes
+        for number in range(publishers):
+            self._publishers.append(asyncio.ensure_future(self._publish(number)))
+        for number in range(consumers):
+            self._consumers.append(asyncio.ensure_future(self._consume(number)))
+
+    async def _publish(self, number: int) -> None:
+        js = (await self.client(number)).jetstream()
+        while not self.halt.is_set():
+            ident = f"m{next(self._ids)}"
+            sent = {"Nats-Msg-Id": ident}
+            while True:
+                try:
+                    ack = await js.publish(
+                        SUBJECT, ident.encode(), timeout=TRY_SECONDS, headers=sent
+                    )
+                    break
+                except (NatsError, JetStreamError, TimeoutError):
+                    await asyncio.sleep(PACE_SECONDS)
+            now = time.monotonic()
+            self.gap, self._last = max(self.gap, now - self._last), now
+            self.twice += self.acked.setdefault(ack.seq, ident) != ident
+            await asyncio.sleep(PACE_SECONDS)
+
+    async def _consume(self, number: int) -> None:
+        js = (await self.client(number + 1)).jetstream()
+        sub = await js.pull_subscribe_bind(DURABLE, STREAM)
+        while not self.drained.is_set():
+            try:
+                for message in await sub.fetch(20, timeout=TRY_SECONDS):
+                    sequence = message.metadata.sequence.stream
+                    self.again += sequence in self.confirmed
+                    await self._confirm(message)
+                    self.confirmed.add(sequence)
+            except (NatsError, JetStreamError, TimeoutError):
+                await asyncio.sleep(PACE_SECONDS)
+
+    async def _confirm(self, message: Any) -> None:
+        """Acknowledge until that is answered. Raises NatsError when it never is."""
+        for _ in range(TRIES):
+            with contextlib.suppress(NatsError, TimeoutError):
+                await message.ack_sync(timeout=TRY_SECONDS)
+                return
+        raise NatsError
+
+    async def finish(self, outcome: Outcome) -> None:
+        """End the publishers, let the consumers come to the end, and judge."""
+        self.halt.set()
+        await asyncio.gather(*self._publishers)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while not self.acked.keys() <= self.confirmed:
+                    await asyncio.sleep(0.1)
+        self.drained.set()
+        await asyncio.gather(*self._consumers)
+        found = await self._read()
+        places = Counter(found.values())
+        outcome.acked += len(self.acked)
+        outcome.lost += sum(ident not in places for ident in self.acked.values())
+        outcome.repeated += self.twice + sum(count - 1 for count in places.values())
+        outcome.again += self.again
+        outcome.gap = max(outcome.gap, self.gap)
+
+    async def _read(self) -> dict[int, str]:
+        """All that is stored, by an ordered consumer."""
+        client = await self.client(0)
+        info = await insist(client, f"STREAM.INFO.{STREAM}")
+        found: dict[int, str] = {}
+        sub = await client.jetstream().subscribe(SUBJECT, stream=STREAM, ordered_consumer=True)
+        with contextlib.suppress(NatsError, TimeoutError):
+            while len(found) < info["state"]["messages"]:
+                message = await sub.next_msg(timeout=5)
+                found[message.metadata.sequence.stream] = message.data.decode()
+        return found
+
+    async def close(self) -> None:
+        """End everything."""
+        for task in (*self._publishers, *self._consumers):
+            task.cancel()
+        for client in self.clients:
+            with contextlib.suppress(NatsError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await client.close()
+
+
+@dataclass
+class Scene:
+    """What a fault has to work on."""
+
+    nodes: ClusterNodes
+    chance: random.Random
+    seconds: float
+    """How long a fault lasts that may last."""
+    watcher: Client
+    namespaces: Namespaces | None = None
+
+    async def back(self, *indexes: int) -> None:
+        """Start nodes, and wait until the stream has all its replicas."""
+        for index in indexes:
+            self.nodes.start(index)
+        await self.nodes.ready()
+        await whole(self.watcher, STREAM)
+
+    async def leader(self) -> int:
+        """Who leads the stream."""
+        return await leader_of(self.watcher, STREAM)
+
+    def any(self) -> int:
+        """Some node."""
+        return self.chance.randrange(self.nodes.size)
+
+
+async def kills(scene: Scene) -> None:
+    """SIGKILL for any node."""
+    victim = scene.any()
+    scene.nodes.kill(victim)
+    await asyncio.sleep(SETTLE_SECONDS)
+    await scene.back(victim)
+
+
+async def pauses(scene: Scene) -> None:
+    """SIGSTOP for the leader of the stream."""
+    victim = await scene.leader()
+    scene.nodes.signal(victim, signal.SIGSTOP)
+    await asyncio.sleep(scene.seconds)
+    scene.nodes.signal(victim, signal.SIGCONT)
+    await scene.back()
+
+
+async def all_at_once(scene: Scene) -> None:
+    """SIGKILL for all three."""
+    everybody = range(scene.nodes.size)
+    for index in everybody:
+        scene.nodes.kill(index)
+    await scene.back(*everybody)
+
+
+async def wiped(scene: Scene) -> None:
+    """A node is killed and comes back with nothing."""
+    victim = scene.any()
+    scene.nodes.kill(victim)
+    scene.nodes.wipe(victim)
+    await asyncio.sleep(SETTLE_SECONDS)
+    await scene.back(victim)
+
+
+async def flipped(scene: Scene) -> None:
+    """A node is killed, and a bit of a file of it, or a file's end, is another when it is back."""
+    victim = scene.any()
+    scene.nodes.kill(victim)
+    damage(scene.nodes.store(victim), scene.chance)
+    await asyncio.sleep(SETTLE_SECONDS)
+    await scene.back(victim)
+
+
+async def partitioned(scene: Scene) -> None:
+    """The leader of the stream hears nobody, and nobody hears it."""
+    await _cut(scene, lambda spaces, victim: spaces.cut(victim), scene.seconds)
+
+
+async def one_way(scene: Scene) -> None:
+    """The leader of the stream hears the others, and they do not hear it."""
+    await _cut(scene, lambda spaces, victim: spaces.mute(victim), scene.seconds)
+
+
+async def flapping(scene: Scene) -> None:
+    """The leader of the stream is cut off again and again."""
+    for _ in range(3):
+        await _cut(scene, lambda spaces, victim: spaces.cut(victim), scene.seconds / 6)
+
+
+async def _cut(scene: Scene, how: Callable[[Namespaces, int], None], seconds: float) -> None:
+    spaces = scene.namespaces
+    assert spaces is not None
+    victim = await scene.leader()
+    how(spaces, victim)
+    await asyncio.sleep(seconds)
+    spaces.mend(victim)
+    await scene.back()
+
+
+FAULTS: dict[str, Callable[[Scene], Awaitable[None]]] = {
+    "kills": kills,
+    "pauses": pauses,
+    "all-at-once": all_at_once,
+    "wiped": wiped,
+    "flipped": flipped,
+    "partitioned": partitioned,
+    "one-way": one_way,
+    "flapping": flapping,
+}
+NETWORK = ("partitioned", "one-way", "flapping")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of a fault to run."""
+
+    rounds: int = 3
+    seed: int = 1
+    seconds: float = 30.0
+    publishers: int = 16
+    consumers: int = 8
+    parent: Path | None = None
+
+
+async def run(fault: str, server: str, plan: Plan) -> Outcome:
+    """One fault against one server. Raises NoNamespaces, ServerFailed, TimeoutError."""
+    outcome = Outcome(fault, SERVERS[server].name, plan.rounds)
+    with contextlib.ExitStack() as stack:
+        nodes = stack.enter_context(ClusterNodes(SERVERS[server], parent=plan.parent))
+        spaces = None
+        if fault in NETWORK:
+            spaces = stack.enter_context(Namespaces(nodes.size))
+            nodes.hosts = spaces.addresses
+            nodes.wrap = [spaces.inside(index) for index in range(nodes.size)]
+        nodes.start_all()
+        await nodes.ready()
+        load = Load(nodes, plan.publishers, plan.consumers)
+        try:
+            await load.start()
+            watcher = await load.client(1)
+            scene = Scene(nodes, random.Random(plan.seed), plan.seconds, watcher, spaces)
+            for _ in range(plan.rounds):
+                await asyncio.sleep(SETTLE_SECONDS)
+                await FAULTS[fault](scene)
+            await load.finish(outcome)
+        finally:
+            await load.close()
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """A Markdown table."""
+    rows = [list(TITLES), ["---"] * len(TITLES), *(each.row() for each in outcomes)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def outcomes_of(faults: tuple[str, ...], servers: tuple[str, ...], plan: Plan) -> Iterator[Any]:
+    """Each Outcome, or a sentence that says why there is none."""
+    for fault in faults:
+        for server in servers:
+            try:
+                yield asyncio.run(run(fault, server, plan))
+            except (NoNamespaces, ServerFailed, TimeoutError, OSError) as error:
+                yield f"{fault}, {server}: not driven: {error or type(error).__name__}"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("faults", nargs=-1, type=click.Choice(list(FAULTS)))
+@click.option("--server", "servers", multiple=True, type=click.Choice(list(SERVERS)))
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+@click.option("--seconds", default=30.0, show_default=True, help="Of a pause or a partition.")
+@click.option("--publishers", type=click.IntRange(1), default=16, show_default=True)
+@click.option("--consumers", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for every row instead.")
+def main(
+    faults: tuple[str, ...],
+    servers: tuple[str, ...],
+    rounds: int,
+    seed: int,
+    seconds: float,
+    publishers: int,
+    consumers: int,
+    as_json: bool,
+) -> None:
+    """Run FAULTS (default: all) against clusters of three, and print what became of every promise.
+
+    Exit codes: 0 this server kept every promise, 1 it did not, 2 something could not be driven.
+    """
+    end_on_sigterm()
+    plan = Plan(rounds, seed, seconds, publishers, consumers)
+    found: list[Outcome] = []
+    missed = 0
+    for each in outcomes_of(faults or tuple(FAULTS), servers or tuple(SERVERS), plan):
+        if isinstance(each, Outcome):
+            found.append(each)
+            click.echo(" ".join(each.row()), err=True)
+        else:
+            missed += 1
+            click.echo(each, err=True)
+    rows = "\n".join(json.dumps(vars(each)) for each in found)
+    click.echo(rows if as_json else table(found))
+    ours = SERVERS["headwater"].name
+    broken = any(each.broken for each in found if each.server == ours)
+    sys.exit(1 if broken else 2 if missed else 0)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m bench.cluster_faults")

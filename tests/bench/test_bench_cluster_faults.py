@@ -1,0 +1,36 @@
+"""The fault scripts for clusters, tiny, against real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.cluster_faults import FAULTS, NETWORK, Outcome, Plan, run, table
+from bench.namespaces import NoNamespaces
+
+
+def tiny(path: Path) -> Plan:
+    """One round with few clients."""
+    return Plan(rounds=1, seconds=2.0, publishers=2, consumers=1, parent=path)
+
+
+@pytest.mark.parametrize("fault", ["kills", "partitioned"])
+async def test_headwater_keeps_its_promises(tmp_path: Path, fault: str) -> None:
+    try:
+        outcome = await run(fault, "headwater", tiny(tmp_path))
+    except NoNamespaces as error:
+        pytest.skip(f"no network namespaces: {error}")
+    assert outcome.acked > 0
+    assert outcome.broken == 0, outcome
+    assert outcome.gap > 0
+
+
+async def test_the_same_script_drives_the_real_server(tmp_path: Path) -> None:
+    outcome = await run("kills", "real", tiny(tmp_path))
+    assert outcome.acked > 0
+
+
+def test_a_row_for_each_outcome() -> None:
+    assert set(NETWORK) < set(FAULTS)
+    lines = table([Outcome("kills", "one", 2, 1234, lost=1, gap=0.25)]).splitlines()
+    assert lines[2] == "| kills | one | 2 | 1,234 | 1 | 0 | 0 | 0.2 |"
+    assert Outcome("kills", "one", lost=1, repeated=1, again=1).broken == 3
