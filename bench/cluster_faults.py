@@ -1,4 +1,4 @@
-"""`python -m bench.cluster_faults`: three nodes under publishers and consumers, and what breaks them.
+"""`python -m bench.cluster_faults`: clusters of three under publishers and consumers, and faults.
 
 The same scripts run against three `headwater serve` and three nats-servers: each with a stream of
 three replicas, publishers that send again what was not acknowledged, and consumers that confirm.
