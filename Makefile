@@ -63,7 +63,7 @@ sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a n
 sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from SEED=.. on
 	@$(BIN)/python -m tests.sim --bugs --seed $(or $(SEED),1) $(ARGS)
 
-sim-jetstream: $(STAMP) ext  ## Simulate a stream, its consumers and a mirror: SEED=.. STEPS=.. RUNS=.. (no SEED: a new one)
+sim-jetstream: $(STAMP) ext  ## Simulate a stream, its consumers and a mirror: SEED=.. STEPS=.. RUNS=.., or ARGS=--bugs
 	@$(BIN)/python -m tests.sim.jetstream --seed $(or $(SEED),0) --steps $(or $(STEPS),120) \
 		--runs $(or $(RUNS),1) $(ARGS)
 

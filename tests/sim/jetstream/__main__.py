@@ -4,7 +4,7 @@ import argparse
 import secrets
 import sys
 
-from tests.sim.jetstream.runner import STEPS, run_seeds
+from tests.sim.jetstream.runner import STEPS, hunt_all, run_seeds
 from tests.sim.jetstream.world import Violation
 
 
@@ -15,7 +15,10 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1, help="seeds from --seed on")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seconds", type=float, default=0.0, help="stop after so long")
+    parser.add_argument("--bugs", action="store_true", help="look for the planted bugs instead")
     options = parser.parse_args()
+    if options.bugs:
+        return 1 if hunt_all(options.seed or 1) else 0
     seed = options.seed or secrets.randbelow(1 << 40)
     print(f"seed={seed} steps={options.steps} runs={options.runs}", flush=True)
     try:

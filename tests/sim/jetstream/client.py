@@ -28,6 +28,9 @@ class ConsumerClient:
         self.state = "none"
         """"none", "creating", "there" or "deleting"."""
         self.book = self.new_book()
+        self.asked_life = 0
+        """In which start of the node the present making or deletion was asked for. A second such
+        request is answered by what the node knows, which may not be durable yet."""
         self.careful = False
         """Acknowledges everything, and asks for an answer."""
 
@@ -60,9 +63,11 @@ class ConsumerClient:
 
     def create(self) -> None:
         """Make the consumer."""
+        if self.state == "creating" and self.asked_life == self.machine.life:
+            return
         if self.state == "none":
             self.book = self.new_book()
-        self.state = "creating"
+        self.state, self.asked_life = "creating", self.machine.life
         body = {"stream_name": STREAM, "config": self.config}
         subject = f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.{self.name}"
         self.machine.request(subject, json.dumps(body).encode(), self.created)
@@ -71,6 +76,7 @@ class ConsumerClient:
         """The answer."""
         answer = json.loads(payload)
         if "error" in answer:
+            self.asked_life = 0
             self.story.refused(f"{self.name} is not made", answer["error"])
         elif self.state == "creating":
             self.world.note(f"{self.name} is made")
@@ -79,7 +85,9 @@ class ConsumerClient:
 
     def delete(self) -> None:
         """Delete it; it is made again later."""
-        self.state = "deleting"
+        if self.state == "deleting" and self.asked_life == self.machine.life:
+            return
+        self.state, self.asked_life = "deleting", self.machine.life
         subject = f"$JS.API.CONSUMER.DELETE.{STREAM}.{self.name}"
         self.machine.request(subject, b"", self.was_deleted)
 
@@ -87,6 +95,7 @@ class ConsumerClient:
         """The answer."""
         error = json.loads(payload).get("error")
         if error is not None and error["err_code"] != NOT_FOUND:
+            self.asked_life = 0
             self.story.refused(f"{self.name} is not deleted", error)
         elif self.state == "deleting":
             self.world.note(f"{self.name} is deleted")

@@ -13,6 +13,9 @@ JUMPS_S = (-3600, -86400, 3600, 86400, 10 * 365 * 86400, -20)
 STEPS_NOTICED_NS = 5 * SECOND_NS
 """A wall clock that was set ahead is set back by a power cut within this time: what the node has
 not written down by then, nobody can tell from time that passed while it was off."""
+TRAPS = 3
+"""Of so many removals one is followed by a power cut."""
+TRAP_S = 0.2
 SLOW_S = (0.002, 0.02, 0.2, 0.8)
 
 
@@ -53,10 +56,25 @@ class Faults:
             if self.world.now_ns - at < STEPS_NOTICED_NS:
                 machine.clock.set_by_ns = min(before, machine.clock.set_by_ns)
             if self.story.chance.below(6) == 0:
-                machine.clock.set_by_ns = -EPOCH_NS
+                # Not ahead of what it showed: that would look like time that passed.
+                machine.clock.set_by_ns = min(-EPOCH_NS, machine.clock.set_by_ns)
                 self.world.note(f"{machine.name}: its clock has lost the time")
         delay = self.story.chance.below((2000, 200, 20000)[self.story.chance.below(3)])
         self.world.later(delay * 1_000_000, machine.start_again)
+
+    def trap(self, step: Step) -> None:
+        """The origin's power fails while its slow disk has not written what was just asked for."""
+        machine = self.story.origin
+        if step.c % TRAPS or machine.gone:
+            return
+        machine.set_write_delay(TRAP_S)
+        life = machine.life
+        self.world.later(int(TRAP_S * SECOND_NS / 2), self._spring, machine, life)
+
+    def _spring(self, machine: Machine, life: int) -> None:
+        machine.set_write_delay(0.0)
+        if not self.calm and not machine.gone and machine.life == life:
+            machine.crash("power")
 
     def _power(self, machine: Machine, step: Step) -> None:
         self._die(machine, step, "power")

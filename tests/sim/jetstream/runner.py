@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from tests.sim.bug import Bug
+from tests.sim.jetstream.bugs import BUGS
 from tests.sim.jetstream.plan import Step, draw
 from tests.sim.jetstream.story import Outcome, Story
 from tests.sim.jetstream.world import Violation
@@ -99,3 +100,16 @@ def hunt(bug: Bug, first_seed: int, steps: int = STEPS) -> tuple[int, str] | Non
         if isinstance(outcome, str):
             return count + 1, outcome.splitlines()[0]
     return None
+
+
+def hunt_all(first_seed: int) -> list[str]:
+    """Look for every planted bug; prints as it goes and returns the names of those not found."""
+    missing = []
+    for bug in BUGS:
+        found = hunt(bug, first_seed)
+        if found is None:
+            missing.append(bug.name)
+        text = f"seed {found[0]} of {bug.seeds}: {found[1]}" if found else "NOT FOUND"
+        print(f"{bug.name:26} {text[:110]}", flush=True)
+    print(f"{len(BUGS) - len(missing)} of {len(BUGS)} found, from seed {first_seed}")
+    return missing

@@ -224,7 +224,8 @@ class Story:
             self._learns_ids(message)
             self.world.note(f"{short(message.name)} is {answer['seq']}{' again' * duplicate}")
             self.book.took(message, answer["seq"], duplicate)
-            self.on_disk(answer_to=life, event=event)
+            if not duplicate:
+                self.on_disk(answer_to=life, event=event)
 
         self.origin.request(message.subject, message.name, told, block)
 
@@ -271,6 +272,7 @@ class Story:
                 self.world.note(f"{sequence} is deleted")
                 self.book.gone.add(sequence)
 
+        self.faults.trap(step)
         body = {"seq": sequence, "no_erase": bool(step.b % 2)}
         subject = f"$JS.API.STREAM.MSG.DELETE.{STREAM}"
         self.origin.request(subject, json.dumps(body).encode(), told)
@@ -290,6 +292,7 @@ class Story:
                 self.world.note(f"purged: {answer['purged']}")
                 self.book.purged(purge)
 
+        self.faults.trap(step)
         body = {"filter": subject, "keep": keep, "seq": below}
         wanted = {key: value for key, value in body.items() if value}
         self.origin.request(
@@ -336,6 +339,7 @@ class Story:
         """Delete a consumer; it is made again by the next one who looks."""
         client = self.clients[step.a % len(self.clients)]
         if client.state == "there":
+            self.faults.trap(step)
             client.delete()
 
     def _do_quiet(self, step: Step) -> None:
