@@ -147,9 +147,11 @@ class Load:
         sub = await js.pull_subscribe_bind(DURABLE, STREAM)
         while not self.drained.is_set():
             try:
-                for message in await sub.fetch(20, timeout=TRY_SECONDS):
-                    sequence = message.metadata.sequence.stream
-                    self.again += sequence in self.confirmed
+                batch = await sub.fetch(20, timeout=TRY_SECONDS)
+                places = [message.metadata.sequence.stream for message in batch]
+                # Judged when they come: what waits here may be confirmed by another meanwhile.
+                self.again += len(self.confirmed.intersection(places))
+                for sequence, message in zip(places, batch, strict=True):
                     await self._confirm(message)
                     self.confirmed.add(sequence)
             except (NatsError, JetStreamError, TimeoutError):

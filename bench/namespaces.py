@@ -97,6 +97,10 @@ class Namespaces:
     def close(self) -> None:
         """Remove everything."""
         for index in range(len(self.addresses)):
+            # A namespace goes when its last process has; its end of the link must not wait.
+            subprocess.run(
+                ["ip", "link", "del", self.link(index)], check=False, capture_output=True
+            )
             subprocess.run(
                 ["ip", "netns", "del", self.space(index)], check=False, capture_output=True
             )
