@@ -42,6 +42,8 @@ from headwater.hub.stored.transfers import Transfers
 CLEAN_STOP = struct.Struct("<Q8sI")
 HOLD_BYTES = 16 << 20
 """Of entries that wait for a snapshot on its way to a member."""
+NODE_BYTES = 128 << 20
+"""Of entries in memory, of all groups of a node: beyond it each group has its share."""
 RETRY_SECONDS = 0.5
 """After a refusal of the hard-state file."""
 
@@ -121,6 +123,10 @@ class GroupStore:
             group: replace(hard, commit=0) for group, hard in self.hard_states.found.items()
         }
         self._commits: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        """Bytes of each group's entries in memory when it was looked at last."""
+        self._size = 0
+        """Of all of them."""
         found = read_groups(node, group_of, self.hard_states.found, self.start)
         for group, each in found.items():
             self._enter(group, each)
@@ -439,8 +445,12 @@ class GroupStore:
 
     def trim(self, raft: Raft, keep: int, most: int) -> None:
         """Let go of the oldest entries that are applied and marked here, until about `keep` bytes
-        are left. What a member has not got stays, up to `most` bytes."""
+        are left. What a member has not got stays, up to `most` bytes. A node that has too many
+        entries in memory, in all groups, lets go of more."""
         rows, replica = raft.log, self.replicas[raft.group]
+        if self._measure(raft) > NODE_BYTES:
+            share = NODE_BYTES // len(self._sizes)
+            keep, most = min(keep, share // 2), min(most, share)
         if rows.bytes <= 2 * keep or self._is_installing(raft):
             return
         last = min(rows.applied, replica.marked)
@@ -458,11 +468,20 @@ class GroupStore:
         if index > rows.base_index:
             term = rows.term(index) or 0
             raft.compact(Snapshot(index, term, rows.config_at(index)))
+            self._measure(raft)
+
+    def _measure(self, raft: Raft) -> int:
+        """Note how much a group holds in memory; returns what all groups do."""
+        now = raft.log.bytes
+        self._size += now - self._sizes.get(raft.group, 0)
+        self._sizes[raft.group] = now
+        return self._size
 
     def erase(self, group: int) -> None:
         """Forget a group for good: it was removed by an order that is committed. Raises
         StoreError, OSError."""
         self._rafts.pop(group, None)
+        self._size -= self._sizes.pop(group, 0)
         self.transfers.drop(group)
         self.start.groups.pop(group, None)
         replica = self.replicas.pop(group, None)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from headwater.edge.ports.twins.files import TwinFiles
+from headwater.hub.stored import group_store
 from headwater.hub.stored.arrival import Arrival
 from tests.hub.streams.stream_cluster import ClusterNode, StreamCluster
 from tests.hub.streams.test_replicated_streams import equal_replicas
@@ -156,3 +157,32 @@ def test_the_power_may_go_at_any_step(lose: str) -> None:
         store = behind.store.replicas[2].store
         assert store is not None and (store.last_seq, store.messages) in ((1, 1), (122, 122))
         assert equal_replicas(cluster)[0] == (1, 122, 122)
+
+
+def test_many_groups_share_the_memory_for_one_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_store, "NODE_BYTES", 60_000)
+    cluster = StreamCluster()
+    groups = range(2, 10)
+    for group in groups:
+        cluster.make(f"S{group}", group)
+    leaders = {group: cluster.leader(group) for group in groups}
+    away = cluster.nodes[3]
+    away.crash()
+    cluster.sleep(2)
+    leaders = {group: cluster.leader(group) for group in groups}
+    for n in range(40):
+        for group, leader in leaders.items():
+            leader.publish(f"s{group}.a", b"%d " % n * 300)
+        cluster.sleep(0.05)
+    for group, leader in leaders.items():
+        leader.ask(f"s{group}.a", b"end")
+    cluster.sleep(0.2)
+    for node in cluster.nodes.values():
+        if node.up:
+            held = [node.streams.groups[group].raft.log.bytes for group in groups]
+            assert sum(held) < 90_000, held
+    away.open()
+    for group in groups:
+        assert equal_replicas(cluster, group)[0] == (1, 41, 41)
