@@ -7,7 +7,7 @@ does not know is told to the leader, which takes it in, or is kept and not serve
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Protocol
 
 from headwater.edge.jetstream.account import stream_life
@@ -36,6 +36,9 @@ class Groups(Protocol):
 
     def delete(self, assignment: Assignment) -> None:
         """Remove what is here of a stream for good."""
+
+    def delete_gone(self, gone: Container[str]) -> None:
+        """Remove what is here of streams whose incarnations were deleted."""
 
     def concerns(self, assignment: Assignment) -> bool:
         """Whether something of a stream is here that the group needs, though it is to go."""
@@ -109,6 +112,8 @@ class Applier:
             self.reconcile(known.assignment, new=False)
         if self.number in self.state.members:
             self._joined(self.state.members[self.number])
+        if self.groups is not None:
+            self.groups.delete_gone(self.state.gone)
         self.find_unknown()
 
     def find_unknown(self) -> None:

@@ -9,7 +9,6 @@ wait for all others.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -85,7 +84,7 @@ class Founding:
         self.heard: dict[int, Heard] = {}
         self.introduced: set[int] = set()
         """Nodes that have said hello on the route that they have now."""
-        self.began = time.monotonic()
+        self.began = self._now()
         self.agreed = 0
         """The node that may found a cluster with this one."""
         self._asking = False
@@ -96,6 +95,10 @@ class Founding:
         transport.watchers.append(self._peer_changed)
         group.heard_name = self._name
         group.watchers.append(self.say)
+
+    def _now(self) -> float:
+        """Monotonic seconds."""
+        return self.group.driver.clock.monotonic_ns() / 1e9
 
     # -- hello --------------------------------------------------------------------
 
@@ -118,7 +121,7 @@ class Founding:
         heard = self.heard.get(number)
         if heard is None or number not in self.introduced:
             return False
-        return time.monotonic() - heard.at < OFFLINE_SECONDS
+        return self._now() - heard.at < OFFLINE_SECONDS
 
     def hello_of(self, number: int) -> Hello | None:
         """What a node said last; None when nothing was heard of it."""
@@ -136,7 +139,7 @@ class Founding:
     def silence_ns(self, number: int) -> int:
         """Since a node was heard last; 0 when it never was."""
         heard = self.heard.get(number)
-        return int((time.monotonic() - heard.at) * 1e9) if heard is not None else 0
+        return int((self._now() - heard.at) * 1e9) if heard is not None else 0
 
     def say(self) -> None:
         """Tell every node how this one is."""
@@ -159,7 +162,7 @@ class Founding:
             raise ValueError(str(error)) from error
         first = sender not in self.introduced
         self.introduced.add(sender)
-        self.heard[sender] = Heard(hello, time.monotonic())
+        self.heard[sender] = Heard(hello, self._now())
         if first:
             self.say()
         self.consider()
@@ -206,7 +209,7 @@ class Founding:
             return
         everybody = sorted(self.present())
         if everybody == [self.transport.number]:
-            if time.monotonic() - self.began < ALONE_SECONDS:
+            if self._now() - self.began < ALONE_SECONDS:
                 return
         elif any(hello.sees != everybody for hello in others.values()):
             self.waits_for = "nodes that do not see one another yet"

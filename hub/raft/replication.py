@@ -234,6 +234,8 @@ def on_snapshot_reply(r: Core, m: Message) -> None:
     if progress is None or progress.state is not State.SNAPSHOT or m.context != progress.session:
         return
     if m.reject:
+        if m.offset == progress.position:
+            return
         progress.rewind(m.offset)
     elif not progress.arrived(m.offset):
         return

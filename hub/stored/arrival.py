@@ -16,9 +16,15 @@ class Arrival:
     """Outlives the leader that began it: what it has of the messages every leader has. Of the end
     it keeps what one leader made at one moment."""
 
-    def __init__(self, log: CommitLog, make: Callable[[], FileStore], heard: float) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        make: Callable[[], FileStore],
+        heard: float,
+        describe: Callable[[FileStore, bytes], None],
+    ) -> None:
         """`make` gives an empty stream when it is needed. `heard`: the loop's time of the last
-        part."""
+        part. `describe` gives a stream its description."""
         self.log = log
         self.store: FileStore | None = None
         self._reached = 0
@@ -32,7 +38,11 @@ class Arrival:
         """The state is in the log, and may be put into force."""
         self.machine = b""
         self.logged = heard
+        self.fresh = True
+        """Nothing has come in this session that fits: its leader may believe that more is here,
+        because an arrival before this one had to be given up."""
         self._make = make
+        self._describe = describe
         self._session: tuple[int, int, int] | None = None
         self._end = bytearray()
         self._of: tuple[int, int, int] | None = None
@@ -50,6 +60,7 @@ class Arrival:
         session = (m.sender, m.term, m.context)
         if session != self._session:
             self._session = session
+            self.fresh = True
             self._forget_end()
         if m.config is not None:
             return self._take_end(m)
@@ -70,6 +81,7 @@ class Arrival:
             self._reached = max(self._reached, store.last_seq)
             raise
         self._reached = m.hint
+        self.fresh = False
         self.bytes += len(m.part)
         self.whole = m.commit
 
@@ -87,6 +99,7 @@ class Arrival:
             self._of = of
         elif m.offset != END + len(self._end):
             return False
+        self.fresh = False
         self._end += m.part
         if len(self._end) < m.size:
             return False
@@ -99,6 +112,7 @@ class Arrival:
         end = decode_end(data)
         store = self._open()
         bring_to(self.log, store, end)
+        self._describe(store, end.meta)
         self.machine = end.machine
         self.complete = True
         return True

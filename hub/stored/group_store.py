@@ -112,7 +112,8 @@ class GroupStore:
         self.transfers = Transfers(
             node, self.replicas, self._make_stream, lambda raft: self.on_news(raft)
         )
-        self._installing: tuple[int, FileStore] | None = None
+        self._installing: tuple[int, FileStore, FileStore | None] | None = None
+        """The group whose state is being put into force, its stream, and the one of before."""
         self._installed: set[int] = set()
         self._hard_writes = 0
         self._hard_syncs = 0
@@ -191,6 +192,8 @@ class GroupStore:
         self.log.put_state(OWNER, b"%d" % group, encode_run(snapshot.index, snapshot.term, 0, []))
 
         def finish() -> None:
+            if self.replicas.get(group) is not replica:
+                return  # it was erased before it was durable
             if existing is None:
                 self.node.finish_stream(store)
             if restored.hard_state is not None:
@@ -355,13 +358,13 @@ class GroupStore:
             replica.go_back(*before)
             raise
         del self.transfers.arrivals[group]
-        self._installing = (group, store)
+        self._installing = (group, store, old)
         lsn = self.log.hand_over()
         self.log.when_durable(lsn, lambda: self._finish_install(group, store, old))
         return False
 
     def _finish_install(self, group: int, store: FileStore, old: FileStore | None) -> None:
-        if self._installing != (group, store):
+        if self._installing != (group, store, old):
             return
         try:
             self.node.finish_stream(store, old)
@@ -486,8 +489,13 @@ class GroupStore:
         self.start.groups.pop(group, None)
         replica = self.replicas.pop(group, None)
         self._behind.discard(group)
+        self._installed.discard(group)
         self.log.delete_state(OWNER, b"%d" % group)
-        for store in (replica.store if replica else None, self._doubtful.pop(group, None)):
+        stores = [replica.store if replica else None, self._doubtful.pop(group, None)]
+        if self._installing is not None and self._installing[0] == group:
+            stores.append(self._installing[2])
+            self._installing = None
+        for store in stores:
             if store is not None and not store.closed:
                 self.node.delete_stream(store)
         self.hard_states.erase(group)

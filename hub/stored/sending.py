@@ -1,7 +1,10 @@
 """A group's state on its way from its leader to one member, in parts read from the store."""
 
+from collections.abc import Callable
+
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.index.message_rows import pack_rows
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.snapshot import Part, Snapshot
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.state_end import end_of
@@ -14,11 +17,18 @@ bytes of the end."""
 class Sending:
     """Holds nothing of the messages; `end` is there from the moment at which all were read."""
 
-    def __init__(self, session: tuple[int, int], replica: Replica, now: float) -> None:
-        """`now`: the loop's time."""
+    def __init__(
+        self,
+        session: tuple[int, int],
+        replica: Replica,
+        now: float,
+        meta_of: Callable[[FileStore], bytes],
+    ) -> None:
+        """`now`: the loop's time. `meta_of`: a stream's description."""
         self.session = session  # the leader's term, and its number in it
         self.replica = replica
         self.begun = now
+        self.meta_of = meta_of
         self.first = -1
         """The position that it began with."""
         self.snapshot: Snapshot | None = None
@@ -50,7 +60,9 @@ class Sending:
         assert replica.store is not None
         mark = replica.mark
         self.snapshot = Snapshot(mark.index, mark.term, mark.config)
-        self.end = end_of(replica.log, replica.store, replica.machine.state()).encode()
+        store = replica.store
+        meta = self.meta_of(store)
+        self.end = end_of(replica.log, store, replica.machine.state(), meta).encode()
         self._digest = int(checksum(mark.config.encode(), int(checksum(self.end))))
 
     def _end_part(self, position: int, offset: int, bytes_max: int) -> Part | None:

@@ -6,7 +6,8 @@ stream, and which of the messages that were sent are still there. Removals since
 log. So nothing has to be pinned, and what was sent by one leader can be ended by another.
 
     u64 first sequence   u64 last sequence   u64 messages   u32 bytes of the machine's state
-    u32 bytes of states   then these, and the alive runs (`edge.storage.index.message_rows`)
+    u32 bytes of states   u32 bytes of the stream's description   then these three, and the alive
+    runs (`edge.storage.index.message_rows`)
 """
 
 import struct
@@ -18,7 +19,7 @@ from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.stored.mark import KEY
 
-HEAD = struct.Struct("<QQQII")
+HEAD = struct.Struct("<QQQIII")
 KEPT = struct.Struct("<HIH")
 SIZE = struct.Struct("<I")
 OWN_KEYS = (KEY, b"stream/ceiling")
@@ -38,34 +39,38 @@ class StateEnd:
     messages: int
     machine: bytes
     states: bytes
+    meta: bytes
+    """The stream's description, as of the same moment."""
     alive: bytes
 
     def encode(self) -> bytes:
         numbers = (self.first_seq, self.last_seq, self.messages)
-        head = HEAD.pack(*numbers, len(self.machine), len(self.states))
-        return b"".join((head, self.machine, self.states, self.alive))
+        head = HEAD.pack(*numbers, len(self.machine), len(self.states), len(self.meta))
+        return b"".join((head, self.machine, self.states, self.meta, self.alive))
 
 
 def decode_end(data: bytes) -> StateEnd:
     """What `encode` made. Raises StoreError when it is something else."""
     try:
-        first, last, messages, machine, states = HEAD.unpack_from(data)
+        first, last, messages, machine, states, meta = HEAD.unpack_from(data)
     except struct.error as error:
         raise StoreError(f"the end of a state cannot be read: {error}") from error
     a = HEAD.size + machine
     b = a + states
-    if b > len(data):
+    c = b + meta
+    if c > len(data):
         raise StoreError("the end of a state is cut off")
-    return StateEnd(first, last, messages, data[HEAD.size : a], data[a:b], data[b:])
+    parts = (data[HEAD.size : a], data[a:b], data[b:c], data[c:])
+    return StateEnd(first, last, messages, *parts)
 
 
-def end_of(log: CommitLog, store: FileStore, machine: bytes) -> StateEnd:
+def end_of(log: CommitLog, store: FileStore, machine: bytes, meta: bytes) -> StateEnd:
     """The end as it is now. Raises StoreError when messages are lost: then this replica cannot
     give a state."""
     if store.lost:
         raise StoreError(f"{len(store.lost)} messages of the replica are lost")
     numbers = (store.first_seq, store.last_seq, store.messages)
-    return StateEnd(*numbers, machine, states_of(log, store), alive_runs(store))
+    return StateEnd(*numbers, machine, states_of(log, store), meta, alive_runs(store))
 
 
 def bring_to(log: CommitLog, store: FileStore, end: StateEnd) -> None:

@@ -72,7 +72,9 @@ class Transfers:
         session = (raft.term, wanted.session)
         sending = self._sendings.get(key)
         if sending is None or sending.session != session:
-            sending = self._sendings[key] = Sending(session, self.replicas[raft.group], self._now())
+            sending = self._sendings[key] = Sending(
+                session, self.replicas[raft.group], self._now(), self._meta_of
+            )
         try:
             part = sending.part(wanted.position, raft.options.snapshot_part_bytes)
         except StoreError as error:
@@ -106,6 +108,9 @@ class Transfers:
         seconds = self._now() - sending.begun
         left = seconds * (whole - done) / max(done - first, 1)
         return TransferStatus(done / whole, left)
+
+    def _meta_of(self, store: FileStore) -> bytes:
+        return self.node.meta_of(store) or b""
 
     def _whole(self, sending: Sending) -> int:
         store = sending.replica.store
@@ -141,7 +146,8 @@ class Transfers:
             lsn = self.log.hand_over()
             self.log.when_durable(lsn, lambda: self._taken(raft, m, arrival, reached))
         else:
-            raft.part_taken(m, arrival.position)
+            lost = arrival.fresh and m.offset > arrival.position
+            raft.part_taken(m, arrival.position, lost)
             self._touch(raft)
 
     def _arrival(self, group: int) -> Arrival | None:
@@ -152,7 +158,9 @@ class Transfers:
         if len(busy) >= ARRIVALS_MAX:
             return None
         if found is None:
-            found = Arrival(self.log, lambda: self._make(group), self._now())
+            found = Arrival(
+                self.log, lambda: self._make(group), self._now(), self.node.update_meta
+            )
             self.arrivals[group] = found
         return found
 

@@ -4,7 +4,7 @@ The store of groups needs `naming` and `machine` before there is a driver; `run`
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 from headwater.edge.broker.turn_order import TurnStage
@@ -213,6 +213,22 @@ class StreamGroups:
         self.driver.store.erase(number)
         self._forget(number)
         self.start(group.wanted)
+
+    def delete_gone(self, gone: Container[str]) -> None:
+        """Remove what is here of streams whose incarnations were deleted while this node was away.
+        Raises StoreError, OSError."""
+        for assignment in list(self.wanted.values()):
+            if assignment.incarnation in gone:
+                log.info("stream '%s > %s' was deleted", assignment.account, assignment.name)
+                self.delete(assignment)
+        store = self.driver.store
+        for number, replica in list(store.replicas.items()):
+            if number in self.wanted or replica.store is None:
+                continue
+            meta = self.jetstream.store().meta_of(replica.store) or b""
+            if stream_life.incarnation_of(meta) in gone:
+                log.info("what is left of group %d goes: its stream was deleted", number)
+                store.erase(number)
 
     def _forget(self, number: int) -> None:
         self.groups.pop(number, None)

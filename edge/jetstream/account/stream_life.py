@@ -70,6 +70,14 @@ def group_of(meta: bytes) -> int:
         return 0
 
 
+def incarnation_of(meta: bytes) -> str:
+    """The incarnation of the stream that `pack` described; empty for none."""
+    try:
+        return msgspec.json.decode(meta, type=Meta).incarnation
+    except msgspec.DecodeError:
+        return ""
+
+
 def is_mirror(meta: bytes) -> bool:
     """Whether what `pack` returned describes a mirror."""
     try:

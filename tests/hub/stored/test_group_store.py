@@ -124,8 +124,10 @@ def write_batch(node: StoredNode, ready: Ready) -> None:
 def arrived(node: StoredNode, snapshot: Snapshot) -> None:
     """What the node has comes to it again, as of another index."""
     replica = node.store.replicas[1]
-    sending = Sending((1, 1), replica, 0.0)
-    arrival = Arrival(node.node.log, lambda: node.store._make_stream(1), 0.0)
+    sending = Sending((1, 1), replica, 0.0, lambda store: b"1")
+    arrival = Arrival(
+        node.node.log, lambda: node.store._make_stream(1), 0.0, node.node.update_meta
+    )
     while not arrival.complete:
         part = sending.part(arrival.position, 1000)
         assert part is not None

@@ -44,8 +44,8 @@ def test_a_state_is_never_whole_in_memory(tmp_path: Path) -> None:
     assert here.node is not None and there.node is not None
     log: CommitLog = here.node.log
     replica = Replica(log, Nothing(), store, Mark(9, 2, Config({1: 1})))
-    sending = Sending((1, 1), replica, 0.0)
-    arrival = Arrival(there.node.log, there.create, 0.0)
+    sending = Sending((1, 1), replica, 0.0, lambda store: b"{}")
+    arrival = Arrival(there.node.log, there.create, 0.0, there.node.update_meta)
     sent = 0
     tracemalloc.start()
     while not arrival.complete:

@@ -19,27 +19,28 @@ from headwater.hub.streams.stream_group import StreamGroup
 from headwater.hub.streams.stream_groups import StreamGroups
 from headwater.hub.streams.stream_machine import StreamMachine
 
-Plant = Callable[[Any], None]
-"""Is called with a function that puts something in another's place: where, attribute, value."""
+Put = Callable[[Any, str, Any], None]
+"""Puts something in another's place: where, attribute, value."""
+Plant = Callable[[Put], None]
 BUGS: dict[str, Plant] = {}
 
 
-def bug(plant: Plant) -> Plant:
+def bug(entered: Plant) -> Plant:
     """Enter a bug under its name."""
-    BUGS[plant.__name__] = plant
-    return plant
+    BUGS[entered.__name__] = entered
+    return entered
 
 
 @contextmanager
-def planted(name: str) -> Iterator[None]:
-    """With this bug in place."""
+def plant(entered: Plant) -> Iterator[None]:
+    """With a bug in place."""
     before: list[tuple[Any, str, Any]] = []
 
     def put(where: Any, attribute: str, value: Any) -> None:
         before.append((where, attribute, getattr(where, attribute)))
         setattr(where, attribute, value)
 
-    BUGS[name](put)
+    entered(put)
     try:
         yield
     finally:
@@ -47,8 +48,15 @@ def planted(name: str) -> Iterator[None]:
             setattr(where, attribute, value)
 
 
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With the bug of this name in place."""
+    with plant(BUGS[name]):
+        yield
+
+
 @bug
-def a_leader_applies_and_acknowledges_before_a_quorum_has_it(put: Any) -> None:
+def a_leader_applies_and_acknowledges_before_a_quorum_has_it(put: Put) -> None:
     true = StreamMachine.apply
 
     def propose(self: StreamGroup, entry: bytes) -> bool:
@@ -74,7 +82,7 @@ def a_leader_applies_and_acknowledges_before_a_quorum_has_it(put: Any) -> None:
 
 
 @bug
-def a_leader_lives_before_everything_committed_is_applied(put: Any) -> None:
+def a_leader_lives_before_everything_committed_is_applied(put: Put) -> None:
     def changed(self: StreamGroup, raft: Raft) -> None:
         true(self, raft)
         if raft.is_leader and not self.machine.lives and self.replica.store is not None:
@@ -85,17 +93,17 @@ def a_leader_lives_before_everything_committed_is_applied(put: Any) -> None:
 
 
 @bug
-def a_deposed_leader_lives_on(put: Any) -> None:
+def a_deposed_leader_lives_on(put: Put) -> None:
     put(StreamMachine, "quiet", lambda self: None)
 
 
 @bug
-def a_snapshot_has_no_consumers(put: Any) -> None:
+def a_snapshot_has_no_consumers(put: Put) -> None:
     put(state_end, "states_of", lambda log, store: b"")
 
 
 @bug
-def a_snapshot_has_consumers_as_they_were_once(put: Any) -> None:
+def a_snapshot_has_consumers_as_they_were_once(put: Put) -> None:
     def states(log: Any, store: Any) -> bytes:
         found = log.states(store.incarnation.encode())
         parts = []
@@ -108,7 +116,7 @@ def a_snapshot_has_consumers_as_they_were_once(put: Any) -> None:
 
 
 @bug
-def limits_are_kept_by_the_leader_alone(put: Any) -> None:
+def limits_are_kept_by_the_leader_alone(put: Put) -> None:
     def follow(js: Any, meta: bytes, store: Any) -> Any:
         stream = true(js, meta, store)
         config = stream.config
@@ -127,9 +135,10 @@ def stream_without_limits(config: Any) -> Any:
 
 
 @bug
-def a_new_leader_forgets_message_ids(put: Any) -> None:
+def a_new_leader_forgets_message_ids(put: Put) -> None:
     def live(self: StreamMachine, *arguments: Any) -> Any:
         stream = true(self, *arguments)
+        stream.dedupe.cut(0)
         stream.dedupe.loaded = True
         return stream
 
@@ -138,7 +147,7 @@ def a_new_leader_forgets_message_ids(put: Any) -> None:
 
 
 @bug
-def a_new_leader_gives_the_last_sequence_again(put: Any) -> None:
+def a_new_leader_gives_the_last_sequence_again(put: Put) -> None:
     def live(self: StreamMachine, *arguments: Any) -> Any:
         stream = true(self, *arguments)
         stream.replicator.last_seq = max(stream.store.last_seq - 1, 0)
@@ -149,7 +158,7 @@ def a_new_leader_gives_the_last_sequence_again(put: Any) -> None:
 
 
 @bug
-def a_wiped_node_founds_the_group_alone(put: Any) -> None:
+def a_wiped_node_founds_the_group_alone(put: Put) -> None:
     def run(self: StreamGroups, group: Any, restored: Any) -> None:
         if not restored.entries and restored.snapshot.index == 0:
             number, boot = self.driver.number, self.driver.store.boot
@@ -164,7 +173,7 @@ def a_wiped_node_founds_the_group_alone(put: Any) -> None:
 
 
 @bug
-def a_mark_is_never_written(put: Any) -> None:
+def a_mark_is_never_written(put: Put) -> None:
     def write_mark(self: Replica) -> None:
         if self.marked:
             self.marked = self.mark.index
@@ -176,7 +185,7 @@ def a_mark_is_never_written(put: Any) -> None:
 
 
 @bug
-def a_mark_is_ahead_of_what_is_applied(put: Any) -> None:
+def a_mark_is_ahead_of_what_is_applied(put: Put) -> None:
     def apply(self: Replica, entries: list[Any]) -> Any:
         if len(entries) > 1 and entries[-1].kind == 0:
             self.mark = type(self.mark)(entries[-1].index, entries[-1].term, self.mark.config)
@@ -187,7 +196,7 @@ def a_mark_is_ahead_of_what_is_applied(put: Any) -> None:
 
 
 @bug
-def followers_leave_out_the_progress_of_consumers(put: Any) -> None:
+def followers_leave_out_the_progress_of_consumers(put: Put) -> None:
     class Deaf:
         def __init__(self, log: Any) -> None:
             self.log = log
@@ -208,7 +217,7 @@ def followers_leave_out_the_progress_of_consumers(put: Any) -> None:
 
 
 @bug
-def an_entry_is_applied_twice_by_followers(put: Any) -> None:
+def an_entry_is_applied_twice_by_followers(put: Put) -> None:
     def apply(self: StreamMachine, store: Any, entry: Any) -> None:
         true(self, store, entry)
         if not self.lives and entry.index % 7 == 0:
@@ -222,7 +231,7 @@ def an_entry_is_applied_twice_by_followers(put: Any) -> None:
 
 
 @bug
-def an_entry_that_waited_is_left_out(put: Any) -> None:
+def an_entry_that_waited_is_left_out(put: Put) -> None:
     def apply(self: StreamMachine, store: Any, entry: Any) -> None:
         if not self.lives and entry.index % 31 == 0:
             return
@@ -233,7 +242,7 @@ def an_entry_that_waited_is_left_out(put: Any) -> None:
 
 
 @bug
-def what_a_handover_interrupts_is_said_to_be_proposed(put: Any) -> None:
+def what_a_handover_interrupts_is_said_to_be_proposed(put: Put) -> None:
     def propose(self: StreamGroup, entry: bytes) -> bool:
         true(self, entry)
         return True
@@ -243,7 +252,7 @@ def what_a_handover_interrupts_is_said_to_be_proposed(put: Any) -> None:
 
 
 @bug
-def answers_leave_when_leadership_ends(put: Any) -> None:
+def answers_leave_when_leadership_ends(put: Put) -> None:
     def quiet(self: StreamMachine) -> None:
         if self.lives:
             stream = self.stream
@@ -260,7 +269,7 @@ def answers_leave_when_leadership_ends(put: Any) -> None:
 
 
 @bug
-def consumers_come_back_as_they_were_once(put: Any) -> None:
+def consumers_come_back_as_they_were_once(put: Put) -> None:
     def revive(stream: Any, meta: Any, parts: list[bytes]) -> None:
         true(stream, meta, parts[:1])
 
@@ -269,7 +278,7 @@ def consumers_come_back_as_they_were_once(put: Any) -> None:
 
 
 @bug
-def a_stream_lives_wherever_there_is_a_replica(put: Any) -> None:
+def a_stream_lives_wherever_there_is_a_replica(put: Put) -> None:
     def lead(self: StreamGroup, raft: Raft) -> None:
         if self.replica.store is not None and not self.machine.lives and not self.replica.waiting:
             self.machine.live(self.replica.store, self.proposals, self.propose)

@@ -6,7 +6,6 @@ on only when somebody waits. Clients publish and ask in the account of one node.
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -23,21 +22,21 @@ from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.files import TwinFiles
 from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.directory.store_options import StoreOptions
-from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.node import node_store
-from headwater.hub.raft.codec import decode_packet, encode_packet
-from headwater.hub.raft.multi_raft import MultiRaft, Packet
+from headwater.hub.cluster.driver import Driver
+from headwater.hub.cluster.transport import Transport
+from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.options import Options as RaftOptions
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Restored
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.streams.stream_groups import StreamGroups
 
 node_store.SEGMENT_BYTES_MIN = 4096
 SEGMENT_BYTES = 65536
-TICK_S = 0.05
 LATENCY_S = 0.0005
 ACCOUNT = "A"
+IDENTITY = 77
+"""Of the cluster."""
 BOOT = 1000
 """The start in which the first members were taken in."""
 
@@ -102,8 +101,48 @@ class TwinJetStream(NodeJetStream):
         )
 
 
+class TwinTransport(Transport):
+    """Frames over the cluster's network in memory."""
+
+    def __init__(self, node: "ClusterNode") -> None:
+        super().__init__("")
+        self.number = node.number
+        self.identity = IDENTITY
+        self.node = node
+        self.life = node.life
+
+    def send(self, number: int, kind: bytes, body: bytes) -> bool:
+        """As of Transport: whether there is a route."""
+        node = self.node
+        if not node.up or node.life != self.life:
+            return False
+        return node.cluster.send(node.number, number, (kind, self.identity, body))
+
+    def arrive(self, sender: int, kind: bytes, identity: int, body: bytes) -> None:
+        """A frame of another node."""
+        if kind != b"raft" or self._is_ours(sender, identity):
+            self.handlers[kind](sender, body)
+
+
+class StrictDriver(Driver):
+    """The driver that is shipped; what it lives through is a finding here."""
+
+    errors: list[object]
+
+    def _stop_broken(self, raft: Raft, error: Exception) -> None:
+        self.errors.append(error)
+        super()._stop_broken(raft, error)
+
+    def pump(self) -> None:
+        try:
+            super().pump()
+        except Exception as error:
+            self.errors.append(error)
+            raise
+
+
 class ClusterNode:
-    """One disk, and at most one start of a node on it. As of `hub.streams.stream_groups.Driver`."""
+    """One disk, and at most one start of a node on it."""
 
     def __init__(self, cluster: "StreamCluster", number: int) -> None:
         self.cluster = cluster
@@ -133,26 +172,37 @@ class ClusterNode:
         self.store = GroupStore(
             self.jetstream.store(),
             stream_life.group_of,
-            self._naming,
-            self.streams.machine,
+            self.naming,
+            self.machine,
             self.loop.clock.wall_ns(),
         )
-        self.multi_raft = MultiRaft(
-            self.number, self.store.boot, self.chance.below, self.cluster.options
+        self.transport = TwinTransport(self)
+        self.driver = StrictDriver(
+            self.kernel,
+            self.store,
+            self.transport,
+            self.loop.clock,
+            self.chance,
+            self.cluster.options,
         )
-        self.handlers: dict[int, Any] = {}
-        self.seen: dict[int, object] = {}
-        self.due = False
-        self.store.on_synced = self._synced
-        self.store.on_news = self.touch
-        self.streams.run(self)
+        self.driver.errors = self.cluster.errors
+        self.streams.run(self.driver)
+        self.begin()
+        self.driver.start()
+
+    def naming(self, group: int) -> Any:
+        """Account, name and description of the stream of a group."""
+        return self.streams.naming(group)
+
+    def machine(self, group: int) -> Any:
+        """What the entries of a group mean."""
+        return self.streams.machine(group)
+
+    def begin(self) -> None:
+        """The store is open: have the streams that are wanted."""
         for wanted in self.cluster.wanted:
             if self.number in wanted.peers:
                 self.streams.start(wanted)
-        self.loop.call_later(TICK_S, self._tick)
-
-    def _naming(self, group: int) -> Any:
-        return self.streams.naming(group)
 
     def crash(self, lose: str = "some") -> None:
         """The power is cut."""
@@ -165,67 +215,14 @@ class ClusterNode:
         self.disk = TwinFiles()
         self.taken_in = -1
 
-    # -- as a driver --------------------------------------------------------------
+    @property
+    def multi_raft(self) -> MultiRaft:
+        """All groups that run here."""
+        return self.driver.multi_raft
 
-    def add(self, group: int, restored: Restored, handler: Any) -> Raft:
-        raft = self.multi_raft.add(group, restored)
-        self.handlers[group] = handler
-        self.store.attach(raft)
-        self.soon()
-        return raft
-
-    def drop(self, group: int) -> None:
-        self.multi_raft.drop(group)
-        self.handlers.pop(group, None)
-
-    def touch(self, raft: Raft) -> None:
-        self.multi_raft.touch(raft)
-        self.soon()
-
-    def soon(self) -> None:
-        if not self.due:
-            self.due = True
-            self.loop.call_soon(self._round)
-
-    def _tick(self) -> None:
-        self.loop.call_later(TICK_S, self._tick)
-        self.multi_raft.tick(self.loop.clock.monotonic_ns())
-        self._round()
-
-    def _round(self) -> None:
-        self.due = False
-        store, multi = self.store, self.multi_raft
-        store.pump()
-        while multi.has_ready() and multi.can_write():
-            work = multi.ready()
-            self._send(work.packets)
-            store.write(work)
-            for raft, ready in work.groups:
-                store.carry(raft, ready)
-                if raft.group in self.handlers:
-                    self.handlers[raft.group].ready(raft, ready)
-        for group, handler in list(self.handlers.items()):
-            raft = multi.groups[group]
-            now = (raft.role, raft.term, raft.leader)
-            if self.seen.get(group) != now:
-                self.seen[group] = now
-                handler.changed(raft)
-            with suppress(StoreError):
-                handler.tidy(raft)
-        self.kernel.turn()
-
-    def _synced(self, number: int) -> None:
-        self._send(self.multi_raft.synced(number))
-        self.soon()
-
-    def _send(self, packets: list[Packet]) -> None:
-        for packet in packets:
-            self.cluster.send(self.number, packet.to, encode_packet(packet))
-
-    def receive(self, body: bytes) -> None:
-        """A packet arrives."""
-        self.multi_raft.receive(decode_packet(body))
-        self.soon()
+    def hear(self, sender: int, kind: bytes, identity: int, body: bytes) -> None:
+        """A frame arrives."""
+        self.transport.arrive(sender, kind, identity, body)
 
     # -- as a client ----------------------------------------------------------------
 
@@ -276,6 +273,8 @@ class ClusterNode:
 class StreamCluster:
     """All nodes, on one loop, and the network between them."""
 
+    node_type: Any = ClusterNode
+
     def __init__(self, size: int = 3, seed: int = 1, part_bytes: int = 256 << 10) -> None:
         """`part_bytes`: of a part of a state."""
         self.seed = seed
@@ -286,7 +285,7 @@ class StreamCluster:
         self.cut: set[tuple[int, int]] = set()
         """(from, to): what is sent there is lost."""
         self.wanted: list[Wanted] = []
-        self.nodes = {number: ClusterNode(self, number) for number in range(1, size + 1)}
+        self.nodes = {number: self.node_type(self, number) for number in range(1, size + 1)}
         self._number = 0
         for node in self.nodes.values():
             node.open()
@@ -295,18 +294,20 @@ class StreamCluster:
         self._number += 1
         return self._number
 
-    def send(self, sender: int, to: int, body: bytes) -> None:
-        """Deliver a packet after a while, if both nodes are still up then."""
-        if (sender, to) in self.cut:
-            return
+    def send(self, sender: int, to: int, frame: tuple[bytes, int, bytes]) -> bool:
+        """Deliver a frame after a while, if the node is still up then."""
         node = self.nodes[to]
+        if not node.up:
+            return False
         life = node.life
 
         def arrive() -> None:
             if node.up and node.life == life:
-                node.receive(body)
+                node.hear(sender, *frame)
 
-        self.loop.call_later(LATENCY_S, arrive)
+        if (sender, to) not in self.cut:
+            self.loop.call_later(LATENCY_S, arrive)
+        return True
 
     def wait(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
         """Let time go on until something is true."""

@@ -308,9 +308,7 @@ def test_a_stream_gets_replicas_and_loses_them_again() -> None:
     for n in range(20):
         first.ask("s.a", b"%d" % n)
     got: list[bytes] = []
-    first.account.insert(
-        CallbackSink(b"_INBOX.pull", lambda s, r, h, payload, o: got.append(r))
-    )
+    first.account.insert(CallbackSink(b"_INBOX.pull", lambda s, r, h, payload, o: got.append(r)))
     first.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch":5}', "_INBOX.pull")
     cluster.wait(lambda: len(got) == 5)
     alone = first.jetstream.accounts["A"].streams["S"]

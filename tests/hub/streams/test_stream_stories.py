@@ -8,7 +8,7 @@ from tests.hub.streams.stream_bugs import BUGS, planted
 from tests.hub.streams.stream_story import StreamStory
 
 FRESH = 3
-SEEDS_FOR_A_BUG = 40
+SEEDS_FOR_A_BUG = 60
 
 
 @pytest.mark.parametrize("seed", range(1, 9))

@@ -1,0 +1,33 @@
+"""A whole cluster under faults from seeds, and planted bugs that the same stories find."""
+
+import random
+
+import pytest
+
+from tests.hub.meta.meta_bugs import BUGS, planted
+from tests.hub.meta.meta_story import MetaStory
+
+SEEDS_FOR_A_BUG = 40
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_story_holds(seed: int) -> None:
+    MetaStory(seed).run()
+
+
+def test_a_fresh_story_holds() -> None:
+    seed = random.randrange(1 << 40)
+    print(f"MetaStory({seed}).run()")
+    MetaStory(seed).run()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    for seed in range(1, SEEDS_FOR_A_BUG + 1):
+        with planted(name):
+            try:
+                MetaStory(seed).run()
+            except Exception as error:  # whatever it is noticed by
+                print(f"seed {seed}: {type(error).__name__}: {error}")
+                return
+    raise AssertionError(f"{name} was not found in {SEEDS_FOR_A_BUG} seeds")
