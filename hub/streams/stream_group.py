@@ -233,8 +233,12 @@ class StreamGroup:
             return
         missing = [node for node in wanted if config.incarnation(node) is None]
         extra = [node for node in config.members() if node not in wanted]
+        strays = [node for node in extra if node in config.learners]
         try:
-            if missing:
+            if strays:
+                # It was wanted for a while, and does not even know of the group perhaps.
+                membership.remove(raft, strays[0])
+            elif missing:
                 node = missing[0]
                 # A node that asks to be taken in has said in which start it is.
                 boot = max(wanted[node], raft.peer_boots.get(node, 0))
