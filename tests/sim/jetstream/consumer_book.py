@@ -150,10 +150,10 @@ class ConsumerBook:
         for sequence, message in held.items():
             if self.wants(message.subject.decode()):
                 one = self.known.get(sequence)
-                came = one is not None and (not one.forgotten or one.answered in ("ack", "term"))
-                self.world.check(came, f"{self.name} passed over {sequence}")
-                done = one is None or one.answered in ("ack", "term")
+                done = one is not None and one.answered in ("ack", "term")
                 spent = one is not None and one.count == self.max_deliver
+                came = one is not None and (not one.forgotten or done or spent)
+                self.world.check(came, f"{self.name} passed over {sequence}")
                 self.world.check(
                     done or spent, f"{self.name} did not deliver {sequence} again, nobody acked it"
                 )
