@@ -8,8 +8,8 @@ import cython
 from cython.cimports.headwater.edge.storage.format.record import RecordHeader, record_size
 from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
+from cython.cimports.headwater.edge.storage.segments.segment_copy import SegmentCopy
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
-from cython.cimports.libc.string import memset
 
 IN_LOG_FILE = 0
 IN_SEGMENT = 1
@@ -21,6 +21,7 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
     entry: cython.pointer(IndexEntry) = store.at(sequence)
     header: cython.pointer(RecordHeader)
     size: cython.Py_ssize_t
+    copy: SegmentCopy
     rows: list = []
     if entry == cython.NULL:
         return rows
@@ -41,10 +42,12 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
             record_size(header.length),
         )
     )
-    for i in range(store.published, store.copied_count):
-        if store.copied[i].sequence == sequence and store.copied[i].old == entry.location:
-            size = record_size(header.length)
-            rows.append(segment_row(store, sequence, entry.timestamp, store.copied[i].new, size))
+    if store.copy is not None:
+        copy = store.copy
+        size = record_size(header.length)
+        for i in range(copy.published, copy.count):
+            if copy.rows[i].sequence == sequence and copy.rows[i].old == entry.location:
+                rows.append(segment_row(store, sequence, entry.timestamp, copy.rows[i].new, size))
     return rows
 
 
@@ -64,9 +67,7 @@ def segment_row(
         return (sequence, timestamp, IN_SEGMENT, number, 0, location & 0xFFFFFFFF, size)
     if segment.busy:
         segment.erased = True
-    if store.window_segment == number and store.window != cython.NULL:
-        memset(store.window, 0, store.window_capacity)
-        store.window_segment = 0
+    store.window.wipe(number)
     return (
         sequence,
         timestamp,

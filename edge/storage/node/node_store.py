@@ -39,6 +39,7 @@ from headwater.edge.storage.packing.packing import Packer
 from headwater.edge.storage.recovery.log_recovery import LogRecovery, seed_of
 from headwater.edge.storage.recovery.put_back import put_back_tail
 from headwater.edge.storage.recovery.replay import LOST_MAX
+from headwater.edge.storage.recovery.restore import restore_ends
 from headwater.edge.storage.recovery.state_copy import StateCopy, position_of
 from headwater.edge.storage.recovery.stream_recovery import (
     RecoveredStream,
@@ -316,7 +317,7 @@ class NodeStore:
                 first = stream.recovery.finish(first, recovery.watched.get(number, ()))
                 stream.recovery = None
             removed_before(store, 1, first - 1)
-            store.advance_recovered(first, store.last_seq, recovery.last_times.get(number, 0))
+            restore_ends(store, first, store.last_seq, recovery.last_times.get(number, 0))
             self._name_acknowledged(stream, recovery.exact)
             self.problems += stream.listed_problems()
             told = [at for at, reason in store.lost.items() if reason != LOST_BEFORE]
@@ -336,7 +337,7 @@ class NodeStore:
             return
         for sequence in range(store.last_seq + 1, min(last, store.last_seq + LOST_MAX) + 1):
             store.add_lost(sequence, "its part of the log is missing")
-        store.advance_recovered(0, last, 0)
+        restore_ends(store, 0, last, 0)
 
     def _put_manifests(self, stores: list[FileStore]) -> None:
         """A log segment was checkpointed: write to the log how far the segments of these streams
@@ -489,7 +490,7 @@ class NodeStore:
     def _housekeeping(self) -> None:
         for store in self._stores.values():
             if isinstance(store, FileStore):
-                store.drop_window()
+                store.window.drop_unused()
         if self.log.files.ballast.there:
             self.disk.allocation.tighten()
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)
@@ -693,7 +694,7 @@ class NodeStore:
         stream.recovery.finish(0)
         stream.recovery = None
         store = stream.store
-        store.advance_recovered(0, store.last_seq, 0)
+        restore_ends(store, 0, store.last_seq, 0)
         store.first_log_segment = self.log.active.number
         self.set_durability(store)
         self.log.watermarks.add(store)

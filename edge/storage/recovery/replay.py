@@ -39,11 +39,13 @@ from cython.cimports.headwater.edge.storage.format.record import (
 from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
+from cython.cimports.headwater.edge.storage.recovery.restore import restore_message
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 
 from headwater.edge.storage.directory.metas import METAS_OWNER
 from headwater.edge.storage.format.problem import Problem, ProblemKind
+from headwater.edge.storage.recovery.restore import restore_removal
 from headwater.edge.storage.segments.loss import (
     COUNTED_EXTRA,
     LOST_BEFORE,
@@ -275,7 +277,7 @@ class LogReplay:
             store = self.store_of(stream)
             if store is None:
                 continue
-            first = max(first, store.copied_last + 1, self.firsts.get(stream, 0))
+            first = max(first, store.durable_last + 1, self.firsts.get(stream, 0))
             if self.gap_is_lost and first > store.last_seq + 1:
                 before = min(first, store.last_seq + LOST_MAX)
                 for number in range(store.last_seq + 1, before):
@@ -337,7 +339,7 @@ class LogReplay:
             store.last_seq = max(store.last_seq, header.sequence)
         elif kind == KIND_DELETE or kind == KIND_LOST:
             for first, last in RUN.iter_unpack(body_of(record)):
-                store.drop_recovered(first, last)
+                restore_removal(store, first, last)
                 self.dropped.append((header.stream, first, last))
                 if kind == KIND_DELETE:
                     removed_before(store, first, last)
@@ -372,7 +374,8 @@ class LogReplay:
         plain: cython.p_const_uchar = store.plain_body(record)
         if plain == cython.NULL:
             return self.lose(store, sequence, "its record in the log does not open")
-        return store.restore(
+        return restore_message(
+            store,
             plain,
             header.subject_len,
             sequence,
@@ -540,7 +543,8 @@ class SegmentScan:
         if plain == cython.NULL:
             self.lose(header.sequence, "its record in the segment does not open")
             return 0
-        return self.store.restore(
+        return restore_message(
+            self.store,
             plain,
             header.subject_len,
             header.sequence,

@@ -19,6 +19,7 @@ from headwater.edge.storage.recovery.replay import (
     cut_off,
     first_alive,
 )
+from headwater.edge.storage.recovery.restore import restore_ends, restore_removal
 from headwater.edge.storage.recovery.torn_tail import (
     whole_until,
 )
@@ -150,16 +151,15 @@ class StreamRecovery:
                 gap[1] = first_alive(self.store, before + 1)
         for segment in self.store.segments:
             for first, last in RUN.iter_unpack(segment.deletes):
-                self.store.drop_recovered(first, last)
+                restore_removal(self.store, first, last)
                 removed_before(self.store, first, last)
             for first, last in segment.lost:
-                self.store.drop_recovered(first, last)
+                restore_removal(self.store, first, last)
                 for sequence in range(first, last + 1):
                     self.store.lost[sequence] = LOST_BEFORE
         heads = self.heads
-        self.store.advance_recovered(heads.first_seq, heads.last_seq, heads.last_ts)
-        self.store.move_copied(heads.last_seq, heads.last_ts)
-        self.store.advance_durable()
+        restore_ends(self.store, heads.first_seq, heads.last_seq, heads.last_ts)
+        self.store.advance_durable(heads.last_seq, heads.last_ts)
         return heads
 
     @property
@@ -178,7 +178,7 @@ class StreamRecovery:
         first = max(first, self.heads.first_seq)
         for segment, size in self._short:
             for sequence, counted in cut_off(store, segment, size):
-                store.drop_recovered(sequence, sequence)
+                restore_removal(store, sequence, sequence)
                 store.add_lost(sequence, f"{segment.path.name} has only {size} bytes")
                 set_size(store, sequence, counted)
         oldest = self._oldest()
@@ -195,9 +195,8 @@ class StreamRecovery:
         for begin, end in removed:
             removed_before(store, begin, end)
         if manifest.last > store.durable_last:
-            store.move_copied(manifest.last, 0)
-            store.advance_durable()
-        store.advance_recovered(0, manifest.last, 0)
+            store.advance_durable(manifest.last, 0)
+        restore_ends(store, 0, manifest.last, 0)
         return first
 
     def _name_lost(self, first: int, last: int) -> None:
@@ -223,7 +222,7 @@ class StreamRecovery:
             self.store.stream_id,
         )
         what = f" {state}"
-        self.store.adopt(segment)
+        self.store.add_segment(segment)
         if index is not None and fits:
             segment.generation, segment.created = index.generation, index.created
             self._enter_index(segment, index)
@@ -314,7 +313,7 @@ class StreamRecovery:
                     self._damaged(path, ": a copy of the file's header is damaged")
             short = self._is_short(segment, size)
             segment.sealed = not is_last or short
-            self.store.adopt(segment)
+            self.store.add_segment(segment)
             start = self._load_index(segment, size) if segment.created else SEGMENT_START
             if size > start:
                 content, unreadable = ports.read_parts(fd, size, 0)

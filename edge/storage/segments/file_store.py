@@ -11,11 +11,7 @@ from functools import partial
 
 import cython
 from cython.cimports.headwater.edge.broker.core import Msg
-from cython.cimports.headwater.edge.storage.device.file_calls import read_some
 from cython.cimports.headwater.edge.storage.format.record import (
-    FILE_HEADER_BYTES,
-    FLAG_COPY,
-    HEADER_BYTES,
     KIND_DELETE,
     KIND_HEAD,
     KIND_LOST,
@@ -32,29 +28,17 @@ from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.packing.packing import Packer
-from cython.cimports.headwater.edge.storage.segments.segment_builder import SegmentBuilder
+from cython.cimports.headwater.edge.storage.segments.segment_window import SegmentWindow
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 from cython.cimports.libc.stdlib import free, realloc
-from cython.cimports.libc.string import memcmp, memset
+from cython.cimports.libc.string import memcmp
 
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.segments.loss import Loss
-from headwater.edge.storage.segments.removals import when_removals_last
-from headwater.edge.storage.segments.segment_files import (
-    FOOTER,
-    OpenFiles,
-    SegmentHeader,
-    next_number,
-    segment_path,
-)
+from headwater.edge.storage.segments.segment_files import RUN, OpenFiles
 
-# Removals up to this size are written twice.
-BOTH_MAX = cython.declare(cython.Py_ssize_t, 1024)
-# One read from a segment; sequential readers find their next messages in it.
-WINDOW_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 # Removals collected in a turn before they are written out.
 GONE_MAX = cython.declare(cython.uint, 4096)
-RUNS = struct.Struct("<QQ")
 HEAD = struct.Struct("<Qq")
 
 
@@ -89,12 +73,10 @@ class FileStore(LoggedStore):
         self.gone_numbers = set()
         self.by_number = {}
         self.lost_now = []
-        self.builders = []
+        self.window = SegmentWindow()
 
     def __dealloc__(self):
         free(self.gone)
-        free(self.window)
-        free(self.copied)
 
     # Writing.
 
@@ -143,20 +125,6 @@ class FileStore(LoggedStore):
         if segment.mostly_dead():
             self.ask_compact(segment)
         return 0
-
-    def ask_compact(self, segment: StreamSegment) -> None:
-        """Have a segment rewritten that is mostly dead: not while a builder may still change it,
-        and not the one at the head, which goes away as a whole, unless room is short."""
-        if (
-            segment.sealed
-            and (segment.pressed or segment is not self.segments[0])
-            and not segment.busy
-            and not segment.avoided
-            and not self.copying
-            and self.on_compact is not None
-        ):
-            segment.busy = True
-            self.on_compact(self, segment)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -218,7 +186,7 @@ class FileStore(LoggedStore):
             return 0
         self.write_gone()
         if self.lost_now:
-            runs = b"".join([RUNS.pack(sequence, sequence) for sequence in self.lost_now])
+            runs = b"".join([RUN.pack(sequence, sequence) for sequence in self.lost_now])
             self.write_both(KIND_LOST, 0, runs)
             self.lost_now = []
         if self.skipped:
@@ -260,42 +228,13 @@ class FileStore(LoggedStore):
         self.skipped = True
         self.log.join_turn(self)
 
-    def front_last(self) -> int:
-        """The last sequence of the oldest segment."""
-        return cython.cast(StreamSegment, self.segments[0]).last
-
-    def trim(self, first: int) -> None:
-        """Let go of segments at the front with nothing from `first` on, which is durable. The
-        newest one stays: its footer tells `last_seq`."""
-        segment: StreamSegment
-        paths = []
-        while len(self.segments) > 1:
-            segment = self.segments[0]
-            if segment.last >= first or segment.busy or self.copying:
-                break
-            self.segments.pop(0)
-            del self.by_number[segment.number]
-            if self.recent is segment:
-                self.recent = None
-            if self.window_segment == segment.number:
-                self.window_segment = 0
-            self.open_files.forget(segment.path)
-            paths.append(segment.path)
-        if paths and self.on_trim is not None:
-            self.on_trim(paths)
-
     def close(self) -> None:
         """Refuse further appends; what is stored stays."""
         self.closed = True
+        self.copy = None
         self.log.stores.pop(self.stream_id, None)
 
     # Reading.
-
-    @cython.cfunc
-    def segment_of(self, number: cython.uint) -> StreamSegment:
-        if self.recent is None or self.recent.number != number:
-            self.recent = self.by_number.get(number)
-        return self.recent
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -334,17 +273,12 @@ class FileStore(LoggedStore):
         need: cython.Py_ssize_t = record_size(length)
         at: cython.p_const_uchar
         header: cython.pointer(RecordHeader)
-        if (
-            self.window_segment != number
-            or offset < self.window_start
-            or offset + need > self.window_start + self.window_length
-        ):
+        at = self.window.find(number, offset, need)
+        if at == cython.NULL:
             try:
-                self.fill_window(number, offset, need)
+                at = self.read_part(number, offset, need)
             except OSError as error:
                 self.damage(sequence, f"segment {number} cannot be read: {error.strerror}")
-        self.window_used = True
-        at = self.window + (offset - self.window_start)
         header = cython.cast(cython.pointer(RecordHeader), at)
         if not header_ok(at, need, self.log.seed, number, cython.cast(cython.uint, offset)):
             self.damage(sequence, f"bad header in segment {number} at {offset}")
@@ -362,45 +296,15 @@ class FileStore(LoggedStore):
         return at
 
     @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def fill_window(
+    def read_part(
         self, number: cython.uint, offset: cython.Py_ssize_t, need: cython.Py_ssize_t
-    ) -> cython.int:
-        """Read a part of a segment that begins at `offset`. Raises OSError."""
+    ) -> cython.p_const_uchar:
+        """Read `need` bytes of a segment, and what follows them. Raises OSError."""
         segment: StreamSegment = self.segment_of(number)
-        fd: cython.int
-        n: cython.Py_ssize_t
-        want: cython.Py_ssize_t = max(need, WINDOW_BYTES)
-        grown: cython.p_void
         if segment is None:
             raise FileNotFoundError(2, "the segment's file is missing")
-        fd = self.open_files.get(segment.path)
-        if want > self.window_capacity or (
-            self.window_capacity > WINDOW_BYTES and want == WINDOW_BYTES
-        ):
-            grown = realloc(self.window, want)
-            if grown == cython.NULL:
-                raise MemoryError
-            self.window = cython.cast(cython.p_uchar, grown)
-            self.window_capacity = want
-        self.window_segment = number
-        self.window_start = offset
-        self.window_length = 0
-        while self.window_length < want:
-            n = read_some(
-                fd,
-                self.window + self.window_length,
-                want - self.window_length,
-                offset + self.window_length,
-            )
-            if n > 0:
-                self.window_length += n
-            elif n == 0 or want == need:
-                break
-            want = need if n < 0 else want
-        if self.window_length < need:
-            raise OSError(5, "it cannot be read, or is too short")
-        return 0
+        self.window.fill(self.open_files.get(segment.path), number, offset, need)
+        return self.window.find(number, offset, need)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -408,251 +312,97 @@ class FileStore(LoggedStore):
         """Take a damaged message out, remember it as lost, and raise Damaged."""
         self.lost[sequence] = Loss(reason, self.cost_of(sequence))
         self.lost_now.append(sequence)
-        self.window_segment = 0
+        self.window.forget()
         self.remove(sequence, False)
         if self.on_damage is not None:
             self.on_damage(self, sequence, reason)
         raise Damaged(sequence, reason)
 
-    def drop_window(self) -> None:
-        """Give the read buffer back when nothing was read since the last call."""
-        if self.window_used:
-            self.window_used = False
-        elif self.window != cython.NULL:
-            free(self.window)
-            self.window = cython.NULL
-            self.window_capacity = 0
-            self.window_segment = 0
+    def add_lost(self, sequence: int, reason: str) -> None:
+        """Name a message lost that was found damaged and is not stored; see `log_lost`."""
+        if sequence not in self.lost:
+            self.lost[sequence] = reason
+            self.lost_now.append(sequence)
 
-    # From the log to segments.
+    def log_lost(self) -> None:
+        """Have what was named lost written to the log, once that is open."""
+        self.lost_now = [sequence for sequence in self.lost_now if sequence in self.lost]
+        if self.lost_now:
+            self.log.join_turn(self)
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def copy_message(self, record: cython.p_const_uchar, log_segment: cython.uint) -> cython.int:
-        """Copy a message's record to the builder when it still lives in the log at this address."""
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-        entry: cython.pointer(IndexEntry) = self.at(header.sequence)
-        size: cython.Py_ssize_t = record_size(header.length)
-        segment: StreamSegment
-        row: cython.pointer(Copied)
-        grown: cython.p_void
-        if (
-            entry == cython.NULL
-            or not entry.flags & IN_LOG
-            or entry.location != cython.cast(cython.ulonglong, record)
-        ):
-            return self.move_copied(header.sequence, header.timestamp)
-        if self.builder is not None and (
-            self.builder.end() + size > self.segment_limit
-            and self.builder.end() > FILE_HEADER_BYTES
-        ):
-            segment = self.builder.segment
-            self.close_builder(log_segment)
-            segment.sealed = True
-        self.move_copied(header.sequence, header.timestamp)
-        self.begin_builder()
-        segment = self.builder.segment
-        if self.copied_count == self.copied_capacity:
-            self.copied_capacity = self.copied_capacity * 2 or 256
-            grown = realloc(self.copied, self.copied_capacity * cython.sizeof(Copied))
-            if grown == cython.NULL:
-                raise MemoryError
-            self.copied = cython.cast(cython.pointer(Copied), grown)
-        row = cython.address(self.copied[self.copied_count])
-        row.sequence = header.sequence
-        row.old = cython.cast(cython.ulonglong, record)
-        row.new = (cython.cast(cython.ulonglong, segment.number) << 32) | self.builder.end()
-        row.size = size
-        self.builder.add(record)
-        self.copied_count += 1
-        self.builder.runs.join(self.stream_id, header.sequence)
-        if segment.first == 0:
-            segment.first = header.sequence
-        segment.last = header.sequence
-        return 0
+    # Segments.
+
+    @property
+    def copying(self) -> bool:
+        """Whether a checkpoint is moving messages from the log to segments."""
+        return self.copy is not None
+
+    @property
+    def seed(self) -> int:
+        """Where checksums of this node's headers begin."""
+        return self.log.seed
 
     @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def copy_deletes(self, kind: cython.int, record: cython.p_const_uchar) -> cython.int:
-        """Copy a record of removals, for what earlier builders wrote of them."""
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-        body: bytes = cython.cast(cython.p_char, record)[
-            HEADER_BYTES : HEADER_BYTES + header.length
-        ]
-        runs = []
-        for first, last in RUNS.iter_unpack(body):
-            if kind == KIND_DELETE and last > self.durable_last:
-                last = self.durable_last
-            if last >= first and last >= self.first_seq:
-                runs.append((first, last))
-        if not runs:
-            return 0
-        body = b"".join([RUNS.pack(*run) for run in runs])
-        self.begin_builder()
-        self.builder.add_own(header, body)
-        if len(body) <= BOTH_MAX:
-            self.builder.add_own(header, body)
-        if kind == KIND_DELETE:
-            self.builder.segment.deletes.extend(body)
-        else:
-            self.builder.segment.lost.extend(runs)
-        return 0
+    def segment_of(self, number: cython.uint) -> StreamSegment:
+        if self.recent is None or self.recent.number != number:
+            self.recent = self.by_number.get(number)
+        return self.recent
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def begin_builder(self) -> cython.int:
-        """Choose the segment that is copied to."""
-        segment: StreamSegment
-        number: cython.uint
-        head: bytes = b""
-        self.copying = True
-        if self.builder is not None:
-            return 0
-        segment = self.segments[len(self.segments) - 1] if self.segments else None
-        if segment is not None and self.log.failure is not None:
-            segment.sealed = segment.sealed or segment.is_dead_end(self.first_seq)
-        if segment is None or segment.sealed:
-            number = next_number(self.directory) if segment is None else segment.number + 1
-            segment = StreamSegment(number, 0, segment_path(self.directory, number))
-            segment.created = self.kernel.now_ns
-            self.segments.append(segment)
-            self.by_number[number] = segment
-        segment.before = (
-            segment.chain,
-            segment.first,
-            segment.last,
-            len(segment.deletes),
-            list(segment.lost),
-        )
-        if segment.end == 0:
-            head = SegmentHeader(
-                segment.number, segment.generation, self.stream_id, segment.created
-            ).encode(self.log.seed, self.log.node_id)
-        self.builder = SegmentBuilder(segment, self.log.seed, head)
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def add_footer(self, log_segment: cython.uint) -> cython.int:
-        """End what is copied for one segment with its account, twice."""
-        header: RecordHeader
-        begin: cython.Py_ssize_t = self.builder.offset + len(self.builder.head)
-        body: bytes = FOOTER.pack(
-            self.copied_last, self.copied_ts, log_segment, begin, self.builder.count, 0
-        )
-        body += self.builder.runs.packed()
-        memset(cython.address(header), 0, HEADER_BYTES)
-        header.kind = KIND_HEAD
-        header.sequence = self.first_seq
-        header.timestamp = self.kernel.now_ns
-        header.stream = self.stream_id
-        self.builder.add_own(cython.address(header), body)
-        header.flags = FLAG_COPY
-        return self.builder.add_own(cython.address(header), body)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def close_builder(self, log_segment: cython.uint) -> cython.int:
-        """Nothing more goes to this segment with this builder."""
-        segment: StreamSegment
-        self.begin_builder()
-        segment = self.builder.segment
-        self.add_footer(log_segment)
-        self.builders.append(self.builder)
-        segment.end += self.builder.length
-        if segment.end >= self.segment_limit:
-            segment.sealed = True
-        self.builder = None
-        return 0
+    def add_segment(self, segment: StreamSegment) -> None:
+        """Have one more segment, newer than the others."""
+        self.segments.append(segment)
+        self.by_number[segment.number] = segment
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def move_copied(self, last: cython.ulonglong, last_ts: cython.longlong) -> cython.int:
-        """A record of the log segment being checkpointed moved `last_seq`. A footer must not be
-        ahead of what precedes it: a start ignores what the log has up to there."""
-        self.copying = True
-        if last > self.copied_last:
-            self.copied_last = last
-            self.copied_ts = max(self.copied_ts, last_ts)
-        return 0
-
-    def advance_durable(self) -> None:
-        """What was copied is durable."""
+    def advance_durable(self, last: cython.ulonglong, last_ts: cython.longlong) -> cython.int:
+        """Everything that segments hold is durable, and with it the stream up to `last`."""
         segment: StreamSegment
         for item in self.segments:
             segment = item
             segment.durable_end = segment.end
-        self.durable_last = self.copied_last
-        self.durable_ts = self.copied_ts
-        self.copying = False
+        if last > self.durable_last:
+            self.durable_last = last
+            self.durable_ts = max(self.durable_ts, last_ts)
+        return 0
 
-    def end_builders(self, log_segment: int) -> list[SegmentBuilder]:
-        """End the builder; returns all, in the order in which they are to be written."""
-        self.close_builder(log_segment)
-        builders = self.builders
-        self.builders = []
-        return builders
+    def ask_compact(self, segment: StreamSegment) -> None:
+        """Have a segment rewritten that is mostly dead: not while a builder may still change it,
+        and not the one at the head, which goes away as a whole, unless room is short."""
+        if (
+            segment.sealed
+            and (segment.pressed or segment is not self.segments[0])
+            and not segment.busy
+            and not segment.avoided
+            and self.copy is None
+            and self.on_compact is not None
+        ):
+            segment.busy = True
+            self.on_compact(self, segment)
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def publish(self, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Point up to `limit` messages at their segments, which are durable; how many are left."""
-        row: cython.pointer(Copied)
-        entry: cython.pointer(IndexEntry)
+    def front_last(self) -> int:
+        """The last sequence of the oldest segment."""
+        return cython.cast(StreamSegment, self.segments[0]).last
+
+    def trim(self, first: int) -> None:
+        """Let go of segments at the front with nothing from `first` on, which is durable. The
+        newest one stays: its footer tells `last_seq`."""
         segment: StreamSegment
-        self.window_segment = 0  # what a crash left behind the end may have been read along
-        while self.published < self.copied_count and limit:
-            limit -= 1
-            row = cython.address(self.copied[self.published])
-            self.published += 1
-            entry = self.at(row.sequence)
-            if entry == cython.NULL or entry.location != row.old or not entry.flags & IN_LOG:
-                continue
-            entry.location = row.new
-            entry.flags &= ~IN_LOG
-            segment = self.segment_of(cython.cast(cython.uint, row.new >> 32))
-            segment.live += 1
-            segment.live_bytes += row.size
-        if self.published == self.copied_count:
-            free(self.copied)
-            self.copied = cython.NULL
-            self.copied_capacity = 0
-            self.copied_count = 0
-            self.published = 0
-            self.advance_durable()
-            for item in self.segments:
-                segment = item
-                if segment.mostly_dead():
-                    self.ask_compact(segment)
-            if self.segments and self.segments[0].last < self.first_seq:
-                when_removals_last(self.log, partial(self.trim, self.first_seq))
-            return 0
-        return self.copied_count - self.published
-
-    def abandon_builders(self, builders: list[SegmentBuilder], suspect: bool) -> None:
-        """A write failed: forget it, and copy again later, to a fresh segment when the file is
-        suspect."""
-        segment: StreamSegment
-        builder: SegmentBuilder
-        for item in builders:
-            builder = item
-            segment = builder.segment
-            segment.sealed = suspect
-            segment.end = builder.offset
-            segment.chain, segment.first, segment.last, deletes, segment.lost = segment.before
-            del segment.deletes[deletes:]
-            if builder.offset == 0 and segment in self.segments:
-                self.segments.remove(segment)
-                self.by_number.pop(segment.number, None)
-        self.recent = None
-        self.builder = None
-        self.builders = []
-        self.copied_count = 0
-        self.published = 0
-        self.copied_last = self.durable_last
-        self.copied_ts = self.durable_ts
-        self.copying = False
-        when_removals_last(self.log, partial(self.trim, self.first_seq))
+        paths = []
+        while len(self.segments) > 1:
+            segment = self.segments[0]
+            if segment.last >= first or segment.busy or self.copy is not None:
+                break
+            self.segments.pop(0)
+            del self.by_number[segment.number]
+            if self.recent is segment:
+                self.recent = None
+            if self.window.number == segment.number:
+                self.window.forget()
+            self.open_files.forget(segment.path)
+            paths.append(segment.path)
+        if paths and self.on_trim is not None:
+            self.on_trim(paths)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -664,89 +414,3 @@ class FileStore(LoggedStore):
             return 0
         entry.location = new
         return 1
-
-    # Recovery.
-
-    @property
-    def seed(self) -> int:
-        """Where checksums of this node's headers begin."""
-        return self.log.seed
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def restore(
-        self,
-        subject: cython.p_const_uchar,
-        n: cython.Py_ssize_t,
-        sequence: cython.ulonglong,
-        timestamp: cython.longlong,
-        size: cython.uint,
-        header_len: cython.uint,
-        location: cython.ulonglong,
-        flags: cython.uint,
-    ) -> cython.int:
-        """Enter a message found by recovery; 0 when its sequence is not above all others."""
-        entry: cython.pointer(IndexEntry)
-        number: cython.uint
-        segment: StreamSegment
-        if sequence <= self.last_seq:
-            return 0
-        number = self.names.intern(subject, n)
-        entry = self.prepare(sequence)
-        entry.location = location
-        entry.flags = flags
-        entry.timestamp = timestamp
-        entry.size = size
-        entry.header_len = header_len
-        self.usage.bytes += self.cost(number, entry)
-        self.add(sequence, number, entry)
-        if not flags & IN_LOG:
-            segment = self.segment_of(cython.cast(cython.uint, location >> 32))
-            segment.live += 1
-            segment.live_bytes += record_size(self.body_length(entry))
-            if segment.first == 0:
-                segment.first = sequence
-            segment.last = sequence
-        return 1
-
-    def adopt(self, segment: StreamSegment) -> None:
-        """Recovery found a segment."""
-        self.segments.append(segment)
-        self.by_number[segment.number] = segment
-
-    def drop_recovered(self, first: int, last: int) -> None:
-        """Recovery found that a run of sequences was removed."""
-        entry: cython.pointer(IndexEntry)
-        at: cython.ulonglong = self.next_alive(first)
-        while at and at <= last:
-            entry = self.at(at)
-            self.free_location(entry)
-            self.usage.bytes -= self.cost(entry.subject, entry)
-            self.drop(at)
-            at = self.next_alive(at + 1)
-
-    def advance_recovered(self, first: int, last: int, last_ts: int) -> None:
-        """Recovery's end: nothing is stored before `first`, and `last` was the last sequence."""
-        if first > self.first_seq:
-            self.drop_recovered(0, first - 1)
-        if last > self.last_seq:
-            self.last_seq = last
-        if last_ts > self.last_ts:
-            self.last_ts = last_ts
-        if self.messages == 0:
-            self.first_seq = max(first, self.last_seq + 1)
-        elif first > self.first_seq:
-            self.move_first(first)
-        self.committed = self.last_seq
-
-    def add_lost(self, sequence: int, reason: str) -> None:
-        """Recovery found that a message is damaged."""
-        if sequence not in self.lost:
-            self.lost[sequence] = reason
-            self.lost_now.append(sequence)
-
-    def log_lost(self) -> None:
-        """Have what recovery found lost written to the log, once that is open."""
-        self.lost_now = [sequence for sequence in self.lost_now if sequence in self.lost]
-        if self.lost_now:
-            self.log.join_turn(self)

@@ -1,6 +1,7 @@
 from headwater.edge.broker.core cimport Task
 from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.segments.file_store cimport FileStore
+from headwater.edge.storage.segments.segment_copy cimport SegmentCopy
 from headwater.edge.storage.log.log_segment cimport LogSegment
 
 cdef class Checkpointer(Task):
@@ -12,10 +13,11 @@ cdef class Checkpointer(Task):
     cdef public object on_copied        # called with the stores that wrote to segments; None
     cdef public object on_write         # called before the background is asked to write; None
     cdef list stores                    # touched by this segment
-    cdef unsigned long long attempt     # counts the times that a segment was begun with
+    cdef list copies                    # SegmentCopy of each of them that is being copied
+    cdef SegmentCopy copy               # of the record looked at last
     cdef bint at_once                   # room was given back for what failed
     cdef list undo                      # (path, offset) of what a failed attempt left in files
-    cdef list jobs                      # (store, its builders)
+    cdef list jobs                      # copies that are written, then published
     cdef public bint stopped
     cdef public unsigned int before       # checkpoint all segments below this number, and no others; 0: as usual
     cdef public double retry_delay

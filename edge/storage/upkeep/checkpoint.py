@@ -31,6 +31,7 @@ from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.segment_builder import SegmentBuilder
+from cython.cimports.headwater.edge.storage.segments.segment_copy import SegmentCopy
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 
 from headwater.edge.storage.device.background import Background
@@ -56,8 +57,9 @@ def write_jobs(jobs: list, source: LogSegment) -> None:
     """Write and sync every builder (in the background): a stream's in order, as a segment may
     only be there when the one before it is whole, and different streams' together. `source` is in
     whose memory their records are; it must live as long."""
-    for turn in range(max((len(builders) for _, builders in jobs), default=0)):
-        together = [builders[turn] for _, builders in jobs if turn < len(builders)]
+    built = [copy.builders for copy in jobs]
+    for turn in range(max(map(len, built), default=0)):
+        together = [builders[turn] for builders in built if turn < len(builders)]
         write_segments([(one.segment.path, one.offset, one.save) for one in together])
 
 
@@ -83,7 +85,7 @@ class Checkpointer(Task):
         self.segment = self.log.live[0]
         self.at = FILE_HEADER_BYTES
         self.stores = []
-        self.attempt += 1
+        self.copies = []
         self.step = "copy"
         self.log.kernel.schedule_later(self)
 
@@ -106,9 +108,13 @@ class Checkpointer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add_store(self, store: FileStore) -> cython.int:
-        if store.checkpoint != self.attempt:
-            store.checkpoint = self.attempt
+        """Copy what follows of a stream, too."""
+        copy: SegmentCopy = store.copy
+        if copy is None:
+            copy = SegmentCopy(store)
             self.stores.append(store)
+            self.copies.append(copy)
+        self.copy = copy
         return 0
 
     @cython.cfunc
@@ -153,19 +159,19 @@ class Checkpointer(Task):
                 added = store
                 self.add_store(store)
             if kind == KIND_MESSAGE:
-                store.copy_message(record, self.segment.number)
+                self.copy.add_message(record, self.segment.number)
             elif not body_ok(record) or self.is_again(record):
                 continue
             elif kind == KIND_SKIP:
-                store.move_copied(header.sequence, 0)
+                self.copy.advance(header.sequence, 0)
             elif kind == KIND_HEAD:
                 body: bytes = cython.cast(cython.p_char, record)[
                     HEADER_BYTES : HEADER_BYTES + header.length
                 ]
                 last, last_ts = HEAD.unpack_from(body)
-                store.move_copied(last, last_ts)
+                self.copy.advance(last, last_ts)
             else:
-                store.copy_deletes(kind, record)
+                self.copy.add_removals(kind, record)
         return 0
 
     @cython.cfunc
@@ -188,12 +194,15 @@ class Checkpointer(Task):
 
     def write_builders(self) -> None:
         """Everything is copied: write it."""
-        store: FileStore
+        copy: SegmentCopy
         self.jobs = []
-        for item in self.stores:
-            store = item
-            if not store.closed:
-                self.jobs.append((store, store.end_builders(self.segment.number)))
+        self.copy = None
+        for item in self.copies:
+            copy = item
+            if not copy.store.closed:
+                copy.end(self.segment.number)
+                self.jobs.append(copy)
+        self.copies = []
         self.step = "write"
         when_removals_last(self.log, self.submit)
 
@@ -213,8 +222,8 @@ class Checkpointer(Task):
             return
         if error is None:
             self.log.unblock()
-            for _, builders in self.jobs:
-                for builder in builders:
+            for copy in self.jobs:
+                for builder in copy.builders:
                     builder.segment.chain = builder.chain
             self.step = "publish"
             self.log.kernel.schedule_later(self)
@@ -226,10 +235,10 @@ class Checkpointer(Task):
             self.log.block(error)
         elif not full:
             log.error("messages cannot be moved to their segments: %s", error)
-        for store, builders in self.jobs:
-            self.undo += [(builder.segment.path, builder.offset) for builder in builders]
-            if not store.closed:
-                store.abandon_builders(builders, not full)
+        for copy in self.jobs:
+            self.undo += [(builder.segment.path, builder.offset) for builder in copy.builders]
+            if not copy.store.closed:
+                copy.give_up(not full)
         self.jobs = []
         self.at_once = released
         self.cut_back()
@@ -252,15 +261,15 @@ class Checkpointer(Task):
 
     def publish_slice(self) -> None:
         """Point a slice of messages at their segments; go on when all are done."""
-        store: FileStore
-        for item, builders in self.jobs:
-            store = item
-            if store.closed:
+        copy: SegmentCopy
+        for item in self.jobs:
+            copy = item
+            if copy.store.closed:
                 continue
-            if store.copying and store.publish(PUBLISH_SLICE):
+            if copy.store.copy is copy and copy.publish(PUBLISH_SLICE):
                 self.log.kernel.schedule_later(self)
                 return
-            self.write_indexes(store, builders)
+            self.write_indexes(copy.store, copy.builders)
         self.jobs = []
         self.commit()
 

@@ -242,7 +242,7 @@ def merge(store: FileStore, segment: StreamSegment, before: StreamSegment) -> No
     store.segments.remove(before)
     del store.by_number[before.number]
     store.recent = None
-    store.window_segment = 0
+    store.window.forget()
     store.open_files.forget(before.path)
     store.leaving.append(before)
 
@@ -475,7 +475,7 @@ class Compactor:
         new: cython.ulonglong
         sequence: cython.ulonglong
         store.open_files.forget(segment.path)
-        store.window_segment = 0
+        store.window.forget()
         segment.generation += 1
         segment.end = segment.durable_end = end
         segment.rest = segment.written_rest = end - size

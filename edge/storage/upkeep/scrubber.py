@@ -312,8 +312,8 @@ class Scrubber:
     def _read(self, store: FileStore, sequence: int) -> int:
         """Read a message from its file; 1 when it is damaged, which is told then."""
         # Twice: the first call only notes that the read buffer was used.
-        store.drop_window()
-        store.drop_window()
+        store.window.drop_unused()
+        store.window.drop_unused()
         try:
             store.get(sequence)
         except Damaged:
