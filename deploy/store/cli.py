@@ -83,8 +83,8 @@ def verify(
         for problem in report.problems:
             show.warn(str(problem))
         for row in report.streams:
-            for text in row.damaged:
-                show.warn(f"{row.account} > {row.stream}: {text}")
+            for problem in row.damaged:
+                show.warn(f"{problem.stream}: {problem}")
         show.finish(report.ok, {"ok": report.ok, **asdict(report)}, "Streams")
 
 

@@ -3,11 +3,13 @@
 import base64
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 from headwater.edge.jetstream.backup.backup_file import BackedUp, BackupWriter, EntryCounter
+from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.node.rebuild import FetchedMessage
 from headwater.edge.wire.client import ApiError, Client, NoResponders, Refused, TimedOut, checked
 from headwater.edge.wire.login import Login
@@ -23,6 +25,9 @@ NO_MESSAGE = 10037
 TIME = re.compile(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.(\d+))?Z?$")
 
 OnProgress = Callable[[int, int], None]
+
+
+INCOMPLETE = Problem(ProblemKind.FAILED, "the server's snapshot is not complete; verify it again")
 
 
 def connect(url: str, login: Login) -> Client:
@@ -94,7 +99,7 @@ def read_through(client: Client, info: dict[str, Any], progress: OnProgress) -> 
         "account": "", "stream": name, "messages": state["messages"], "bytes": state["bytes"],
         "first_seq": state["first_seq"], "last_seq": state["last_seq"], "lost": len(lost),
         "lost_sequences": ", ".join(str(at) for at in lost[:8]),
-        "damaged": [] if counter.complete else ["the server's snapshot is not complete"],
+        "damaged": [] if counter.complete else [INCOMPLETE.found(time.time_ns(), name).fields()],
     }  # fmt: skip
 
 

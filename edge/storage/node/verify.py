@@ -54,10 +54,14 @@ class StreamReport:
     """Messages that are damaged or gone."""
     lost_sequences: str = ""
     """The first runs of them, for people."""
-    damaged: list[str] = field(default_factory=list)
+    damaged: list[Problem] = field(default_factory=list)
     """What is wrong with files of the stream."""
     damaged_segments: list[str] = field(default_factory=list)
     """Segments with damaged records, below `<store_dir>/jetstream`."""
+
+    def add(self, kind: ProblemKind, path: Path, text: str) -> None:
+        """List what is wrong with a file; `text` follows upon its path."""
+        self.damaged.append(Problem.of(kind, path, text, f"{self.account} > {self.stream}"))
 
 
 @dataclass
@@ -134,7 +138,8 @@ class _Examination:
         for check in self._node_checks(root):
             if await self._check(check):
                 text = " is damaged; repair writes it again"
-                report.problems.append(Problem.of(ProblemKind.DAMAGED, check.path, text))
+                problem = Problem.of(ProblemKind.DAMAGED, check.path, text)
+                report.problems.append(problem.found(storage.directory.clock.wall_ns()))
         for stream in found:
             report.streams.append(await self._stream(stream))
         self.progress(self.total, self.total)
@@ -167,18 +172,19 @@ class _Examination:
     async def _stream(self, found: RecoveredStream) -> StreamReport:
         store = found.store
         row = StreamReport(found.account, found.name)
-        damaged = row.damaged
         meta = self.real(store.directory / "meta")
         unmade = not meta.exists() and self.storage.metas.is_pending(store.directory)
         if not unmade and await self._check(TwoCopyCheck(meta, _nothing)):
-            damaged.append("meta: a copy is damaged")
+            row.add(ProblemKind.REPAIRED, meta, ": a copy is damaged; a start writes it again")
         for path in sorted(self.real(store.directory).glob("*.dict")):
             if await self._check(TwoCopyCheck(path, _nothing)):
-                damaged.append(f"{path.name}: a copy is damaged")
+                row.add(ProblemKind.REPAIRED, path, ": a copy is damaged; a start writes it again")
         for segment in list(store.segments):
             await self._segment(store, segment, row)
         if self.deep:
             await self._read_all(store)
+        now = self.storage.directory.clock.wall_ns()
+        row.damaged = [problem.found(now) for problem in row.damaged]
         row.messages, row.bytes = store.messages, store.bytes
         row.first_seq, row.last_seq = store.first_seq, store.last_seq
         row.lost = len(store.lost)
@@ -193,7 +199,8 @@ class _Examination:
                 index, _nothing, lambda data: read_index(store, data) is not None
             )
             if await self._check(check):
-                row.damaged.append(f"{index.name}: damaged; it can be made again from its segment")
+                text = " is damaged; a start reads its segment instead, which has everything"
+                row.add(ProblemKind.REPAIRED, index, text)
         if not segment.end or not path.exists():
             return
         records = RecordsCheck(path, _nothing, store.seed, segment.number, segment.end, True)
@@ -202,7 +209,8 @@ class _Examination:
         for sequence in overlaps(records.findings, live_records(store, segment)):
             _read(store, sequence)
         places = len(records.findings)
-        row.damaged.append(f"{path.name}: {places} places do not verify")
+        text = f": {places} places do not verify; all messages beside them are sound"
+        row.add(ProblemKind.DAMAGED, path, text)
         row.damaged_segments.append(str(path.relative_to(self.base / "jetstream")))
 
     async def _read_all(self, store: Any) -> None:

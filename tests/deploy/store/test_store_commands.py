@@ -111,7 +111,10 @@ def test_a_flipped_bit_is_named_and_nothing_is_changed(filled: Path, tmp_path: P
     status, report = command("verify", "-sd", str(path))
     (row,) = report["streams"]
     assert (status, row["lost"], row["lost_sequences"]) == (1, 1, "42")
-    assert row["damaged"]
+    (problem,) = row["damaged"]
+    assert (problem["kind"], problem["stream"]) == ("damaged", "$G > ORDERS")
+    assert problem["file"].startswith(str(path)) and problem["file"] in problem["text"]
+    assert problem["since"] > 0
     assert image(path) == before
 
 
