@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 Graph = dict[str, set[str]]
-PREFIX = re.compile(r"^(?:cython\.cimports\.)?headwater\.")
+PREFIX = re.compile(r"^(?:cython\.cimports\.)?(?:headwater\.|(?=bench\.))")
+"""Before names of the product; `bench` is imported by its own."""
 DECLARED = re.compile(r"^(?:from headwater\.([\w.]+) )?cimport (.+)$", re.MULTILINE)
 
 

@@ -141,7 +141,12 @@ def test_folders_have_rooms_before_they_are_full() -> None:
 
 
 def test_imports_make_no_circle() -> None:
-    graph = import_graph.imports(ROOT, FLOORS)
+    folders = (*FLOORS, "bench")
+    graph = import_graph.imports(ROOT, folders)
+    assert all(
+        any(name.startswith(f"{folder}.") for needed in graph.values() for name in needed)
+        for folder in folders
+    ), "a folder whose imports are not seen"
     for circle in import_graph.circles(graph):
         pytest.fail(
             "a circle of imports: move what both need below both, or let the lower one take a "
@@ -165,6 +170,14 @@ def test_a_circle_is_seen_through_functions_types_and_declarations(tmp_path: Pat
     graph = import_graph.imports(tmp_path, ["edge"])
     assert import_graph.circles(graph) == [["edge.a", "edge.b", "edge.c", "edge.d"]]
     assert "edge.a -> edge.b\n" in import_graph.arrows(graph, ["edge.a", "edge.b"]) + "\n"
+
+
+def test_a_circle_is_seen_beside_the_product(tmp_path: Path) -> None:
+    for name, text in {"bench/a.py": "from bench import b", "bench/b.py": "import bench.a"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    graph = import_graph.imports(tmp_path, ["bench"])
+    assert import_graph.circles(graph) == [["bench.a", "bench.b"]]
 
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=lambda p: str(p.relative_to(ROOT)))
