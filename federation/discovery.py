@@ -55,9 +55,7 @@ class Hub(msgspec.Struct, kw_only=True, frozen=True):
 class Discovery:
     """Announces and finds hubs. `on_change()` is called on the loop when the list changed."""
 
-    def __init__(
-        self, options: Options, loop: "asyncio.AbstractEventLoop", node_id: str
-    ) -> None:
+    def __init__(self, options: Options, loop: "asyncio.AbstractEventLoop", node_id: str) -> None:
         self._loop = loop
         self._service = options.headwater.discovery_service
         self._label = options.headwater.cluster_label
@@ -84,9 +82,7 @@ class Discovery:
         wanted = cluster or self._label
         with self._lock:
             hubs = sorted(self._hubs.items())
-        return [
-            url for _, hub in hubs if not wanted or hub.cluster == wanted for url in hub.urls
-        ]
+        return [url for _, hub in hubs if not wanted or hub.cluster == wanted for url in hub.urls]
 
     def status(self) -> dict[str, Any]:
         """Facts for monitoring."""
@@ -118,7 +114,10 @@ class Discovery:
         except Exception as error:  # the library raises a great many kinds
             self.error = f"{type(error).__name__}: {error}"
             if not self._closed:
-                log.error("Discovery is not available: %s", self.error)
+                log.error(
+                    "Discovery is not available: %s; hubs are reached by configured addresses only",
+                    self.error,
+                )
 
     def _open_sockets(self) -> Any:
         from zeroconf import InterfaceChoice, IPVersion, Zeroconf

@@ -14,7 +14,7 @@ from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import log_of
-from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError, invariant
 from headwater.federation.origin_follower import OriginFollower
 from headwater.federation.origin_request import parse_source_header, source_parts
 from headwater.federation.origin_sink import SOURCE_HEADER, Confirmations, Cursors, OriginSink
@@ -164,7 +164,12 @@ class OriginDrivers:
     def keep_cursor(
         self, stream: Stream, name: str, mirror: bool, sequence: int, identity: str
     ) -> None:
-        """Keep a cursor that moved without a message."""
+        """Keep a cursor that moved without a message. Raises StoreError."""
+        invariant(
+            not mirror or sequence <= stream.store.last_seq,
+            f"the cursor of mirror '{stream.name}' would be {sequence}, with data up to "
+            f"{stream.store.last_seq}",
+        )
         self.remember_cursor(stream, name, sequence, identity)
         kept = log_of(stream)
         if kept is not None:
@@ -229,7 +234,7 @@ class OriginDriver:
         try:
             await stream_life.renew(stream.account.jetstream, stream)
         except (JetStreamError, StoreError, OSError) as error:
-            log.error("stream %s cannot begin again: %s", stream.name, error)
+            log.error("stream %s cannot begin again: %s; it goes on as it is", stream.name, error)
             if not stream.deleted:
                 self.start()
 

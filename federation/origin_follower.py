@@ -227,7 +227,9 @@ class OriginFollower:
             except OriginError as error:
                 pause = self._failed(error)
             except Exception as error:
-                log.exception("%s: begins anew after a fault of this node", self._label())
+                log.exception(
+                    "%s: a fault of this node; it begins anew where it was", self._label()
+                )
                 pause = self._failed(OriginError(f"a fault of this node: {error!r}"))
             finally:
                 self._drop_sink()
@@ -271,7 +273,7 @@ class OriginFollower:
             if left <= 0 or self._again.is_set():
                 return False
             await asyncio.sleep(min(left, EMPTY_S))
-        log.warning("%s: begins again with the origin as it is now", self._label())
+        log.warning("%s: was purged, and begins again with the origin as it is now", self._label())
         self.driver.begin_again()
         return True
 
@@ -389,7 +391,12 @@ class OriginFollower:
             return
         if self.mirror:
             raise Recreated(f"the origin ends at {last}, this mirror holds messages up to {taken}")
-        log.warning("%s: the origin went back from %d to %d", self._label(), taken, last)
+        log.warning(
+            "%s: the origin went back from %d to %d; what it has is taken from its beginning",
+            self._label(),
+            taken,
+            last,
+        )
         self._sseq = 0
         self._since_ns = self._taken_ns
 

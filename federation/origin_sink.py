@@ -22,7 +22,7 @@ from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memchr, memcmp
 
-from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError, broken
 
 log = logging.getLogger("headwater.upstream")
 
@@ -104,9 +104,14 @@ class Cursors(Task):
                     sink.cursor(),
                     sink.stream.store.sync_delay_ns,
                 )
+                sink.kept = sink.sseq
             except StoreError as error:
-                # The header of the last message holds the same cursor.
-                log.error("cursor of stream %s is not kept: %s", sink.stream.name, error)
+                log.error(
+                    "the cursor of a source of stream '%s' is not written: %s; a start takes it "
+                    "from the newest message of that source",
+                    sink.stream.name,
+                    error,
+                )
         return 0
 
 
@@ -265,6 +270,7 @@ class OriginSink(Sink):
         except StoreError as error:
             self.follower.failed(self, str(error))
             return 0
+        self.stored = sseq
         self.messages += 1
         self.bytes_taken += m.size
         if not self.mirror and self.cursors is not None:
@@ -316,18 +322,18 @@ class OriginSink(Sink):
 
     @cython.cfunc
     def cursor(self) -> bytes:
-        """The cursor as it is kept."""
+        """The cursor as it is kept: where the data of the same commit is. Raises
+        InvariantBroken."""
+        if self.sseq != self.stored or self.sseq < self.kept:
+            broken(
+                f"the cursor of '{self.follower.name}' would be {self.sseq}, it was {self.kept}, "
+                f"with data up to {self.stored}"
+            )
         return b'{"seq":%d,"local":%d,"identity":"%b"}' % (
             self.sseq,
             self.stream.store.last_seq,
             self.identity.encode(),
         )
-
-    def keep_cursor(self) -> None:
-        """Keep the cursor now, for what moved it without a message."""
-        if self.cursors is not None:
-            self.cursors.schedule_save(self)
-            self.kernel.kick()
 
     def arriving(self) -> int:
         """Bytes that came so far by the link of the last message, if they end in the midst of a

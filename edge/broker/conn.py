@@ -235,7 +235,9 @@ class Conn(Endpoint):
                     PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
                 )
         except Exception:
-            log.exception("cid %d: what came in could not be handled", self.cid)
+            log.exception(
+                "cid %d: what came in could not be handled; the connection is closed", self.cid
+            )
             self.close("Parse Error")
         finally:
             kernel.kicked = kicked
@@ -274,7 +276,9 @@ class Conn(Endpoint):
         try:
             self.feed(b"")
         except Exception:
-            log.exception("cid %d: what came in could not be handled", self.cid)
+            log.exception(
+                "cid %d: what came in could not be handled; the connection is closed", self.cid
+            )
             self.close("Parse Error")
         self.resume()
         self.kernel.turn()
@@ -380,7 +384,7 @@ class Conn(Endpoint):
             except Exception:
                 if self.message_end <= data + pos or self.closed:
                     raise
-                log.exception("cid %d: a message could not be handled", self.cid)
+                log.exception("cid %d: a message could not be handled; it is left out", self.cid)
                 pos = self.message_end - data
 
     @cython.cfunc

@@ -45,7 +45,11 @@ class AnswerFiles:
                 file.write(raw)
             beside.replace(self._folder / key)
         except OSError as error:
-            log.warning("an answer of OCSP cannot be kept in %s: %s", self._folder, error)
+            log.warning(
+                "an answer of OCSP cannot be kept in %s: %s; the next start asks again",
+                self._folder,
+                error,
+            )
 
     def remove(self, key: str) -> None:
         """Keep nothing of a certificate."""

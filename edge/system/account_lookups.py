@@ -126,7 +126,11 @@ class AccountLookups:
                 raise JWTError("it is the token of another account")
             self._node.authenticator.update_account(token)
         except SecurityError as error:
-            log.warning("token of account %s was looked for: %s", account, error)
+            log.warning(
+                "the token of account %s was not found: %s; its logins are refused until it is",
+                account,
+                error,
+            )
             return False
         return True
 

@@ -98,9 +98,7 @@ SERVER: dict[str, Answer] = {
     "ROUTEZ": lambda node, body: links.routez(node, _decode(body, links.RoutezOptions)),
     "GATEWAYZ": lambda node, body: links.gatewayz(node, _decode(body, links.GatewayzOptions)),
     "LEAFZ": lambda node, body: links.leafz(node, _decode(body, links.LeafzOptions)),
-    "ACCOUNTZ": lambda node, body: accountz.accountz(
-        node, _decode(body, accountz.AccountzOptions)
-    ),
+    "ACCOUNTZ": lambda node, body: accountz.accountz(node, _decode(body, accountz.AccountzOptions)),
     "JSZ": lambda node, body: _jsz(node, _decode(body, jsz.JszOptions)),
     "HEALTHZ": lambda node, body: healthz.healthz(node, _decode(body, healthz.HealthzOptions)),
     "EXPVARZ": lambda node, body: debugging.expvarz(statsz(node)["mem"]),
@@ -198,7 +196,8 @@ class Responder:
         except msgspec.MsgspecError as error:
             body["error"] = {"code": BAD_REQUEST, "description": str(error)}
         except Exception:
-            log.exception("A request of the system account failed")
+            name = getattr(answer, "__name__", repr(answer))
+            log.exception("a system request (%s) failed; it is answered with an error", name)
             body["error"] = {"code": SERVER_ERROR, "description": "internal error, see the log"}
         self._send(account, reply, headers, {"server": self._info.next(), **body})
 

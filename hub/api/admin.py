@@ -181,7 +181,7 @@ class SystemAdmin:
         except JetStreamError as error:
             answer["error"] = error.wire()
         except (RaftError, NoLeader) as error:
-            log.warning("%s is refused: %s", kind, error)
+            log.warning("the request %s is refused: %s; ask again", kind, error)
             answer["error"] = errors.CLUSTER_SERVER_MEMBER_CHANGE_INFLIGHT.error().wire()
         if reply:
             self.account.send(reply, msgspec.json.encode(answer))
@@ -212,7 +212,9 @@ class SystemAdmin:
                     await self.requests.replace_peer(known, number)
                 except (JetStreamError, CallFailed) as error:
                     log.error(
-                        "stream '%s > %s' has no replacement for a replica: %s",
+                        "stream '%s > %s' has no replacement for a replica: %s; it has one less: "
+                        "add a "
+                        "node",
                         *known.assignment.key,
                         error,
                     )

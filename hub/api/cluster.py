@@ -171,7 +171,9 @@ class Cluster:
         try:
             return await self.group.submit(operation)
         except NoLeader as error:
-            log.warning("the cluster's metadata cannot be changed: %s", error)
+            log.warning(
+                "the cluster's metadata cannot be changed: %s; the request is refused", error
+            )
             raise errors.CLUSTER_NOT_AVAIL.error() from error
 
     # -- what answers say of places -----------------------------------------------

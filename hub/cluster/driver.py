@@ -120,7 +120,7 @@ class Driver:
         try:
             handler.broken()
         except Exception:
-            log.exception("%s: what was left of it could not be ended", name)
+            log.exception("%s: what was left of it could not be ended; the node serves on", name)
 
     def touch(self, raft: Raft) -> None:
         """Something was asked of a group: it is looked at in this round of the loop."""
@@ -142,7 +142,9 @@ class Driver:
         self.multi_raft.tick(self.clock.monotonic_ns())
         if self.multi_raft.stale_boot and not self._told_stale:
             self._told_stale = True
-            log.critical("other nodes know a later start of this node: start it again")
+            log.critical(
+                "other nodes know a later start of this node, so they refuse it: start it again"
+            )
         self._round()
 
     def soon(self) -> None:
@@ -158,7 +160,10 @@ class Driver:
         try:
             self.pump()
         except Exception:
-            log.exception("a round of the Raft groups failed")
+            log.exception(
+                "a round of %d Raft groups failed; the next one goes on",
+                len(self.multi_raft.groups),
+            )
         self.kernel.turn()
 
     def pump(self) -> None:
@@ -236,7 +241,10 @@ class Driver:
             if clean:
                 self.store.record_clean_stop()
         except (TimeoutError, OSError, StoreError) as error:
-            log.warning("the next start has to ask the other nodes: %s", error or "no time left")
+            log.warning(
+                "the clean stop is not written (%s): the next start has to ask the other nodes",
+                error or "no time left",
+            )
         self.store.close()
 
 
@@ -253,5 +261,3 @@ def parts(packet: Packet) -> list[Packet]:
         found[-1].messages.append(message)
         size += weight
     return found
-
-

@@ -137,7 +137,9 @@ class Transport:
                 return
             handler(number, frame[HEAD.size :])
         except ValueError as error:
-            log.error("node %s sends what is no frame: %s", peer.server_name, error)
+            log.error(
+                "node %s sends what is no frame: %s; its route is cut", peer.server_name, error
+            )
             conn.fail("Unknown Protocol Operation", "Parse Error")
 
     def _is_ours(self, number: int, identity: int) -> bool:
@@ -218,7 +220,9 @@ class Transport:
         except CallFailed as error:
             good, answer = 0, str(error).encode()
         except Exception as error:
-            log.exception("a question of another node (%s) failed", name)
+            log.exception(
+                "a question of another node (%s) failed; it is answered with the error", name
+            )
             good, answer = 0, str(error).encode()
         self.send(sender, b"back", BACK.pack(key, good) + answer)
 

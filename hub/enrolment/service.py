@@ -139,7 +139,12 @@ class EnrolmentService:
             enrolment = judge(payload, name, claims, time.time())
             await self._use_up(enrolment)
             if key_of_role(claims, GATEWAY) != self._signer.public_key:
-                log.warning("headwater.fleet.signing_key is not the newest of the account")
+                log.warning(
+                    "headwater.fleet.signing_key is not the newest one of account %s; what it "
+                    "signs may be "
+                    "refused: put the newest in its place",
+                    claims.sub,
+                )
             token = grant(enrolment, claims, self._signer)
         except (SecurityError, TimeoutError) as error:
             self._refuse(subject, reply, str(error) or "the hub's JetStream does not answer")
@@ -150,7 +155,9 @@ class EnrolmentService:
 
     def _refuse(self, subject: bytes, reply: bytes, why: str) -> None:
         self.refused += 1
-        log.warning("refused to enrol %s: %s", subject.decode("utf-8", "replace"), why)
+        log.warning(
+            "refused to enrol %s: %s; nothing is issued", subject.decode("utf-8", "replace"), why
+        )
         self._account.send(reply, msgspec.json.encode({"error": why}))
 
     async def _use_up(self, enrolment: Enrolment) -> None:
@@ -186,11 +193,15 @@ class EnrolmentService:
                 try:
                     made = await self._ask(api, msgspec.json.encode(config))
                 except (TimeoutError, JWTError) as error:
-                    log.warning("cannot make KV bucket %s yet: %s", bucket, error)
+                    log.warning("KV bucket %s cannot be made: %s; tried again", bucket, error)
                     await asyncio.sleep(BUCKETS_RETRY_S)
                     continue
                 if "error" in made:
-                    log.error("KV bucket %s: %s", bucket, made["error"].get("description"))
+                    log.error(
+                        "KV bucket %s cannot be made: %s; enrolments are not recorded there",
+                        bucket,
+                        made["error"].get("description"),
+                    )
                 break
         self._buckets.set()
 

@@ -234,7 +234,11 @@ class Applier:
     def _ended(self, incarnation: str, task: "asyncio.Future[None]") -> None:
         self._ending.pop(incarnation, None)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a deleted stream may be found again at the next start: %s", task.exception())
+            log.error(
+                "the removal of stream %s is not durable: %s; the next start may find it again",
+                incarnation,
+                task.exception(),
+            )
 
     # -- waiting ------------------------------------------------------------------
 

@@ -174,7 +174,11 @@ class Transfers:
         here. It sends rows again by itself."""
         log.debug("the state of group %d waits: %s", raft.group, error)
         if isinstance(error, Gaps):
-            log.warning("the state of group %d is asked for again: %s", raft.group, error)
+            log.warning(
+                "the state of group %d came incomplete: %s; it is asked for again",
+                raft.group,
+                error,
+            )
             self.drop(raft.group)
         elif m.config is None:
             return

@@ -44,7 +44,12 @@ class StreamMachine:
         except StoreError as error:
             if self.stuck != str(error):
                 self.stuck = str(error)
-                log.error("stream '%s' waits at entry %d: %s", stream.name, entry.index, error)
+                log.error(
+                    "stream '%s' cannot apply entry %d: %s; it waits there, and tries again",
+                    stream.name,
+                    entry.index,
+                    error,
+                )
             raise
         self.stuck = ""
         if stream.replicator is not None:

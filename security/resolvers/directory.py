@@ -68,7 +68,9 @@ class DirectoryResolver(MemoryResolver):
                 raise JWTError(f"it is the token of {claims.sub}")
             self._check_room(claims.sub)
         except (OSError, UnicodeDecodeError, JWTError) as error:
-            log.error("account token %s is not used: %s", path, error)
+            log.error(
+                "account token %s is not used: %s; logins of that account are refused", path, error
+            )
             return
         self._keep(claims, token)
 

@@ -144,7 +144,11 @@ class Router:
             return
         reason: object = error
         if not isinstance(error, StoreError):
-            log.error("A JetStream API request (%s) failed", kind, exc_info=error)
+            log.error(
+                "a JetStream API request (%s) failed; it is answered with an error",
+                kind,
+                exc_info=error,
+            )
             reason = "internal error, see the server's log"
         self.refuse(context, kind, errors.STREAM_GENERAL_ERROR.error(err=reason))
 

@@ -179,7 +179,11 @@ class BackupSender:
             try:
                 message = store.get(at)
             except Damaged as error:
-                log.warning("backup of stream %s leaves a message out: %s", self.stream.name, error)
+                log.warning(
+                    "backup of stream %s leaves a message out: %s; restore cannot bring it back",
+                    self.stream.name,
+                    error,
+                )
                 message = None
             if message is not None:
                 yield archive.ArchiveEntry(

@@ -23,14 +23,25 @@ def recover(stream: Any) -> None:
         if not key.startswith(CONSUMER_PREFIX):
             continue
         if value is None:
-            log.error("state %r of stream %s has no beginning; it is kept", key, stream.name)
+            log.error(
+                "consumer state %r of stream %s has no beginning; it is kept, and its consumer is "
+                "not served",
+                key,
+                stream.name,
+            )
             continue
         try:
             meta, snapshot = decode(value)
             _revive(stream, meta, [snapshot, *deltas])
         except Exception as error:
             # It is kept; the stream and its other consumers go on.
-            log.error("consumer state %r of stream %s is unusable: %s", key, stream.name, error)
+            log.error(
+                "consumer state %r of stream %s is unusable: %s; it is kept, and the consumer is "
+                "not served: make it again",
+                key,
+                stream.name,
+                error,
+            )
 
 
 def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
@@ -40,7 +51,8 @@ def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
         consumer.restore(parts)
     except ValueError as error:
         log.error(
-            "consumer %s of stream %s goes on where its progress is readable: %s",
+            "the progress of consumer %s of stream %s is damaged: %s; it goes on where it is "
+            "readable, and may deliver messages again",
             meta.name,
             stream.name,
             error,

@@ -39,7 +39,7 @@ from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.progress import consumer_events as events
 from headwater.edge.jetstream.progress import consumer_setup as setup
 from headwater.edge.jetstream.progress import consumer_state as state
-from headwater.edge.storage.format.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged, broken
 
 DELETED = "Consumer Deleted"
 # Deliveries in one run before other tasks get theirs.
@@ -578,8 +578,12 @@ class Delivery(Demand):
     # --- for interpreted callers ------------------------------------------------------------------
 
     def numbers(self) -> dict[str, int]:
-        """Positions and counts, as INFO shows them. Times in ns, 0 for never."""
+        """Positions and counts, as INFO shows them. Times in ns, 0 for never. Raises
+        InvariantBroken rather than answer what cannot be."""
         waiting: cython.Py_ssize_t = 0
+        unsound: str = self.unsound()
+        if unsound is not None:
+            broken(f"consumer '{self.name}' of stream '{self.stream.name}': {unsound}")
         if self.queue is not None:
             self.tend_requests(self.kernel.monotonic_ns(), False)
             waiting = self.queue.count

@@ -38,7 +38,9 @@ def kept_in(log_: Any) -> Kept | None:
     try:
         return msgspec.json.decode(value, type=Kept) if value else None
     except msgspec.DecodeError:
-        log.warning("the age clock is unreadable; ages begin with the wall clock")
+        log.warning(
+            "the age clock in the log is unreadable; messages age by the wall clock from now on"
+        )
         return None
 
 

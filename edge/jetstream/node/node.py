@@ -150,7 +150,7 @@ class NodeJetStream:
                 recovered += 1
             except Exception as error:
                 # Whatever is wrong with one stream, the others and the node go on.
-                log.error("stream '%s' is kept but not served: %s", found.label, error)
+                log.error("stream '%s' is kept, and not served: %s", found.label, error)
                 stream_life.abandon(js, found.name)
                 text = f"stream '{found.label}' is kept but not served: {error}"
                 self.storage.report(Problem(ProblemKind.UNSERVED, text, found.label))
@@ -300,7 +300,13 @@ class NodeJetStream:
                 account, config.name, meta, config.storage, config.first_seq or 1, incarnation
             )
         except StoreError as error:
-            log.error("stream '%s > %s' not created: %s", account, config.name, error)
+            log.error(
+                "stream '%s > %s' of the configuration is not created: %s; the node starts "
+                "without it",
+                account,
+                config.name,
+                error,
+            )
             text = "error creating store for stream"
             raise errors.STREAM_CREATE.error(err=text) from error
 
@@ -334,7 +340,9 @@ class NodeJetStream:
         try:
             stream_budget.apply(stream, self.store().disk)
         except errors.JetStreamError as error:
-            log.error("stream '%s' has no disk budget: %s", stream.name, error)
+            log.error(
+                "stream '%s' has no disk budget: %s; only its limits bound it", stream.name, error
+            )
 
     def update_meta(self, stream: Stream, meta: bytes) -> None:
         """Keep a stream's new description; see `durable`."""

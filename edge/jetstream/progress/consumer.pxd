@@ -57,6 +57,7 @@ cdef class Consumer(StreamObserver):
     cpdef bytes snapshot(self)          # progress, as one delta
     cpdef purged(self)                  # the stream dropped many messages: purge, rollback
     cdef int schedule_save(self) except -1
+    cdef str unsound(self)              # why its progress cannot be; None
     cdef int skipped(self, unsigned long long sequence) noexcept nogil
     cdef int forget_skip(self) except -1
     cpdef set_skip(self, list sequences, unsigned long long resume)

@@ -219,6 +219,27 @@ class Consumer(StreamObserver):
         return 0
 
     @cython.cfunc
+    def unsound(self) -> str | None:
+        """Why its progress cannot be, and so must not be written or answered; None when it can."""
+        first: cython.pointer(PendingEntry) = self.pending.first()
+        last: cython.pointer(PendingEntry) = cython.NULL
+        if self.at.floor_cseq >= self.at.next_cseq:
+            return f"ack floor {self.at.floor_cseq} of deliveries up to {self.at.next_cseq - 1}"
+        if self.ack_policy != ACK_FLOW and self.at.floor_seq > self.at.delivered_seq:
+            return f"ack floor {self.at.floor_seq}, delivered up to {self.at.delivered_seq}"
+        if self.pending.redelivered > self.pending.count or self.pending.redelivered < 0:
+            return f"{self.pending.redelivered} of {self.pending.count} pending are redelivered"
+        if first != cython.NULL:
+            last = cython.address(self.pending.items[self.pending.end - 1])
+            if first.deliveries == 0 or first.consumer_seq >= self.at.next_cseq:
+                return f"message {first.sequence} is pending and was never delivered"
+            if self.ack_policy != ACK_FLOW and first.sequence <= self.at.floor_seq:
+                return f"message {first.sequence} is pending, ack floor {self.at.floor_seq}"
+            if last.flags & ENTRY_ALIVE and last.sequence > self.at.delivered_seq:
+                return f"message {last.sequence} is pending, delivered {self.at.delivered_seq}"
+        return None
+
+    @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def full(self) -> cython.bint:
@@ -432,14 +453,17 @@ class Consumer(StreamObserver):
     def acknowledge_all(
         self, sequence: cython.ulonglong, consumer_seq: cython.ulonglong
     ) -> cython.int:
-        """Take an ack for everything delivered up to a message."""
+        """Take an ack for everything delivered up to a message. Both numbers are the receiver's
+        word: the floor goes no higher than what was delivered."""
         entry: cython.pointer(PendingEntry)
         acked: cython.ulonglong
         if consumer_seq <= self.at.floor_cseq or sequence <= self.at.floor_seq:
             return 0
         self.at.acked_ns = self.kernel.wall_ns()
-        self.at.floor_cseq = consumer_seq
+        self.at.floor_cseq = min(consumer_seq, self.at.next_cseq - 1)
         self.at.floor_seq = sequence
+        if self.ack_policy != ACK_FLOW:
+            self.at.floor_seq = min(sequence, self.at.delivered_seq)
         if self.delta is not None:
             self.delta.floor(sequence)
         self.schedule_save()

@@ -14,7 +14,7 @@ from cython.cimports.headwater.edge.jetstream.progress.consumer import Consumer
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 
-from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError, broken
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -44,10 +44,13 @@ class Saver(Task):
 
     log: CommitLog
     unsaved: list
+    failing: set
+    """(owner, key) of consumers whose progress could not be saved, and that this was told."""
 
     def __init__(self, log: CommitLog):
         self.log = log
         self.unsaved = []
+        self.failing = set()
 
     def use(self) -> list:
         """The list that consumers enter themselves in."""
@@ -75,10 +78,10 @@ class Saver(Task):
             try:
                 lsn = self.save(consumer)
             except StoreError as error:
-                # The whole state is written as soon as the log takes records again.
-                consumer.stale = True
-                log.error("progress of consumer %s is not saved: %s", consumer.name, error)
+                self.failed(consumer, error)
                 continue
+            if self.failing:
+                self.failing.discard((consumer.owner, consumer.key))
             if consumer.replies and consumer.stream.replicator is not None:
                 waiting: Answers = Answers()
                 for subject in consumer.replies:
@@ -96,13 +99,32 @@ class Saver(Task):
             self.log.when_written(lsn, early)
         return 0
 
+    def failed(self, consumer: Consumer, error: StoreError) -> None:
+        """Progress could not be saved: the whole state is written as soon as it can be."""
+        consumer.stale = True
+        if consumer.delta is not None:
+            consumer.delta.drain(cython.address(consumer.at))
+        key = (consumer.owner, consumer.key)
+        if key not in self.failing:
+            self.failing.add(key)
+            log.error(
+                "progress of consumer '%s' of stream '%s' is not saved: %s; after a crash now, it "
+                "would deliver again what was acknowledged since",
+                consumer.name,
+                consumer.stream.name,
+                error,
+            )
+
     @cython.cfunc
     @cython.exceptval(0, check=False)
     def save(self, consumer: Consumer) -> cython.ulonglong:
-        """Write a consumer's progress; returns the log sequence number."""
+        """Write a consumer's progress; returns the log sequence number. Raises StoreError."""
         data: bytes
         delay_ns: cython.longlong = consumer.stream.store.sync_delay_ns
         group: Replicator = consumer.stream.replicator
+        unsound: str = consumer.unsound()
+        if unsound is not None:
+            broken(unsound)
         if group is not None:
             if consumer.stale or group.is_long(consumer.key):
                 consumer.stale = False

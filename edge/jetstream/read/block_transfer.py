@@ -31,7 +31,7 @@ from cython.cimports.libc.stdint import int32_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
 
-from headwater.edge.storage.format.errors import Damaged
+from headwater.edge.storage.format.errors import Damaged, broken
 
 HEAD_BYTES = cython.declare(cython.Py_ssize_t, 32)
 # What one turn copies and looks at, so that it holds the loop for well under a millisecond.
@@ -126,7 +126,8 @@ class BlockTransfer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def step(self) -> cython.int:
-        """Copy what one turn may; send the block when it is full, or the last one."""
+        """Copy what one turn may; send the block when it is full, or the last one. Raises
+        InvariantBroken."""
         record: Record
         sequence: cython.ulonglong
         need: cython.Py_ssize_t
@@ -136,6 +137,12 @@ class BlockTransfer(Task):
         stop: cython.ulonglong = min(self.end, self.store.committed)
         limit: cython.ulonglong = min(stop, self.at + SCAN_MAX - 1)
         self.kernel.congested = None
+        if self.store.committed > self.store.last_seq:
+            # Whoever reads on from there would never see what is stored meanwhile.
+            broken(
+                f"a block of stream '{self.stream.name}' would reach {self.store.committed}, and "
+                f"the stream ends at {self.store.last_seq}"
+            )
         while count < STEP_ROWS and copied < STEP_BYTES and self.at <= limit:
             if self.filter is None:
                 sequence = self.store.next_alive(self.at)
@@ -187,9 +194,7 @@ class BlockTransfer(Task):
     def add(self, record: cython.pointer(Record)) -> cython.int:
         """Append one row."""
         body: cython.p_const_uchar = record.body
-        self.put(
-            SEQUENCE, cython.cast(cython.p_const_uchar, cython.address(record.sequence)), 8
-        )
+        self.put(SEQUENCE, cython.cast(cython.p_const_uchar, cython.address(record.sequence)), 8)
         self.put(TIME, cython.cast(cython.p_const_uchar, cython.address(record.timestamp)), 8)
         if self.columns & SUBJECTS:
             self.put_text(SUBJECT, record.subject, record.subject_len)

@@ -160,7 +160,12 @@ class Expiry:
                 stream_states.save_spans(self.stream, self.spans)
                 self.stale = False
             except StoreError as failure:
-                log.warning("%s: its ages are not kept: %s", self.stream.name, failure)
+                log.warning(
+                    "stream %s: its ages are not kept: %s; after a start now, its messages age by "
+                    "the wall clock",
+                    self.stream.name,
+                    failure,
+                )
 
     def rearm(self) -> None:
         """Have new messages stored by the clocks as they are now."""
@@ -370,7 +375,12 @@ class Expiry:
             stream.import_message(subject, marker_headers(ttl_ns), b"", stream.kernel.clock(), 0)
         except StoreError as failure:
             if not self.owed:
-                log.warning("%s: markers are put off: %s", stream.name, failure)
+                log.warning(
+                    "stream %s: delete markers are put off: %s; they are written once the store "
+                    "takes messages",
+                    stream.name,
+                    failure,
+                )
             if len(self.owed) < OWED_MAX:
                 self.owed.append(subject)
 

@@ -23,4 +23,5 @@ cdef class AckQueue:
     cdef int add(self, const unsigned char* reply, Py_ssize_t reply_len, unsigned long long wait, unsigned long long sequence, int kind, bytes payload) except -1
     cdef int release(self, Account account, unsigned long long committed) except -1
     cdef int send(self, Account account, PendingEntry* entry, const unsigned char* reply) except -1
+    cdef int skip(self, Py_ssize_t size) noexcept
     cdef int room(self, Py_ssize_t more) except -1

@@ -13,6 +13,8 @@ from cython.cimports.headwater.edge.wire.numbers import put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy, memmove
 
+from headwater.edge.storage.format.errors import broken
+
 ENTRIES_INITIAL = cython.declare(cython.Py_ssize_t, 64)
 ARENA_INITIAL = cython.declare(cython.Py_ssize_t, 4096)
 # Room behind the head for a sequence of 20 digits and `,"duplicate": true}`.
@@ -154,9 +156,19 @@ class AckQueue:
         return 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
+    def skip(self, size: cython.Py_ssize_t) -> cython.int:
+        """The first answer, of `size` bytes, is not owed any more."""
+        self.first += 1
+        self.count -= 1
+        self.arena_start += size
+        return 0
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def release(self, account: Account, committed: cython.ulonglong) -> cython.int:
-        """Send, in order, the answers that wait for `committed` or less; returns how many."""
+        """Send, in order, the answers that wait for `committed` or less; returns how many. One
+        that names a sequence beyond it raises InvariantBroken, and is never sent."""
         entry: PendingEntry
         text: cython.p_uchar = cython.NULL
         size: cython.Py_ssize_t
@@ -164,6 +176,14 @@ class AckQueue:
         buffer: cython.uchar[512]
         while self.count and self.entries[self.first].wait <= committed:
             entry = self.entries[self.first]
+            if entry.sequence > committed or not (
+                entry.sequence or entry.payload_len or entry.kind == EMPTY
+            ):
+                self.skip(entry.reply_len + entry.payload_len)
+                broken(
+                    f"{self.head!r} {entry.sequence} was about to be acknowledged, and the stream "
+                    f"is safe up to {committed}"
+                )
             size = entry.reply_len + entry.payload_len
             # A receiver may be a stream that answers into this queue, which may move the arena.
             text = cython.address(buffer[0])
@@ -172,9 +192,7 @@ class AckQueue:
             if text == cython.NULL:
                 raise MemoryError
             memcpy(text, self.arena + self.arena_start, size)
-            self.first += 1
-            self.count -= 1
-            self.arena_start += size
+            self.skip(size)
             sent += 1
             try:
                 self.send(account, cython.address(entry), text)

@@ -222,7 +222,8 @@ class Schedules:
                 self.fire(subject, sequence, at, now)
             except StoreError as error:
                 log.warning(
-                    "stream %s: the schedule on %r is put off by a second: %s",
+                    "stream %s: the schedule on %r cannot be published: %s; tried again in a "
+                    "second",
                     self.stream.name,
                     subject,
                     error,

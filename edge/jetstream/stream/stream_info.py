@@ -11,6 +11,7 @@ from headwater.edge.jetstream.model.models import (
     StreamState,
 )
 from headwater.edge.jetstream.model.times import ZERO_TIME, format_time
+from headwater.edge.storage.format.errors import invariant
 from headwater.edge.storage.segments.loss import lost_bytes
 
 # Deleted sequences that an answer lists at most: a page of the protocol's client tools.
@@ -48,8 +49,15 @@ def source_info(stream: Any, source: StreamSource) -> SourceInfo:
 
 
 def stream_state(stream: Any, details: bool = False) -> StreamState:
-    """The numbers of a stream."""
+    """The numbers of a stream. Raises InvariantBroken rather than answer what cannot be."""
     store = stream.store
+    invariant(
+        store.first_seq <= store.last_seq + 1
+        and store.messages <= store.last_seq + 1 - store.first_seq
+        and bool(store.messages) >= bool(store.bytes),
+        f"stream '{stream.name}' cannot have {store.messages} messages of {store.bytes} bytes at "
+        f"{store.first_seq} to {store.last_seq}",
+    )
     unused = store.messages == 0 and store.last_seq == 0
     state = StreamState(
         messages=store.messages,

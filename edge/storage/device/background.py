@@ -65,7 +65,10 @@ class Background:
             if done is not None:
                 done(None if error or future.cancelled() else future.result(), error)
             elif error is not None:
-                log.error("background file work failed: %s", error)
+                log.error(
+                    "work on files beside the loop failed: %r; what it was for stays to be done",
+                    error,
+                )
 
         self._loop.run_in_executor(self._pool, work).add_done_callback(finish)
 

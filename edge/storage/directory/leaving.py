@@ -63,7 +63,7 @@ class Leaving:
                 self._streams.pop(incarnation, None)
                 self._background.submit(lambda: discard_tree(target), discarded)
                 return
-            log.warning("%s is deleted, and its files cannot be removed yet: %s", source, error)
+            log.warning("%s is deleted, and cannot be removed: %s; tried again", source, error)
             self._log.kernel.loop.call_later(RETRY_S, lambda: self.again(stream_id, incarnation))
 
         self._background.submit(move, moved)
@@ -71,7 +71,7 @@ class Leaving:
     def given_back(self, result: object, error: BaseException | None) -> None:
         """Files are gone, as far as they can be for now: there may be room again."""
         if error is not None:
-            log.warning("files that nobody needs cannot be removed: %s", error)
+            log.warning("files without use cannot be removed: %s; the next start does that", error)
         self.on_room()
 
     def freed(self, durable: Awaitable[None], incarnation: str) -> Awaitable[None]:

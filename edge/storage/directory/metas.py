@@ -341,7 +341,11 @@ class Metas:
                 self._drop(row.path.name, not row.filed)
         self._log_filed()
         if error is not None and not self._log.closed:
-            log.warning("meta files cannot be written yet, the log has them: %s", error)
+            log.warning(
+                "meta files cannot be written: %s; the log has what is in them, and it is tried "
+                "again",
+                error,
+            )
             self._later(RETRY_SECONDS)
 
     def _log_filed(self) -> None:

@@ -1,5 +1,7 @@
 """What can go wrong with stored data; callers map it to JetStream's codes."""
 
+from typing import NoReturn
+
 
 class StoreError(Exception):
     """Something that storage refused or could not do."""
@@ -35,13 +37,19 @@ class Damaged(StoreError):
 
 
 class InvariantBroken(StoreError):
-    """A value that must not exist was about to be written: nothing is written or acknowledged."""
+    """A value that must not exist was about to be written or answered, and is not."""
 
 
 def invariant(condition: bool, text: str) -> None:
     """Raise `InvariantBroken` unless `condition` holds. Unlike `assert` it is never stripped."""
     if not condition:
-        raise InvariantBroken(f"{text}; please report this, with the log")
+        broken(text)
+
+
+def broken(text: str) -> NoReturn:
+    """Raise `InvariantBroken`: what compiled code calls behind a branch of its own, so that the
+    text is made only when it is needed."""
+    raise InvariantBroken(f"{text}; please report this, with the log")
 
 
 class StoreLocked(StoreError):

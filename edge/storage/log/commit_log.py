@@ -294,7 +294,11 @@ class CommitLog(BatchWriter):
                 except StoreFull:
                     self.join_turn(store)
                 except StoreError:
-                    log.exception("removals of stream %x are not durable", store.stream_id)
+                    log.exception(
+                        "removals of stream %x are not written; a start now finds what they took "
+                        "out",
+                        store.stream_id,
+                    )
         if self.batch_notify and self.failure is None:
             stores = self.touched[:]
             for item in stores:
@@ -442,6 +446,8 @@ class CommitLog(BatchWriter):
             self.watermarks.reach(segment_number, end, number, False)
             for item, last in stores:
                 store = item
+                if not store.may_reach(last):
+                    continue
                 store.reached = last
                 if store.acks_written:
                     self.watermarks.raise_to(store, last, False)
@@ -477,6 +483,8 @@ class CommitLog(BatchWriter):
             self.durable_bytes = written
             for item, last in stores:
                 store = item
+                if not store.may_reach(last):
+                    continue
                 self.watermarks.raise_to(store, last, True)
                 if last > store.committed:
                     store.committed = last

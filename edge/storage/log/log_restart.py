@@ -59,13 +59,21 @@ class LogRestart:
 
     def wait_for_file(self, full: object) -> None:
         """The log has begun in memory; go on in a file as soon as there is room for one."""
-        logger.error("%s: reads go on, nothing is stored until there is room", full)
+        logger.error(
+            "%s: reads go on, nothing is stored until there is room; free some on its device", full
+        )
         self.log.fail(full)
         self.log.kernel.loop.call_later(self.retry_delay, self.begin_again)
 
     def begin_later(self, reason: str) -> None:
         """A write or sync failed: make a new beginning soon."""
-        logger.error("the commit log cannot be written (%s): nothing is acknowledged", reason)
+        logger.error(
+            "the commit log in %s cannot be written (%s): nothing is acknowledged until it goes "
+            "on in "
+            "a fresh file; check the device",
+            self.log.directory,
+            reason,
+        )
         self.log.kernel.loop.call_later(self.retry_delay, self.begin_again)
         self.retry_delay = min(self.retry_delay * 2, RETRY_MAX)
 
@@ -82,7 +90,12 @@ class LogRestart:
                 slot = log.files.create(log.segment_bytes)
         except OSError as error:
             if not fresh:
-                logger.error("still no file to go on with: %s", error)
+                logger.error(
+                    "the commit log still has no file in %s to go on with: %s; nothing is "
+                    "acknowledged, and it is tried again",
+                    log.directory,
+                    error,
+                )
             log.kernel.loop.call_later(self.retry_delay, self.begin_again)
             return
         self.write_again(slot)
@@ -122,7 +135,9 @@ class LogRestart:
     def recovered(self) -> None:
         """Everything that was pending is durable in the fresh file."""
         log: CommitLog = self.log
-        logger.warning("the commit log is written again: publishes are accepted")
+        logger.warning(
+            "the commit log in %s is written again: publishes are accepted", log.directory
+        )
         self.retry_delay = RETRY_FIRST
         log.fail(None)
         try:
@@ -134,7 +149,10 @@ class LogRestart:
 
     def wait_for_room(self, failure: StoreError) -> None:
         """The device is full: look again by a timer."""
-        logger.error("%s: reads go on, publishes are refused until there is room", failure)
+        logger.error(
+            "%s: reads go on, publishes are refused until there is room; free some on its device",
+            failure,
+        )
         if self.room_timer is not None:
             self.room_timer.cancel()
         self.room_timer = self.log.kernel.loop.call_later(self.retry_delay, self.retry_room)
@@ -160,6 +178,6 @@ class LogRestart:
             log.files.top_up()
         except OSError:
             return False
-        logger.warning("there is room again: publishes are accepted")
+        logger.warning("there is room again in %s: publishes are accepted", log.directory)
         log.fail(None)
         return True

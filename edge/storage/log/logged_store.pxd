@@ -18,6 +18,7 @@ cdef class LoggedStore(MessageStore):
     cdef public object on_erase                 # called with a sequence that is to be overwritten
     cdef public Packer packer                   # seals and compresses bodies
     cdef int rise(self) except -1
+    cdef bint may_reach(self, unsigned long long last) except -1
     cdef Py_ssize_t body_size(self, Msg* m) except -1
     cdef int write_body(self, RecordHeader* header, Msg* m) except -1
     cdef Py_ssize_t body_length(self, IndexEntry* entry) noexcept nogil

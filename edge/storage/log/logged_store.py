@@ -1,5 +1,7 @@
 """What the commit log needs of the stores that write to it."""
 
+import logging
+
 import cython
 from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.storage.format.record import (
@@ -10,6 +12,10 @@ from cython.cimports.headwater.edge.storage.format.record import (
 )
 from cython.cimports.headwater.edge.storage.index.index import IndexEntry
 from cython.cimports.libc.string import memcpy
+
+from headwater.edge.storage.format.errors import InvariantBroken, broken
+
+log = logging.getLogger("headwater.storage")
 
 NO_RESERVATION = cython.declare(cython.ulonglong, cython.cast(cython.ulonglong, -1))
 
@@ -30,6 +36,26 @@ class LoggedStore(MessageStore):
             self.committed = top
             self.scheduled_listener()
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def may_reach(self, last: cython.ulonglong) -> cython.bint:
+        """Whether messages up to `last` can be safe: not when the stream ends before. Then nothing
+        of it is acknowledged, or written down as such, and it takes no more messages."""
+        if last <= self.last_seq:
+            return True
+        if not isinstance(self.failure, InvariantBroken):
+            try:
+                broken(f"the log has sequence {last} of a stream that ends at {self.last_seq}")
+            except InvariantBroken as error:
+                self.failure = error
+            log.error(
+                "stream %x takes no more messages: %s; what it has is kept",
+                self.stream_id,
+                self.failure,
+            )
+            self.scheduled_listener()
+        return False
 
     def lift(self, reserved_to: int) -> None:
         """Sequences up to `reserved_to` are reserved."""

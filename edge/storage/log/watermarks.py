@@ -209,7 +209,11 @@ class Watermarks:
             self.low * WATERMARK_BYTES,
         )
         if n != length:
-            log.warning("the watermarks of acknowledged messages cannot be written: error %d", -n)
+            log.warning(
+                "%s cannot be written (error %d): what a damaged end of the log takes is not named",
+                self.path,
+                -n,
+            )
             self.give_up()
         self.low = self.capacity
         self.high = 0

@@ -81,7 +81,11 @@ class StreamOpener:
             try:
                 stream = self.open(path, problems)
             except Exception as error:
-                log.exception("stream directory %s cannot be opened; it goes to quarantine", path)
+                log.exception(
+                    "stream directory %s cannot be opened; it goes to quarantine, and nothing of "
+                    "it is lost",
+                    path,
+                )
                 stream = None
                 text = f": {error!r}; the stream is in quarantine"
                 problems.append(Problem.of(ProblemKind.UNSERVED, path, text))

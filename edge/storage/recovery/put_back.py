@@ -42,7 +42,11 @@ def put_back_tail(store: Any, quarantine: Quarantine) -> int:
             if header.stream == store.stream_id:
                 count += apply(store, header, plain_body(store, data, at, header))
     if count:
-        log.warning("stream %s: %d messages came back from the kept log", store.incarnation, count)
+        log.warning(
+            "stream %s: %d messages came back from the kept log; they are served again",
+            store.incarnation,
+            count,
+        )
     return count
 
 

@@ -171,7 +171,11 @@ class StateCopy:
 
     def _written(self, result: object, error: BaseException | None) -> None:
         if error is not None:
-            log.warning("%s cannot be written: %s", self._file.path, error)
+            log.warning(
+                "%s cannot be written: %s; the next start reads states from the log alone",
+                self._file.path,
+                error,
+            )
         size = self._file.path.stat().st_size if self._file.path.exists() else 0
         if not self._log.closed:
             pause = max(REST_SECONDS, size / RATE)
@@ -190,7 +194,11 @@ class StateCopy:
             if rows or self._file.path.exists():
                 self._file.write(HEAD.pack(*position) + b"".join(rows))
         except OSError as error:
-            log.warning("%s cannot be written: %s", self._file.path, error)
+            log.warning(
+                "%s cannot be written: %s; the next start reads states from the log alone",
+                self._file.path,
+                error,
+            )
 
 
 def encode_rows(table: Any) -> Iterator[bytes]:

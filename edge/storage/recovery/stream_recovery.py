@@ -269,7 +269,13 @@ class StreamRecovery:
         except OSError as error:
             if not self.manifest_counts:
                 raise
-            log.warning("%s cannot be written again from byte %d on: %s", path, start, error)
+            log.warning(
+                "%s cannot be written again from byte %d on: %s; that is cut off, as the log has "
+                "it",
+                path,
+                start,
+                error,
+            )
             cut_durably(path, start)
 
     def _cut_unfinished(self) -> None:

@@ -33,7 +33,7 @@ from cython.cimports.headwater.edge.storage.segments.stream_segment import Strea
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcmp
 
-from headwater.edge.storage.format.errors import Damaged, StoreError
+from headwater.edge.storage.format.errors import Damaged, StoreError, broken
 from headwater.edge.storage.segments.loss import Loss
 from headwater.edge.storage.segments.segment_files import RUN, OpenFiles
 
@@ -184,6 +184,11 @@ class FileStore(LoggedStore):
         lsn: cython.ulonglong = 0
         if self.closed:
             return 0
+        if self.first_seq > self.last_seq + 1 or self.committed > self.last_seq:
+            broken(
+                f"{self.directory} would begin at {self.first_seq} and be safe up to "
+                f"{self.committed}, with {self.last_seq} as its last sequence"
+            )
         self.write_gone()
         if self.lost_now:
             runs = b"".join([RUN.pack(sequence, sequence) for sequence in self.lost_now])

@@ -30,7 +30,8 @@ class Manifests:
         self._log.delete_state(MANIFESTS_OWNER, incarnation.encode())
 
     def put(self, stores: Iterable[FileStore]) -> None:
-        """Write down what segments these streams have now. Raises StoreError."""
+        """Write down what segments these streams have now. Raises StoreError, and then some of
+        them may be written."""
         for store in stores:
             identity = self._identities.get(store.incarnation)
             durable = [segment for segment in store.segments if segment.durable_end]
@@ -38,6 +39,12 @@ class Manifests:
                 continue
             oldest, newest = durable[0], durable[-1]
             invariant(oldest.number <= newest.number, f"{store.directory}: segments out of order")
+            invariant(
+                newest.durable_end <= newest.end and store.durable_last <= store.last_seq,
+                f"{store.directory}: the manifest would list {newest.durable_end} bytes of "
+                f"{newest.path.name} and sequence {store.durable_last}; there are {newest.end} and "
+                f"{store.last_seq}",
+            )
             store.gone_numbers = {n for n in store.gone_numbers if n > oldest.number}
             manifest = Manifest(
                 str(identity["account"]),

@@ -12,7 +12,7 @@ import logging
 import struct
 
 from headwater.edge.ports.files import boot_id
-from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.errors import StoreError, invariant
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore
 
@@ -68,10 +68,15 @@ class SequenceReservations:
         value = _RESERVED.pack(reserved_to) + self.boot
         store.reserve_at = 0
         try:
+            invariant(
+                reserved_to >= store.reserved_to or store.reserved_to == NO_RESERVATION,
+                f"sequences up to {store.reserved_to} are reserved, {reserved_to} is less",
+            )
             lsn = self.log.put_state(store.incarnation.encode(), RESERVATION_KEY, value)
         except StoreError as error:
             log.warning(
-                "acks of the stream in %s wait for their sync, until sequences can be reserved: %s",
+                "sequences of the stream in %s cannot be reserved (%s): its acks wait for their "
+                "sync",
                 store.directory,
                 error,
             )

@@ -24,6 +24,7 @@ from cython.cimports.headwater.edge.storage.segments.stream_segment import Strea
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memset
 
+from headwater.edge.storage.format.errors import broken
 from headwater.edge.storage.segments.removals import when_removals_last
 from headwater.edge.storage.segments.segment_files import (
     FOOTER,
@@ -165,8 +166,13 @@ class SegmentCopy:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add_footer(self, log_segment: cython.uint) -> cython.int:
-        """End what is copied for one segment with its account, twice."""
+        """End what is copied for one segment with its account, twice. Raises InvariantBroken."""
         header: RecordHeader
+        if self.last > self.store.last_seq:
+            broken(
+                f"{self.builder.segment.path} would end at sequence {self.last}, and the stream at "
+                f"{self.store.last_seq}"
+            )
         begin: cython.Py_ssize_t = self.builder.offset + len(self.builder.head)
         body: bytes = FOOTER.pack(
             self.last, self.last_ts, log_segment, begin, self.builder.count, 0
@@ -235,11 +241,14 @@ class SegmentCopy:
         return 0
 
     def give_up(self, suspect: bool) -> None:
-        """A write failed: the log keeps everything, and another attempt copies it to a fresh
-        segment when the file is suspect."""
+        """It could not be written: the log keeps everything, and another attempt copies it, to a
+        fresh segment when the file is suspect."""
         store: FileStore = self.store
         segment: StreamSegment
         builder: SegmentBuilder
+        if self.builder is not None:
+            self.builders.append(self.builder)
+            self.builder = None
         for item in self.builders:
             builder = item
             segment = builder.segment

@@ -35,6 +35,7 @@ from cython.cimports.headwater.edge.storage.segments.segment_copy import Segment
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 
 from headwater.edge.storage.device.background import Background
+from headwater.edge.storage.format.errors import InvariantBroken, StoreError
 from headwater.edge.storage.log.states import put_again
 from headwater.edge.storage.segments.dead_space import press
 from headwater.edge.storage.segments.file_store import HEAD
@@ -47,6 +48,8 @@ from headwater.edge.storage.segments.segment_jobs import cut_segments, write_seg
 COPY_SLICE = cython.declare(cython.Py_ssize_t, 256 << 10)
 PUBLISH_SLICE = cython.declare(cython.Py_ssize_t, 4096)
 RETRY = 1.0
+# Files that one log line names at most.
+UNDO_NAMED = 4
 # Log segments' worth of dead bytes that first and newest segments of all streams may hold.
 DEAD_SEGMENTS = cython.declare(cython.Py_ssize_t, 4)
 
@@ -96,11 +99,14 @@ class Checkpointer(Task):
         if self.stopped:
             return 0
         if self.step == "copy":
-            self.copy_slice(COPY_SLICE)
-            if self.at >= self.segment.end:
-                self.write_builders()
-            else:
-                self.log.kernel.schedule_later(self)
+            try:
+                self.copy_slice(COPY_SLICE)
+                if self.at >= self.segment.end:
+                    self.write_builders()
+                else:
+                    self.log.kernel.schedule_later(self)
+            except InvariantBroken as error:
+                self.refuse(error)
         elif self.step == "publish":
             self.publish_slice()
         return 0
@@ -192,17 +198,33 @@ class Checkpointer(Task):
         self.copied_crc = header.body_crc
         return again
 
+    def refuse(self, error: StoreError) -> None:
+        """What would be written cannot be: nothing is, and the log keeps the segment."""
+        log.error(
+            "segment %d of the log in %s cannot be checkpointed: %s; it stays, and the log grows",
+            self.segment.number,
+            self.log.directory,
+            error,
+        )
+        for copy in self.copies:
+            copy.give_up(False)
+        self.copies = []
+        self.jobs = []
+        self.copy = None
+        self.step = "idle"
+        self.log.kernel.loop.call_later(self.retry_delay, self.wake)
+
     def write_builders(self) -> None:
         """Everything is copied: write it."""
         copy: SegmentCopy
         self.jobs = []
-        self.copy = None
         for item in self.copies:
             copy = item
             if not copy.store.closed:
                 copy.end(self.segment.number)
                 self.jobs.append(copy)
         self.copies = []
+        self.copy = None
         self.step = "write"
         when_removals_last(self.log, self.submit)
 
@@ -234,7 +256,13 @@ class Checkpointer(Task):
             self.log.files.restore_ballast()
             self.log.block(error)
         elif not full:
-            log.error("messages cannot be moved to their segments: %s", error)
+            log.error(
+                "messages of segment %d of the log cannot be moved to their streams' segments: "
+                "%s; the "
+                "log keeps them, and it is tried again",
+                self.segment.number,
+                error,
+            )
         for copy in self.jobs:
             self.undo += [(builder.segment.path, builder.offset) for builder in copy.builders]
             if not copy.store.closed:
@@ -252,7 +280,13 @@ class Checkpointer(Task):
 
     def was_cut(self, result: object, error: BaseException | None) -> None:
         if error is not None:
-            log.error("what is left of a failed write cannot be removed yet: %s", error)
+            log.error(
+                "what a failed write left in %s cannot be cut off: %s; the log keeps everything, "
+                "and it "
+                "is tried again",
+                ", ".join(str(path) for path, _ in self.undo[:UNDO_NAMED]),
+                error,
+            )
             self.log.kernel.loop.call_later(self.retry_delay, self.cut_back)
             return
         self.undo = []
@@ -294,7 +328,11 @@ class Checkpointer(Task):
             put_again(self.log, self.segment.number)
             lsn = self.log.write_record(KIND_CHECKPOINT, 0, following.number, b"", b"", b"")
         except Exception as error:
-            log.error("a log segment cannot be checkpointed yet: %s", error)
+            log.error(
+                "segment %d of the log cannot be given back: %s; it stays, and it is tried again",
+                self.segment.number,
+                error,
+            )
             self.log.kernel.loop.call_later(self.retry_delay, self.commit_again)
             return
         finally:

@@ -336,7 +336,11 @@ class Compactor:
         if error is None and not store.closed and not self.stopped:
             error = self.put_in_place(segment, before)
         if error is not None:
-            log.error("segment %s cannot be rewritten: %s", segment.path, error)
+            log.error(
+                "segment %s cannot be rewritten: %s; it stays as it is, and it is tried again",
+                segment.path,
+                error,
+            )
             self.background.submit(lambda: remove(new, True))
             segment.dirty = segment.avoided = True
             self.trim(store)
@@ -407,7 +411,9 @@ class Compactor:
             except StoreError as failure:
                 error = failure
         if error is not None:
-            log.warning("%s cannot be removed yet: %s", before.path, error)
+            log.warning(
+                "%s is not needed and cannot be removed: %s; tried again", before.path, error
+            )
             self.log.kernel.loop.call_later(RETRY, lambda: self.leave(store, before, None))
             return
         self.log.when_durable(lsn, lambda: self.remove(store, before))
@@ -420,7 +426,7 @@ class Compactor:
             if error is None:
                 store.leaving.remove(before)
             elif not store.closed and not self.stopped:
-                log.warning("%s cannot be removed yet: %s", path, error)
+                log.warning("%s is not needed and cannot be removed: %s; tried again", path, error)
                 self.log.kernel.loop.call_later(RETRY, lambda: self.remove(store, before))
 
         self.background.submit(lambda: remove_segments([path]), removed)

@@ -239,7 +239,7 @@ class Repacker:
         except OSError as error:
             identity.clear()
             identity.update(before)
-            log.warning("%s cannot be written yet: %s", store.directory, error)
+            log.warning("the meta in %s cannot be written: %s; tried again", store.directory, error)
             return False
         store.packer.forget_older(set(self._dropped))
         return True

@@ -45,6 +45,8 @@ MESSAGE = 1
 
 log = logging.getLogger("headwater.storage")
 
+NOT_WRITTEN = "%s is damaged and cannot be written again: %s; the next pass tries that"
+
 
 class Scrubber:
     """One pass after the other: `rate` is bytes per second (0: never), `pause` the seconds between
@@ -187,7 +189,7 @@ class Scrubber:
         if isinstance(error, FileNotFoundError):
             return
         if error is not None:
-            log.warning("%s cannot be verified: %s", check.path, error)
+            log.warning("%s cannot be verified: %s; the next pass tries again", check.path, error)
             self.findings += 1
         if check.findings or error is not None:
             check.found(check)
@@ -207,7 +209,7 @@ class Scrubber:
         try:
             self._storage.log.files.write_list()
         except OSError as error:
-            log.warning("%s is damaged and cannot be written again: %s", check.path, error)
+            log.warning(NOT_WRITTEN, check.path, error)
             return
         self._report(1, "%s was damaged; it was written again", check.path)
 
@@ -220,14 +222,14 @@ class Scrubber:
             if self._storage.rewrite_meta(store):
                 self._report(1, "%s was damaged; it was written again", store.directory / "meta")
         except OSError as error:
-            log.warning("%s/meta is damaged and cannot be written: %s", store.directory, error)
+            log.warning(NOT_WRITTEN, store.directory / "meta", error)
 
     def _dictionary_found(self, store: FileStore, number: int, check: FileCheck) -> None:
         try:
             if not store.closed and write_dictionary(store, number):
                 self._report(1, "%s was damaged; it was written again", check.path)
         except OSError as error:
-            log.warning("%s is damaged and cannot be written: %s", check.path, error)
+            log.warning(NOT_WRITTEN, check.path, error)
 
     def _index_found(self, store: FileStore, segment: Any, check: FileCheck) -> None:
         if store.closed or store.copying or segment not in store.segments:
@@ -247,7 +249,7 @@ class Scrubber:
         try:
             remove(path, True)
         except OSError as error:
-            log.warning("%s is damaged and cannot be removed: %s", path, error)
+            log.warning("%s is damaged and cannot be removed: %s; remove it by hand", path, error)
             return
         self._report(1, "%s was damaged; it was removed, since its segment tells the same", path)
 
@@ -279,7 +281,7 @@ class Scrubber:
         def written(result: object, error: BaseException | None) -> None:
             files.unpin(slot)
             if error is not None:
-                log.warning("%s is damaged and cannot be written again: %s", slot.path, error)
+                log.warning(NOT_WRITTEN, slot.path, error)
 
         files.pin(slot)
         self._storage.background.submit(write, written)
