@@ -27,7 +27,7 @@ class CodeNames:
                 if "__pycache__" not in path.parts:
                     self.files.add(path.relative_to(root).as_posix())
             self.files.add(floor)
-        for floor in FLOORS:
+        for floor in (*FLOORS, "tests/sim"):
             for path in sorted((root / floor).rglob("*.py")):
                 self._read(path, path.relative_to(root).as_posix())
 

@@ -21,7 +21,7 @@ WORDS_MIN = 2
 """Words of a clause, placeholders not counted: fewer say nothing by themselves."""
 
 THEIRS = re.compile(
-    r"^(edge/broker|edge/ocsp/staples|edge/system|edge/monitor/visitors|hub/routes/\w+|"
+    r"^(edge/broker|edge/ocsp/(?:staples|peer_checks)|edge/system|edge/monitor/visitors|hub/routes/\w+|"
     r"federation/leaf_\w+|deploy/serve)"
 )
 """Modules whose lines are nats-server's, word by word, or pass a sentence on that was made below:
@@ -47,7 +47,14 @@ ENOUGH = {
 }
 """Lines of which everybody knows what follows."""
 
-PASSED_ON = {"%s", "%s: %s", "%s %s: %s", "stream '%s > %s': %s", "account %s: %s"}
+PASSED_ON = {
+    "%s",
+    "%s; they are fetched from another node",
+    "%s: %s",
+    "%s %s: %s",
+    "stream '%s > %s': %s",
+    "account %s: %s",
+}
 """Forms that pass a whole sentence on, such as a `Problem`, which says what is to be said."""
 
 

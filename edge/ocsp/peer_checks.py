@@ -98,7 +98,7 @@ class PeerChecks:
         try:
             reason = await self.verdict(chain, options)
         except Exception as error:
-            log.exception("a peer could not be judged")
+            log.exception("cid:%d - the peer could not be judged; it is refused", conn.cid)
             reason = str(error) or "it could not be judged"
         if conn.closed:
             return

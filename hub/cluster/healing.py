@@ -121,7 +121,7 @@ class Healing:
             if number not in self.hurt:
                 count = len(store.lost)
                 self.hurt[number] = f"{group.name}: {count} messages are damaged on this node"
-                log.warning("%s; they are fetched from another", self.hurt[number])
+                log.warning("%s; they are fetched from another node", self.hurt[number])
             self._mend(number, group, now)
         if not self._passing and now >= self._next_pass:
             self._passing = True
@@ -190,12 +190,12 @@ class Healing:
         group = self.groups.groups.get(number)
         if group is None or group.raft is None or group.raft.is_leader:
             return
-        log.warning("%s: its replica on this node is made again", group.name)
+        log.warning("%s: its replica on this node is damaged, and is made again", group.name)
         wanted = group.wanted
         try:
             self.groups.remake(number)
         except (StoreError, OSError) as error:
-            log.error("%s: its replica cannot be made again now: %s", group.name, error)
+            log.error("%s: its replica cannot be made again: %s; tried again", group.name, error)
             return
         self.remade += 1
         self.tell(wanted)
@@ -280,7 +280,10 @@ class Healing:
         """A majority contradicts a replica."""
         number = group.wanted.group
         if node == self.transport.number:
-            log.error("%s: this node's replica is another than the others", group.name)
+            log.error(
+                "%s: this node's replica is another than the others; another node is to lead",
+                group.name,
+            )
             self._let_lead(number, group)
             return
         log.error("%s: the replica of another node differs, and is made again", group.name)
@@ -288,7 +291,7 @@ class Healing:
             try:
                 await self.transport.call(node, "remake", GROUP.pack(number))
             except CallFailed as error:
-                log.warning("%s: the replica is not made again now: %s", group.name, error)
+                log.warning("%s: the replica is not made again: %s; tried again", group.name, error)
 
 
 def others(group: StreamGroup) -> list[int]:
