@@ -212,6 +212,17 @@ class OriginSink(Sink):
         return 1
 
     @cython.cfunc
+    def source_header(self, m: cython.pointer(Msg), sseq: cython.ulonglong) -> bytes:
+        """The line that says of a source's message where it comes from."""
+        return b"%b%d%b%b%b\r\n" % (
+            self.head,
+            sseq,
+            self.middle,
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+            b" " + self.identity.encode() if self.identity else b"",
+        )
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def store_message(
         self,
@@ -238,15 +249,7 @@ class OriginSink(Sink):
             copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
             copy.size = PyBytes_GET_SIZE(body)
         if not self.mirror:
-            extra = b"%b%d%b%b%b\r\n" % (
-                self.head,
-                sseq,
-                self.middle,
-                PyBytes_FromStringAndSize(
-                    cython.cast(cython.p_char, copy.subject), copy.subject_len
-                ),
-                b" " + self.identity.encode() if self.identity else b"",
-            )
+            extra = self.source_header(cython.address(copy), sseq)
             timestamp = 0
         for item in self.transforms:
             subject = cython.cast(Transform, item).apply(

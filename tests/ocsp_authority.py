@@ -3,7 +3,6 @@
 import datetime
 import ipaddress
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
 from bench.servers import free_port
+from tests.waiting import until_seen
 
 DAY = datetime.timedelta(days=1)
 
@@ -131,10 +131,8 @@ class Authority:
                 command, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT
             )
         # It serves one connection at a time, so nobody tries whether it is there.
-        for _ in range(1000):
-            if "waiting for" in (self.folder / "responder.log").read_text():
-                break
-            time.sleep(0.01)
+        log = self.folder / "responder.log"
+        until_seen(lambda: "waiting for" in log.read_text(), "it listens")
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@ MEMORY = {"rss", "resident", "VmRSS", "ru_maxrss"}
 
 LISTED = {
     "tests/abuse/test_wire.py": (5, "MiB; at most 2 of 8, 30 and 80 are used"),
+    "tests/abuse/test_further.py": (3, "as the tests beside it"),
     "tests/abuse/test_streams.py": (1, "MiB; 1 of 30 is used"),
     "tests/abuse/test_links_and_pages.py": (1, "MiB; 2 of 400 are used"),
     "tests/edge/broker/test_before_login.py": (2, "memory of 60 publishes of 900 kB, of 200 links"),

@@ -138,6 +138,32 @@ class ClientSub(Sink):
         return authorize(conn.principal, RECEIVE, m.subject, m.subject_len, m.via, self.queue)
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def split_words(
+    line: cython.p_const_uchar,
+    i: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+    starts: cython.pointer(cython.Py_ssize_t),
+    ends: cython.pointer(cython.Py_ssize_t),
+) -> cython.int:
+    """Where the words of `line` between `i` and `n` begin and end, `ARGS_MAX` at most; how many."""
+    count: cython.int = 0
+    while i < n:
+        while i < n and (line[i] == 32 or line[i] == 9):
+            i += 1
+        if i == n or count == ARGS_MAX:
+            break
+        starts[count] = i
+        # Any other control byte ends the word, and stands where the next one should begin.
+        while i < n and line[i] > 32 and line[i] != 127:
+            i += 1
+        ends[count] = i
+        count += 1
+    return count
+
+
 @cython.cclass
 class ClientConn(Conn):
     """One client. `server` decides on logins and limits; see `headwater.edge.server`."""
@@ -208,7 +234,7 @@ class ClientConn(Conn):
         """Route one PUB or HPUB; returns the body's bytes used, or -1 when it is not complete."""
         starts: cython.Py_ssize_t[5]
         ends: cython.Py_ssize_t[5]
-        count: cython.int = 0
+        count: cython.int
         i: cython.Py_ssize_t = 5 if with_headers else 4
         numbers: cython.int = 2 if with_headers else 1
         m: Msg
@@ -217,19 +243,7 @@ class ClientConn(Conn):
         if line[i - 1] != 32 and line[i - 1] != 9:
             self.fail("Unknown Protocol Operation", "Protocol Violation")
             return NEED_MORE
-        while i < n:
-            while i < n and (line[i] == 32 or line[i] == 9):
-                i += 1
-            if i == n:
-                break
-            if count == ARGS_MAX:
-                break
-            starts[count] = i
-            # Any other control byte ends the word, and stands where the next one should begin.
-            while i < n and line[i] > 32 and line[i] != 127:
-                i += 1
-            ends[count] = i
-            count += 1
+        count = split_words(line, i, n, cython.address(starts[0]), cython.address(ends[0]))
         if count < 1 + numbers or count > 2 + numbers or (with_headers and not self.headers):
             return self.broken()
         m.size = parse_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])

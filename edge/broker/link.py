@@ -121,6 +121,29 @@ def count_in(link: Link, m: cython.pointer(Msg)) -> cython.void:
 
 
 @cython.cfunc
+@cython.exceptval(check=False)
+def put_receivers(o: cython.p_uchar, m: cython.pointer(Msg), groups: bytes) -> cython.p_uchar:
+    """Write the reply, and the queue groups that alone are meant; returns where they end."""
+    if groups:
+        o[0] = 43 if m.reply_len else 124
+        o[1] = 32
+        o += 2
+    if m.reply_len:
+        memcpy(o, m.reply, m.reply_len)
+        o += m.reply_len
+        if m.shown_len and m.reply_len > 8 and memcmp(m.reply, ACK_PREFIX, 8) == 0:
+            o[0] = 64
+            memcpy(o + 1, m.shown, m.shown_len)
+            o += 1 + m.shown_len
+        o[0] = 32
+        o += 1
+    if groups:
+        memcpy(o, PyBytes_AS_STRING(groups), PyBytes_GET_SIZE(groups))
+        o += PyBytes_GET_SIZE(groups)
+    return o
+
+
+@cython.cfunc
 def text_of(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> bytes:
     return PyBytes_FromStringAndSize(cython.cast(cython.p_char, text), n)
 
@@ -390,22 +413,7 @@ class Link(Conn):
         o += m.subject_len
         o[0] = 32
         o += 1
-        if groups:
-            o[0] = 43 if m.reply_len else 124
-            o[1] = 32
-            o += 2
-        if m.reply_len:
-            memcpy(o, m.reply, m.reply_len)
-            o += m.reply_len
-            if m.shown_len and m.reply_len > 8 and memcmp(m.reply, ACK_PREFIX, 8) == 0:
-                o[0] = 64
-                memcpy(o + 1, m.shown, m.shown_len)
-                o += 1 + m.shown_len
-            o[0] = 32
-            o += 1
-        if groups:
-            memcpy(o, PyBytes_AS_STRING(groups), PyBytes_GET_SIZE(groups))
-            o += PyBytes_GET_SIZE(groups)
+        o = put_receivers(o, m, groups)
         if header_len:
             o += put_number(o, header_len)
             o[0] = 32

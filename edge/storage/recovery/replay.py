@@ -100,6 +100,22 @@ class Survey:
     """Where the records of a log segment end that count, and what decides about other segments."""
 
 
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def end_batch(record: cython.p_const_uchar, at: cython.Py_ssize_t, found: Survey) -> cython.int:
+    """A valid footer ends at `at`: what stands before it counts."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    if not header.flags & FLAG_COPY or found.batch != header.sequence:
+        found.part_chain = found.chain
+    found.end = at
+    found.batch = header.sequence
+    found.chain = header.header_crc
+    found.part_start = 0
+    if header.flags & FLAG_PART:
+        found.part_start = LOG_FOOTER.unpack_from(body_of(record))[1]
+    return 0
+
+
 def survey(
     segment: LogSegment,
     seed: cython.uint,
@@ -135,16 +151,8 @@ def survey(
         header = cython.cast(cython.pointer(RecordHeader), record)
         at += record_size(header.length)
         if header.kind == KIND_FOOTER and body_ok(record):
-            if not header.flags & FLAG_COPY or found.batch != header.sequence:
-                found.part_chain = found.chain
-            found.end = at
-            found.batch = header.sequence
-            found.chain = header.header_crc
-            found.part_start = 0
-            if header.flags & FLAG_PART:
-                found.part_start = LOG_FOOTER.unpack_from(body_of(record))[1]
-            if broken:
-                found.damaged = True
+            end_batch(record, at, found)
+            found.damaged = found.damaged or broken
         elif header.kind == KIND_CHECKPOINT and header.sequence > found.oldest:
             found.oldest = cython.cast(cython.uint, header.sequence)
         elif header.kind == KIND_ERASE and body_ok(record):

@@ -9,6 +9,7 @@ import pytest
 from headwater.edge.ocsp.responder import ask
 from headwater.security.errors import OCSPError
 from headwater.security.ocsp.answers import ANSWER_MAX
+from tests.measuring import within
 
 HEAD = b"HTTP/1.0 200 OK\r\n"
 
@@ -80,7 +81,7 @@ async def test_a_silent_one_is_left_alone(responder: tuple[Responder, str]) -> N
     begin = time.monotonic()
     with pytest.raises(OCSPError, match="no answer within"):
         await ask([url], b"question", 0.1)
-    assert time.monotonic() - begin < 5
+    assert within(time.monotonic() - begin, 5)
 
 
 async def test_the_next_one_is_asked(responder: tuple[Responder, str]) -> None:

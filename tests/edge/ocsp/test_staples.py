@@ -18,6 +18,7 @@ from headwater.edge.ocsp.staples import OcspStaples
 from headwater.security.errors import OCSPError
 from headwater.security.ocsp import stapling
 from tests.ocsp_authority import Authority, seen_by_openssl
+from tests.waiting import until
 
 BOTH = {
     "headwater": (program("headwater"), "serve"),
@@ -187,9 +188,7 @@ async def test_a_reload_with_another_certificate_asks_for_it(authority: Authorit
         assert node.tls.clients.staple is first
         reload_node(node, options(authority, "next"))
         assert not node.tls.clients.stands
-        async with asyncio.timeout(10):
-            while not node.tls.clients.stands:
-                await asyncio.sleep(0.01)
+        await until(lambda: node.tls.clients.stands)
         assert GOOD in await shown(node, authority)
     await node.stop()
 

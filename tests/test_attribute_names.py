@@ -1,0 +1,70 @@
+"""Every attribute that is read is defined somewhere: see `tests/attribute_names.py`."""
+
+import ast
+
+import pytest
+
+from tests import attribute_names
+from tests.test_house import FLOORS, PRODUCT, ROOT
+
+ELSEWHERE = {
+    "DER", "PEM", "PKCS8", "SubjectPublicKeyInfo",  # cryptography, whose parts load one another
+    "SSL_CTX_ctrl", "SSL_ctrl", "from_address", "prctl", "syncfs",  # ctypes, and C behind it
+    "appName", "master",  # pyspark's builder of sessions
+    "bytes_recv", "bytes_sent",  # psutil
+    "error_status_hint",  # h11, of its errors
+    "new_trial",  # argparse, of an option
+    "verify_message",  # ssl, of its errors
+}  # fmt: skip
+"""What libraries define where nobody finds it by looking at them."""
+
+INHERITED = {
+    "_decompressor", "_inbound_compressed", "_inbound_is_compressible",  # wsproto's extension
+    "baseFilename", "_statstream", "handleError",  # logging's handler
+    "call_at", "call_soon", "run_forever",  # asyncio's loop
+    "__dict__",
+}  # fmt: skip
+"""What `self` has of a class that is not of the house."""
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in PRODUCT}
+
+
+@pytest.fixture(scope="module")
+def declared() -> set[str]:
+    """What declarations of compiled modules name."""
+    found = (path for floor in FLOORS for path in (ROOT / floor).rglob("*.pxd"))
+    return {name for path in found for name in attribute_names.declared(path)}
+
+
+def missing(trees: dict[str, ast.Module], known: set[str], owner: str = "") -> set[str]:
+    """Attributes that are read and not known, as `file:line: name`."""
+    return {
+        f"{path}:{line}: {name}"
+        for path, tree in trees.items()
+        for name, line in attribute_names.read(tree, owner).items()
+        if name not in known
+    }
+
+
+def test_what_is_read_of_self_is_a_field(
+    trees: dict[str, ast.Module], declared: set[str]
+) -> None:
+    fields = set().union(*map(attribute_names.fields, trees.values()))
+    assert not missing(trees, fields | declared | INHERITED, "self")
+
+
+def test_what_is_read_is_defined(trees: dict[str, ast.Module], declared: set[str]) -> None:
+    own = set().union(*map(attribute_names.defined, trees.values()))
+    others = attribute_names.foreign(trees.values())
+    assert not missing(trees, own | declared | others | ELSEWHERE)
+
+
+def test_a_missed_rename_is_seen(declared: set[str]) -> None:
+    text = "class A:\n    b: int\n    def c(self, d): return self.b + self.held_len + d.old_name"
+    trees = {"one.py": ast.parse(text)}
+    own = attribute_names.defined(trees["one.py"]) | declared
+    assert missing(trees, own) == {"one.py:3: held_len", "one.py:3: old_name"}
+    assert missing(trees, attribute_names.fields(trees["one.py"]), "self") == {"one.py:3: held_len"}
