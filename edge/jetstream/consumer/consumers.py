@@ -145,7 +145,8 @@ def _change(
     bound = consumer.deliver_subject is not None and consumer.active
     consumer_config.check_update(consumer.config, config, bound)
     if consumer_config.same_config(consumer.config, config):
-        return None
+        # Whoever asked first may still wait for the disk.
+        return durable(stream, log_of(stream).hand_over()) if consumer.key else None
     return update(consumer, config)
 
 
