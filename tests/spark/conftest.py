@@ -17,7 +17,15 @@ import pytest
 from tests.waiting import until_seen, until_state
 
 START_SECONDS = 20
+SESSION_SECONDS = 300
+"""Limit of a test that uses Spark: the first of them starts the session, on whatever machine."""
 SERVER_KINDS = ("nats-server", "headwater")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(SESSION_SECONDS))
 
 
 @dataclass

@@ -45,10 +45,10 @@ def test_spans() -> None:
 def test_the_page_lists_the_jobs_that_there_are() -> None:
     from headwater.spark import cli
 
-    page = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "SPARK.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \|", page.partition("## Jobs")[2].partition("###")[0], re.M)
     assert listed == list(cli.run.commands)
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
     assert not [name for name in listed if f"`{name}`" not in readme]
 
 
