@@ -13,6 +13,7 @@ from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api import api_stream
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import (
     LIST_LIMIT,
@@ -27,7 +28,6 @@ from headwater.edge.jetstream.model.models import (
     StreamNamesRequest,
     StreamRequest,
     Success,
-    decode,
 )
 from headwater.edge.jetstream.model.requests import Context, require_empty
 from headwater.hub.api.cluster import Cluster

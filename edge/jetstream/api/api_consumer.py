@@ -12,6 +12,7 @@ from headwater.edge.jetstream.consumer import consumers
 from headwater.edge.jetstream.consumer.consumer_info import consumer_info
 from headwater.edge.jetstream.consumer.delivery import Delivery
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.models import (
     LIST_LIMIT,
     NAMES_LIMIT,
@@ -28,7 +29,6 @@ from headwater.edge.jetstream.model.models import (
     Success,
     Unpinned,
     UnpinRequest,
-    decode,
 )
 from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.names import has_path_separator

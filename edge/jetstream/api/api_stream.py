@@ -10,6 +10,7 @@ from headwater.edge.jetstream.api import long_work
 from headwater.edge.jetstream.backup import backup
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX
 from headwater.edge.jetstream.model.models import (
     LIST_LIMIT,
@@ -37,7 +38,6 @@ from headwater.edge.jetstream.model.models import (
     StreamNamesRequest,
     StreamRequest,
     Success,
-    decode,
 )
 from headwater.edge.jetstream.model.names import has_path_separator
 from headwater.edge.jetstream.model.requests import Context, is_json, require_empty

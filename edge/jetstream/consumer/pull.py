@@ -11,8 +11,8 @@ from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 
+from headwater.edge.jetstream.model.bodies import decode_pull
 from headwater.edge.jetstream.model.bounds import span
-from headwater.edge.jetstream.model.models import decode_pull
 
 # Requests without a group come after all that have a priority.
 UNGROUPED = cython.declare(cython.int, 1 << 30)

@@ -1,1 +1,1 @@
-"""Words of the JetStream API: objects, errors, names, times, bounds, requests, hosts."""
+"""Words of the JetStream API: objects, bodies, errors, names, times, bounds, requests, hosts."""

@@ -4,26 +4,19 @@ Field names are the JSON names and field order is the order in which the protoco
 Durations are ns. Times are RFC 3339 texts (`times.parse_time`), since clients may send more digits
 than a datetime holds. A field declared by `always` is written even when it has its zero value.
 
-Decoding is strict in the manner of the protocol: an unknown field, or a value of the wrong type, is
-refused with 10025; keys match without regard to case; what `null` means is in `nulls`.
+`bodies` decodes them.
 """
 
-import re
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from headwater.edge.jetstream.model import bounds, errors
 from headwater.edge.jetstream.model.bounds import Signed, Small, Unsigned
-from headwater.edge.jetstream.model.nulls import without_nulls
-from headwater.edge.jetstream.model.times import ZERO_TIME, canonical_time
+from headwater.edge.jetstream.model.times import ZERO_TIME
 
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256
 SUBJECTS_LIMIT = 100_000
-
-T = TypeVar("T")
-
 
 def always(value: Any) -> Any:
     """A field that is written even when it equals its default."""
@@ -612,179 +605,3 @@ class AccountInfo(TierInfo):
     domain: str = ""
     api: ApiStats = msgspec.field(default_factory=ApiStats)
     tiers: dict[str, TierInfo] = {}
-
-
-# --- decoding --------------------------------------------------------------------------------
-
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
-_WRONG = re.compile(r"Expected `(.*?)`, got `(.*?)` - at `\$\.?(.*)`")
-_ENUM = re.compile(r"Invalid enum value (.*?) - at `\$\.?(.*)`")
-# What the reference decoder calls the bodies in its error texts.
-_GO_NAMES = {
-    "StreamRequest": "StreamConfigRequest",
-    "ConsumerRequest": "CreateConsumerRequest",
-    "PullRequest": "JSApiConsumerGetNextRequest",
-    "PurgeRequest": "JSApiStreamPurgeRequest",
-    "PauseRequest": "JSApiConsumerPauseRequest",
-    "ResetRequest": "JSApiConsumerResetRequest",
-    "RestoreRequest": "JSApiStreamRestoreRequest",
-    "SnapshotRequest": "JSApiStreamSnapshotRequest",
-    "UnpinRequest": "JSApiConsumerUnpinRequest",
-}
-_GO_TYPES = {"int": "int64", "str": "string", "array": "[]string", "float": "float64"}
-_GO_KINDS = {
-    "str": "string",
-    "int": "number",
-    "float": "number",
-    "list": "array",
-}
-_FREE_KEYS = frozenset({"metadata", "subjects"})
-_TIME_KEYS = frozenset({"opt_start_time", "pause_until", "start_time", "up_to_time"})
-_PULL = msgspec.json.Decoder(PullRequest)
-
-
-def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
-    """Decode a request body into `kind`. Raises JetStreamError 10025.
-
-    An empty body gives the defaults. With `strict` off unknown fields are dropped.
-    """
-    if not payload:
-        return kind()
-    try:
-        raw = msgspec.json.decode(payload)
-    except msgspec.DecodeError as exc:
-        raise errors.INVALID_JSON.error(err=_syntax(payload, exc)) from None
-    if raw is None:
-        return kind()
-    if not isinstance(raw, dict):
-        found = _GO_KINDS.get(type(raw).__name__, type(raw).__name__)
-        text = f"json: cannot unmarshal {found} into Go value of type server.{_go_name(kind)}"
-        raise errors.INVALID_JSON.error(err=text)
-    huge = bounds.find_huge(raw, payload)
-    if huge is not None:
-        raise errors.INVALID_JSON.error(err=_bound_text(*huge, kind))
-    if b"null" in payload:
-        raw = without_nulls(raw, kind)
-    if b"_time" in payload or b"pause_until" in payload:
-        raw = _without_null(raw)
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as exc:
-        if "unknown field" in str(exc):
-            return _decode_loosely(raw, kind, strict)
-        raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind, raw)) from None
-
-
-def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
-    """Second try with lower-case keys and, unless `strict`, without the unknown ones."""
-    raw = _lowered(raw)
-    while True:
-        try:
-            return msgspec.convert(raw, kind)
-        except msgspec.ValidationError as exc:
-            unknown = _UNKNOWN.search(str(exc))
-            if unknown is None:
-                raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind, raw)) from None
-            if strict:
-                text = f'json: unknown field "{unknown[1]}"'
-                raise errors.INVALID_JSON.error(err=text) from None
-            raw = _without(raw, unknown[1])
-
-
-def _without_null(value: Any) -> Any:
-    """`value` with its times as answers write them. Raises JetStreamError 10025."""
-    if isinstance(value, list):
-        return [_without_null(v) for v in value]
-    if not isinstance(value, dict):
-        return value
-    found = {}
-    for key, item in value.items():
-        if key in _TIME_KEYS and isinstance(item, str):
-            try:
-                item = canonical_time(item)
-            except ValueError as exc:
-                raise errors.INVALID_JSON.error(err=exc) from None
-        found[key] = item if key in _FREE_KEYS else _without_null(item)
-    return found
-
-
-def _lowered(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k.lower(): v if k.lower() in _FREE_KEYS else _lowered(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_lowered(v) for v in value]
-    return value
-
-
-def _without(value: Any, key: str) -> Any:
-    if isinstance(value, dict):
-        return {k: v if k in _FREE_KEYS else _without(v, key) for k, v in value.items() if k != key}
-    if isinstance(value, list):
-        return [_without(v, key) for v in value]
-    return value
-
-
-def decode_pull(payload: bytes) -> PullRequest:
-    """The body of a pull request, not empty. Raises ValueError with the protocol's wording.
-
-    Most bodies are as `PullRequest` says and cost one pass. Unknown fields are ignored.
-    """
-    try:
-        return _PULL.decode(payload)
-    except msgspec.DecodeError:
-        pass
-    try:
-        return decode(payload, PullRequest, strict=False)
-    except errors.JetStreamError as error:
-        reason = error.description.removeprefix("invalid JSON: ")
-        # The whole body is decoded at once here, so its early end has another wording.
-        reason = reason.replace("unexpected EOF", "unexpected end of JSON input")
-        raise ValueError(reason) from None
-
-
-def _syntax(payload: bytes, exc: Exception) -> str:
-    text = str(exc)
-    if "truncated" in text or not payload.strip():
-        return "unexpected EOF"
-    found = re.search(r"byte (\d+)", text)
-    if found is not None and int(found[1]) < len(payload):
-        character = _quoted(chr(payload[int(found[1])]))
-        return f"invalid character '{character}' looking for beginning of value"
-    return text
-
-
-def _quoted(character: str) -> str:
-    """A character as the reference decoder shows it: what is not printable is escaped."""
-    if character in "'\\":
-        return f"\\{character}"
-    return character if character.isprintable() else ascii(character)[1:-1]
-
-
-def _go_name(kind: type[Any]) -> str:
-    return _GO_NAMES.get(kind.__name__, f"JSApi{kind.__name__}")
-
-
-def _bound_text(path: str, value: int, kind: type[Any]) -> str:
-    """The wording of the protocol's reference decoder for a number out of bounds."""
-    field = f"{_go_name(kind)}.{path}"
-    wanted = bounds.kind_of(path)
-    place = field if path[-1:].isdigit() else f"Go struct field {field}"
-    return f"json: cannot unmarshal number {value} into {place} of type {wanted}"
-
-
-def _go_text(text: str, kind: type[Any], raw: Any = None) -> str:
-    """The wording of the protocol's reference decoder for a value of the wrong type."""
-    beyond = bounds.refused(text, raw)
-    if beyond is not None:
-        return _bound_text(*beyond, kind)
-    found = _ENUM.search(text)
-    if found is not None:
-        return f'can not unmarshal "\\"{found[1].strip(chr(39))}\\""'
-    found = _WRONG.search(text)
-    if found is None:
-        return text
-    wanted = _GO_TYPES.get(found[1].split(" ")[0], found[1])
-    value = _GO_KINDS.get(found[2], found[2])
-    path = re.sub(r"\[.*?\]", "", found[3])
-    field = f"{_go_name(kind)}.{path}"
-    return f"json: cannot unmarshal {value} into Go struct field {field} of type {wanted}"

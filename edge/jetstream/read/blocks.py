@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.bounds import Unsigned
 from headwater.edge.jetstream.model.errors import JetStreamError
-from headwater.edge.jetstream.model.models import Wire, decode
+from headwater.edge.jetstream.model.models import Wire
 from headwater.edge.jetstream.model.times import parse_time
 from headwater.edge.jetstream.read.block_transfer import BlockTransfer
 from headwater.edge.subjects.tokens import valid_subject

@@ -6,8 +6,9 @@ the request. A batch ends with an empty message of status 204.
 
 from typing import Any
 
+from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
-from headwater.edge.jetstream.model.models import MsgGetRequest, decode
+from headwater.edge.jetstream.model.models import MsgGetRequest
 from headwater.edge.jetstream.model.requests import check_level
 from headwater.edge.jetstream.model.times import format_time, parse_time
 from headwater.edge.storage.format.errors import Damaged

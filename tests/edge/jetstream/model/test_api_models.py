@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from headwater.edge.jetstream.model import cron
+from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import (
     ConsumerConfig,
     ConsumerRequest,
     StreamInfo,
     StreamRequest,
-    decode,
 )
 from headwater.edge.jetstream.model.times import (
     SECOND,
