@@ -9,6 +9,7 @@ from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.consumer import consumer_recovery
 from headwater.edge.jetstream.model.host import Host
 from headwater.edge.jetstream.model.models import StreamConfig
+from headwater.edge.jetstream.progress import consumer_events
 from headwater.edge.jetstream.publish.batch import Batches
 from headwater.edge.jetstream.publish.ingest import IngestSink, LastIngest
 from headwater.edge.jetstream.read.blocks import BlockGet
@@ -388,5 +389,7 @@ def delete(js: StreamOwner, stream: Stream) -> Awaitable[None] | None:
     del js.streams[stream.name]
     js.subjects.leave(stream)
     stream.usage.reserve(-max(stream.config.max_bytes, 0))
+    for consumer in stream.consumers.values():
+        consumer_events.deleted(consumer)
     stop(stream, "Consumer Deleted", deleted=True)
     return js.node.delete_store(stream)

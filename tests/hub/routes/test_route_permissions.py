@@ -22,11 +22,15 @@ def config(name: str, port: int, other: int, rules: str) -> str:
     )
 
 
+LINKED_TRIES = 1000
+"""A twentieth of a second each, before two nodes count as not linked."""
+
+
 async def until_linked(first: Client, second: Client) -> None:
     """Wait until what is published on one node is seen on the other, both ways."""
     for here, there, subject in ((first, second, "out.ready"), (second, first, "in.ready")):
         seen = await there.subscribe(subject)
-        for _ in range(200):
+        for _ in range(LINKED_TRIES):
             await here.publish(subject)
             try:
                 await seen.next_msg(0.05)

@@ -22,7 +22,7 @@ from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.node.node_store import NodeStore
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 # Small, so that tests with some data see log segments retired.
 SEGMENT_BYTES = 64 << 10
@@ -138,7 +138,7 @@ class World:
         self.leave(reply)
         return json.loads(found[0].payload)
 
-    async def until(self, done: Callable[[], bool], seconds: float = 5.0) -> None:
+    async def until(self, done: Callable[[], bool], seconds: float = WAIT_S) -> None:
         """Let the loop run until something is true."""
 
         def look() -> bool:

@@ -29,6 +29,7 @@ class Client:
 
     def __init__(self, port: int) -> None:
         self.port = port
+        self.early: list[tuple[str, str, str, str]] = []
 
     async def connect(self) -> None:
         """Log in."""
@@ -85,7 +86,8 @@ class Client:
 
         Where the machine is busy, the while says little: then some more of them are waited for.
         """
-        found = await self.frames()
+        found, self.early = self.early, []
+        found += await self.frames()
         busy = 0
         while True:
             began = time.monotonic()
@@ -100,15 +102,17 @@ class Client:
             found += more
 
     async def ask(self, what: str, body: Any = None) -> Any:
-        """One API request on an otherwise quiet connection."""
+        """One API request. What comes before its answer is for `settled`."""
         payload = "" if body is None else json.dumps(body)
         self.put("SUB answer 99\r\n")
         self.publish(f"$JS.API.{what}", payload, "answer")
         while True:
-            for frame in await self.frames():
-                if frame[0] == "answer":
-                    self.put("UNSUB 99\r\n")
-                    return json.loads(frame[3])
+            frames = await self.frames()
+            answers = [frame for frame in frames if frame[0] == "answer"]
+            self.early += [frame for frame in frames if frame[0] != "answer"]
+            if answers:
+                self.put("UNSUB 99\r\n")
+                return json.loads(answers[0][3])
 
 
 @pytest.fixture(scope="module")
