@@ -159,6 +159,14 @@ class Raw:
         inbox = f"_INBOX.{time.time_ns()}"
         head = f"SUB {inbox} 77\r\nPUB {subject} {inbox} {len(payload)}\r\n".encode()
         self.socket.sendall(head + payload + b"\r\n")
+        try:
+            return self.answer(seconds)
+        finally:
+            self.socket.sendall(b"UNSUB 77\r\n")
+
+    def answer(self, seconds: float = TIMEOUT) -> Any:
+        """The next message that comes, decoded from JSON; None when none does, and the words of
+        an error that comes instead."""
         self.socket.settimeout(seconds)
         try:
             while True:
@@ -177,4 +185,3 @@ class Raw:
             return None
         finally:
             self.socket.settimeout(TIMEOUT)
-            self.socket.sendall(b"UNSUB 77\r\n")

@@ -20,7 +20,6 @@ SLEEPS = {
     "bench/cluster_faults.py": (10, "how long a fault lasts; " + ANOTHER),
     "bench/cluster_nodes.py": (4, ANOTHER),
     "tests/hub/cluster/consumer_stories.py": (1, "a reader without a leader tries again"),
-    "tests/abuse/test_further.py": (1, PACES),
     "tests/hub/cluster/test_healing.py": (1, "a reader without a leader tries again"),
     "tests/hub/cluster/stream_stories.py": (1, PACES),
     "deploy/demo/agent.py": (4, PACES),

@@ -12,6 +12,7 @@ import pytest
 from tests.abuse.attacked import CALM_S, EXTENSION, UPGRADE, Attacked
 from tests.abuse.test_wire import CONNECT, deflated, frame
 from tests.operator_realm import Raw
+from tests.waiting import until_seen
 
 EXTREMES = [
     2**31,
@@ -65,8 +66,13 @@ def ask(raw: Raw, subject: str, lines: dict[str, Any], payload: bytes = b"x") ->
     """The answer to a message with headers, as JSON; None when there is none."""
     raw.socket.sendall(b"SUB odd.reply 55\r\n" + headed(subject, lines, payload, "odd.reply"))
     raw.socket.sendall(b"UNSUB 55 1\r\n")
-    answers = raw.send()
-    return json.loads(answers[-1]) if answers and answers[-1].startswith("{") else answers
+    return raw.answer()
+
+
+def give(raw: Raw, subject: str, lines: dict[str, Any], payload: bytes = b"x") -> None:
+    """A message with headers that need not be answered; returns when the server has read it."""
+    raw.socket.sendall(headed(subject, lines, payload, "odd.reply"))
+    raw.send()
 
 
 def poke(raw: Raw, subject: str, body: Any = b"") -> None:
@@ -158,9 +164,9 @@ def test_headers_at_their_extremes(node: Attacked, stream: Raw, name: str) -> No
         "sub",
     ]
     for text in texts:
-        ask(stream, "s.odd", {name: text})
-        ask(stream, "s.odd", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", name: text})
-        ask(
+        give(stream, "s.odd", {name: text})
+        give(stream, "s.odd", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", name: text})
+        give(
             stream,
             "s.odd",
             {
@@ -189,7 +195,7 @@ def test_batches_that_never_end(node: Attacked, stream: Raw) -> None:
 
 def test_a_schedule_reaches_no_api(node: Attacked, stream: Raw) -> None:
     """What a schedule makes goes to its own stream, and never to the API or other services."""
-    for target in (
+    targets = (
         "$JS.API.STREAM.DELETE.V",
         "$JS.hub.API.STREAM.DELETE.V",
         "$JS.ACK.V.c.1.1.1.1.0",
@@ -198,21 +204,27 @@ def test_a_schedule_reaches_no_api(node: Attacked, stream: Raw) -> None:
         "$SYS.REQ.SERVER.PING",
         ">",
         "s.*",
-    ):
-        ask(
-            stream,
-            "s.plan",
-            {"Nats-Schedule": "@at 2000-01-01T00:00:00Z", "Nats-Schedule-Target": target},
-        )
-    time.sleep(1.2)
+        "s.made",
+    )
+    for number, target in enumerate(targets):
+        plan = {"Nats-Schedule": "@at 2000-01-01T00:00:00Z", "Nats-Schedule-Target": target}
+        answer = ask(stream, f"s.plan.{number}", plan)
+        assert ("error" in answer) == (target != "s.made"), answer
+    # The last one is due as the others are, so when it was made, they would have been.
+    until_seen(lambda: "message" in made(stream, "S", "s.made"), "the last schedule")
     assert alive(stream)
+
+
+def made(raw: Raw, name: str, subject: str) -> Any:
+    """The last message of a subject, or why there is none."""
+    return raw.request(f"$JS.API.STREAM.MSG.GET.{name}", {"last_by_subj": subject})
 
 
 def test_a_trace_reaches_no_api(node: Attacked, stream: Raw) -> None:
     """Traces go where their sender may publish, and are no requests."""
     for dest in ("$JS.API.STREAM.DELETE.V", "$JS.hub.API.STREAM.PURGE.V", "v.9", "$SYS.x"):
-        ask(stream, "s.t", {"Nats-Trace-Dest": dest})
-        ask(stream, "s.t", {"Nats-Trace-Dest": dest, "Nats-Trace-Only": "true"})
+        give(stream, "s.t", {"Nats-Trace-Dest": dest})
+        give(stream, "s.t", {"Nats-Trace-Dest": dest, "Nats-Trace-Only": "true"})
     assert stream.request("$JS.API.STREAM.INFO.V")["state"]["messages"] >= 10
     with node.login("shy") as shy:
         told = shy.send(headed("open", {"Nats-Trace-Dest": "secret.x"}).decode())
@@ -486,8 +498,8 @@ def test_names_of_kept_values(node: Attacked, stream: Raw) -> None:
         "*",
         ">",
     ):
-        ask(stream, f"$KV.k.{key}", {"KV-Operation": "PURGE", "Nats-Rollup": "all"})
-        ask(stream, f"$KV.k.{key}", {"KV-Operation": "x" * 5000})
+        give(stream, f"$KV.k.{key}", {"KV-Operation": "PURGE", "Nats-Rollup": "all"})
+        give(stream, f"$KV.k.{key}", {"KV-Operation": "x" * 5000})
         poke(stream, f"$JS.API.DIRECT.GET.KV_k.$KV.k.{key}")
     assert alive(stream)
     stream.request("$JS.API.STREAM.DELETE.KV_k")
@@ -508,6 +520,6 @@ def test_a_request_of_another_account_by_its_headers(node: Attacked, stream: Raw
     """Who says in a header that another account asks is not believed."""
     with node.login("b") as other:
         for forged in ('{"acc":"A"}', '{"acc":"SYS","svc":"x"}', "{" * 3000):
-            ask(other, "$JS.API.STREAM.DELETE.V", {"Nats-Request-Info": forged}, b"")
-            ask(other, "$JS.API.STREAM.INFO.V", {"Nats-Request-Info": forged}, b"")
+            give(other, "$JS.API.STREAM.DELETE.V", {"Nats-Request-Info": forged}, b"")
+            give(other, "$JS.API.STREAM.INFO.V", {"Nats-Request-Info": forged}, b"")
     assert alive(stream)

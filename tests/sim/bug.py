@@ -34,13 +34,11 @@ def bug(
 
 
 @contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(bug: Bug) -> Iterator[None]:
     """The product with one bug."""
-    saved = [
-        (owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in BUGS[name].patches
-    ]
+    saved = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in bug.patches]
     try:
-        for (owner, attribute, original), patch in zip(saved, BUGS[name].patches, strict=True):
+        for (owner, attribute, original), patch in zip(saved, bug.patches, strict=True):
             setattr(owner, attribute, patch[2](original))
         yield
     finally:

@@ -1,13 +1,11 @@
 """Runs seeds, and says what is needed to see a failure again."""
 
-import time
-from collections.abc import Iterable
-
 from tests.sim import bugs, more_bugs, other_bugs, rule_bugs, store_bugs  # noqa: F401  # fill BUGS
-from tests.sim.bug import BUGS, planted
+from tests.sim.bug import BUGS
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster, Outcome
 from tests.sim.faults import Fault
+from tests.sim.search import Search
 from tests.sim.shrink import shrink
 
 STEPS = 5000
@@ -37,19 +35,8 @@ def explain(seed: int, steps: int, problem: str) -> str:
     return "\n".join(lines)
 
 
-def run_seeds(seeds: Iterable[int], steps: int, seconds: float = 0.0) -> str:
-    """Run seeds until `seconds` have passed (0: all). Raises `Violation` with an explanation;
-    returns a summary."""
-    begin = time.monotonic()
-    outcomes: list[Outcome] = []
-    for seed in seeds:
-        outcome = attempt(seed, steps)
-        if isinstance(outcome, str):
-            raise Violation(explain(seed, steps, outcome))
-        outcomes.append(outcome)
-        if seconds and time.monotonic() - begin > seconds:
-            break
-    passed = time.monotonic() - begin
+def summary(outcomes: list[Outcome], passed: float) -> str:
+    """What was seen in so many seconds."""
     total = sum(outcome.steps for outcome in outcomes)
     return (
         f"{len(outcomes)} runs, {total} steps, {sum(o.faults for o in outcomes)} faults,"
@@ -60,24 +47,4 @@ def run_seeds(seeds: Iterable[int], steps: int, seconds: float = 0.0) -> str:
     )
 
 
-def hunt(name: str, first_seed: int, seeds_max: int, steps: int = STEPS) -> tuple[int, str] | None:
-    """Look for a planted bug: how many seeds it took and what was seen; None when unseen."""
-    for count in range(seeds_max):
-        with planted(name):
-            outcome = attempt(first_seed + count, steps)
-        if isinstance(outcome, str):
-            return count + 1, outcome.splitlines()[0]
-    return None
-
-
-def hunt_all(first_seed: int) -> list[str]:
-    """Look for every planted bug; prints as it goes and returns the names of those not found."""
-    missing = []
-    for name, bug in BUGS.items():
-        found = hunt(name, first_seed, bug.seeds)
-        if found is None:
-            missing.append(name)
-        told = f"seed {found[0]} of {bug.seeds}: {found[1]}" if found else "NOT FOUND"
-        print(f"{name:26} {told[:110]}", flush=True)
-    print(f"{len(BUGS) - len(missing)} of {len(BUGS)} found, from seed {first_seed}")
-    return missing
+SEARCH = Search("tests.sim", attempt, explain, summary, BUGS, STEPS)

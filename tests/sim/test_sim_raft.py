@@ -9,7 +9,7 @@ from tests.sim.bug import BUGS, planted
 from tests.sim.checker import Violation
 from tests.sim.cluster import Cluster
 from tests.sim.history import Call, History
-from tests.sim.runner import STEPS, attempt, explain, hunt, run_seeds
+from tests.sim.runner import SEARCH, STEPS, attempt, explain
 from tests.sim.shrink import shrink
 from tests.sim.store_bugs import STORE_BUGS
 
@@ -70,7 +70,7 @@ def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seed = secrets.randbelow(1 << 40)
     with capsys.disabled():
         print(f"\nsimulation: seed={seed} steps={STEPS}")
-        print(run_seeds(range(seed, seed + 1000), STEPS, seconds=12))
+        print(SEARCH.run(range(seed, seed + 1000), STEPS, seconds=12))
 
 
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
@@ -86,7 +86,7 @@ def test_a_seed_tells_the_same_story_twice() -> None:
 
 @pytest.mark.parametrize("name", [*SAMPLE, *(bug.name for bug in STORE_BUGS)])
 def test_planted_bugs_are_found(name: str) -> None:
-    assert hunt(name, 1, BUGS[name].seeds) is not None
+    assert SEARCH.hunt(BUGS[name], 1) is not None
 
 
 def test_there_are_enough_planted_bugs() -> None:
@@ -94,7 +94,7 @@ def test_there_are_enough_planted_bugs() -> None:
 
 
 def test_the_faults_that_show_a_planted_bug_are_few() -> None:
-    with planted("conflicts-kept"):
+    with planted(BUGS["conflicts-kept"]):
         seed = next(s for s in range(1, 200) if isinstance(attempt(s, 2500), str))
         whole = Cluster(seed, 2500).plan
         text = explain(seed, 2500, "found")

@@ -1,7 +1,5 @@
 """Bugs planted into the meta group and what acts on it, one at a time; a story must find each."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -14,7 +12,7 @@ from headwater.hub.raft.errors import RaftError
 from headwater.hub.stored.arrival import Arrival
 from headwater.hub.streams.stream_group import StreamGroup
 from headwater.hub.streams.stream_groups import StreamGroups
-from tests.hub.streams.stream_bugs import Plant, Put, plant
+from tests.hub.streams.stream_bugs import Plant, Put
 
 BUGS: dict[str, Plant] = {}
 
@@ -23,13 +21,6 @@ def bug(entered: Plant) -> Plant:
     """Enter a bug under its name."""
     BUGS[entered.__name__] = entered
     return entered
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """With this bug in place."""
-    with plant(BUGS[name]):
-        yield
 
 
 @bug

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from tests.hub.meta.meta_bugs import BUGS, planted
+from tests.hub.meta.meta_bugs import BUGS
 from tests.hub.meta.meta_story import MetaStory
+from tests.hub.streams.stream_bugs import find
 
 SEEDS_FOR_A_BUG = 40
 
@@ -23,11 +24,4 @@ def test_a_fresh_story_holds() -> None:
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
-    for seed in range(1, SEEDS_FOR_A_BUG + 1):
-        with planted(name):
-            try:
-                MetaStory(seed).run()
-            except Exception as error:  # whatever it is noticed by
-                print(f"seed {seed}: {type(error).__name__}: {error}")
-                return
-    raise AssertionError(f"{name} was not found in {SEEDS_FOR_A_BUG} seeds")
+    find(BUGS[name], lambda seed: MetaStory(seed).run(), SEEDS_FOR_A_BUG)

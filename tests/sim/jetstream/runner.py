@@ -1,15 +1,12 @@
 """Runs seeds of the simulated JetStream, and says what is needed to see a failure again."""
 
-import contextlib
 import gc
-import time
-from collections.abc import Iterable, Iterator
 
-from tests.sim.bug import Bug
+from tests.sim.checker import Violation
 from tests.sim.jetstream.bugs import BUGS
 from tests.sim.jetstream.plan import Step, draw
 from tests.sim.jetstream.story import Outcome, Story
-from tests.sim.jetstream.world import Violation
+from tests.sim.search import Search
 from tests.sim.shrink import shrink
 
 STEPS = 120
@@ -56,19 +53,8 @@ def explain(seed: int, steps: int, problem: str) -> str:
     return "\n".join(lines)
 
 
-def run_seeds(seeds: Iterable[int], steps: int, seconds: float = 0.0) -> str:
-    """Run seeds until `seconds` have passed (0: all). Raises `Violation` with an explanation;
-    returns a summary."""
-    begin = time.monotonic()
-    outcomes: list[Outcome] = []
-    for seed in seeds:
-        outcome = attempt(seed, steps)
-        if isinstance(outcome, str):
-            raise Violation(explain(seed, steps, outcome))
-        outcomes.append(outcome)
-        if seconds and time.monotonic() - begin > seconds:
-            break
-    passed = time.monotonic() - begin
+def summary(outcomes: list[Outcome], passed: float) -> str:
+    """What was seen in so many seconds."""
     return (
         f"{len(outcomes)} runs, {sum(o.steps for o in outcomes)} steps,"
         f" {sum(o.published for o in outcomes)} messages,"
@@ -79,37 +65,6 @@ def run_seeds(seeds: Iterable[int], steps: int, seconds: float = 0.0) -> str:
     )
 
 
-@contextlib.contextmanager
-def planted(bug: Bug) -> Iterator[None]:
-    """The product with one bug."""
-    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in bug.patches]
-    try:
-        for (owner, name, original), patch in zip(saved, bug.patches, strict=True):
-            setattr(owner, name, patch[2](original))
-        yield
-    finally:
-        for owner, name, original in saved:
-            setattr(owner, name, original)
-
-
-def hunt(bug: Bug, first_seed: int, steps: int = STEPS) -> tuple[int, str] | None:
-    """Look for a planted bug: how many seeds it took and what was seen; None when unseen."""
-    for count in range(bug.seeds):
-        with planted(bug):
-            outcome = attempt(first_seed + count, steps)
-        if isinstance(outcome, str):
-            return count + 1, outcome.splitlines()[0]
-    return None
-
-
-def hunt_all(first_seed: int) -> list[str]:
-    """Look for every planted bug; prints as it goes and returns the names of those not found."""
-    missing = []
-    for bug in BUGS:
-        found = hunt(bug, first_seed)
-        if found is None:
-            missing.append(bug.name)
-        text = f"seed {found[0]} of {bug.seeds}: {found[1]}" if found else "NOT FOUND"
-        print(f"{bug.name:26} {text[:110]}", flush=True)
-    print(f"{len(BUGS) - len(missing)} of {len(BUGS)} found, from seed {first_seed}")
-    return missing
+SEARCH = Search(
+    "tests.sim.jetstream", attempt, explain, summary, {bug.name: bug for bug in BUGS}, STEPS
+)

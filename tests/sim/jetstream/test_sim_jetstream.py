@@ -9,13 +9,14 @@ import sys
 import pytest
 
 from tests.sim.bug import Bug
+from tests.sim.checker import Violation
 from tests.sim.jetstream.bugs import BUGS
 from tests.sim.jetstream.machines import Machine
 from tests.sim.jetstream.network import Network
 from tests.sim.jetstream.plan import draw
-from tests.sim.jetstream.runner import STEPS, attempt, explain, hunt, run_seeds, told
+from tests.sim.jetstream.runner import SEARCH, STEPS, attempt, explain, told
 from tests.sim.jetstream.story import Outcome, Story
-from tests.sim.jetstream.world import SECOND_NS, Violation, World
+from tests.sim.jetstream.world import SECOND_NS, World
 
 KNOWN_SEEDS = ((144, 30), (1055, 30))
 """Seeds and steps that found bugs. After the clock was set and a start, an id from before was
@@ -33,7 +34,7 @@ def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seed = secrets.randbelow(1 << 40)
     with capsys.disabled():
         print(f"\nsimulated JetStream: seed={seed} steps={STEPS}")
-        print(run_seeds(range(seed, seed + 1000), STEPS, seconds=5))
+        print(SEARCH.run(range(seed, seed + 1000), STEPS, seconds=5))
 
 
 @pytest.mark.parametrize(("seed", "steps"), KNOWN_SEEDS)
@@ -60,7 +61,7 @@ def test_a_seed_tells_the_same_story_in_another_process() -> None:
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in SAMPLE], ids=lambda b: b.name)
 def test_planted_bugs_are_found(bug: Bug) -> None:
-    assert hunt(bug, 1) is not None
+    assert SEARCH.hunt(bug, 1) is not None
 
 
 def test_there_are_enough_planted_bugs() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.log.commit_stepper import CommitStepper
+from tests.sim.checker import Violation
 
 SECOND_NS = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * SECOND_NS
@@ -21,10 +22,6 @@ ROUNDS_MAX = 2_000_000
 SPIN_MAX = 20_000
 """Rounds in which time stands still."""
 Callback = Callable[..., Any]
-
-
-class Violation(AssertionError):
-    """Something that must hold does not."""
 
 
 class MachineClock:

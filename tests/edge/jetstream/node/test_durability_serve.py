@@ -69,12 +69,11 @@ async def publish(
 
 async def history(server: JetStreamServer, end: Callable[[], None]) -> dict[str, dict[int, bytes]]:
     """Publish to all streams, and consume, while the server ends; what was acknowledged."""
-    gone = asyncio.Event()
-
-    async def on_end() -> None:
-        gone.set()
-
-    nc = await nats.connect(server.url, allow_reconnect=False, closed_cb=on_end)
+    nc = await nats.connect(server.url, allow_reconnect=False)
+    # Its end says that all answers are read. The callback for a closed connection would not do:
+    # if requests still wait to be sent, their failure ends the client before it calls back.
+    reading = nc._reading_task
+    assert reading is not None
     acked: dict[str, dict[int, bytes]] = {name: {} for name in SETTINGS}
     for name in SETTINGS:
         await begin(nc, name)
@@ -84,7 +83,7 @@ async def history(server: JetStreamServer, end: Callable[[], None]) -> dict[str,
         await asyncio.gather(*(each.wait() for each in enough.values()))
         await asyncio.gather(*(consume(nc, name) for name in SETTINGS))
     await asyncio.to_thread(end)
-    await asyncio.wait_for(gone.wait(), 20)
+    await asyncio.wait_for(asyncio.wait([reading]), 20)
     for task in work:
         task.cancel()
     await asyncio.gather(*work, return_exceptions=True)
