@@ -187,6 +187,9 @@ class StoreNode(SimNode):
         self.loop.clock.true_ns = max(self.loop.clock.true_ns, now)
 
     def open_store(self) -> None:
+        # A loop for each life: what a crash left of the one before is thrown away at some time,
+        # and reported to that loop then.
+        self.loop = TwinLoop(self.loop.clock)
         options = StoreOptions(
             self.disk.twin.root / "data",
             SEGMENT_BYTES,
@@ -194,7 +197,6 @@ class StoreNode(SimNode):
             clock=self.loop.clock,
             chance=self.chance,
         )
-        # What a crash left of an earlier start is thrown away at some time, and reported then.
         errors: list[dict[str, Any]] = []
         self.errors = errors
         self.loop.set_exception_handler(lambda loop, context: errors.append(context))
