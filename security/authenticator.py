@@ -24,6 +24,7 @@ from headwater.security.auth_options import (
     SubjectRules,
     UserOptions,
 )
+from headwater.security.claim_checks import user_problem
 from headwater.security.claims import (
     AccountBody,
     AccountClaims,
@@ -119,8 +120,7 @@ class Authenticator:
 
     def identity_of(self, user: UserClaims, request: AuthRequest, account: str) -> Identity:
         """Identity of a user whose token a callout service has made. Raises AuthError."""
-        if jwt.expired(user, request.now):
-            raise AuthExpiredError("the user's token has expired")
+        _check_user(user, request)
         if self.operator_mode:
             claims = self._account_of(user, request)
             limits = self._scoped(user, claims)
@@ -322,10 +322,9 @@ class Authenticator:
                 user = jwt.decode_user(self.config.default_sentinel)
             except JWTError as sentinel_error:
                 raise AuthError("the default sentinel is not valid") from sentinel_error
-        if jwt.expired(user, request.now):
-            raise AuthExpiredError("the user's token has expired")
         if user.nats.proxy_required:
             _need_proxy(request)
+        _check_user(user, request)
         return user
 
     def _account_of(self, user: UserClaims, request: AuthRequest) -> AccountClaims:
@@ -360,6 +359,15 @@ class Authenticator:
             raise AuthRevokedError("the user's token has been revoked")
         if not source_allowed(limits.src, request.host):
             raise AuthError("the user may not connect from this address")
+
+
+def _check_user(user: UserClaims, request: AuthRequest) -> None:
+    """Raises AuthError unless a user's token can be in force now."""
+    if jwt.expired(user, request.now):
+        raise AuthExpiredError("the user's token has expired")
+    problem = user_problem(user)
+    if problem:
+        raise AuthError(f"the user's token cannot be in force: {problem}")
 
 
 def _need_proxy(request: AuthRequest) -> None:

@@ -46,7 +46,7 @@ _LOGIN = "security.authenticator:Authenticator"
 _TERMS = "edge.node.account_terms:terms_of"
 _JETSTREAM = "edge.jetstream.account.account_js:AccountJetStream"
 _SHARES = "edge.broker.imports.imports_plan:plan_of_claims"
-_PROBLEM = "security.claims:AccountClaims.problem"
+_PROBLEM = "security.claim_checks:account_problem"
 _RULES = _by("security.permissions:Permissions")
 
 _TOKEN = {

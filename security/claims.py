@@ -258,36 +258,10 @@ class AccountClaims(Token, kw_only=True, omit_defaults=True):
                 return True, None
         return False, None
 
-    def problem(self) -> str:
-        """Why the token cannot be in force whoever signed it; empty when it can."""
-        body, limits = self.nats, self.nats.limits
-        if 0 <= limits.imports < len(body.imports):
-            return "the account contains more imports than allowed by the operator"
-        if 0 <= limits.exports < len(body.exports):
-            return "the account contains more exports than allowed by the operator"
-        counted = limits.exports >= 0 and not limits.wildcards
-        if counted and any(_has_wildcard(export.subject) for export in body.exports):
-            return "the account contains wildcard exports that are not allowed by the operator"
-        external = body.authorization
-        if (external.allowed_accounts or external.xkey) and not external.auth_users:
-            return "external authorization needs auth_users"
-        if "" in limits.tiered_limits:
-            return 'tiered JetStream limits can not contain a blank ""'
-        for key in body.signing_keys:
-            if isinstance(key, SigningScope) and key.kind != "user_scope":
-                return f"the scope of a signing key is of an unknown kind {key.kind!r}"
-        if body.cluster_traffic not in ("", "system", "owner"):
-            return f"cluster traffic {body.cluster_traffic!r} is neither system nor owner"
-        return ""
-
     def is_revoked(self, user_key: str, issued_at: int) -> bool:
         """Whether a user token issued at `issued_at` has been revoked."""
         revoked = self.nats.revocations
         return any(revoked.get(key, -1) >= issued_at for key in (user_key, "*"))
-
-
-def _has_wildcard(subject: str) -> bool:
-    return any(token in ("*", ">") for token in subject.split("."))
 
 
 class OperatorBody(msgspec.Struct, kw_only=True, omit_defaults=True):

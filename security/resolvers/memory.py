@@ -4,6 +4,7 @@ import contextlib
 import logging
 
 from headwater.security import jwt
+from headwater.security.claim_checks import account_problem
 from headwater.security.claims import AccountClaims
 from headwater.security.errors import JWTError
 
@@ -58,7 +59,7 @@ class MemoryResolver:
         known = self._claims.get(claims.sub)
         if known is not None and known.iat > claims.iat:
             raise JWTError("the token is older than the one that is held")
-        problem = claims.problem()
+        problem = account_problem(claims)
         if problem:
             raise JWTError(problem)
         return claims
@@ -92,7 +93,7 @@ class MemoryResolver:
         self._learned.discard(account)
 
     def _keep(self, claims: AccountClaims, token: str) -> None:
-        problem = claims.problem()
+        problem = account_problem(claims)
         if problem:
             log.error("account %s: %s", claims.sub, problem)
             self._claims.pop(claims.sub, None)

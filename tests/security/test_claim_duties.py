@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from headwater.security import jwt
+from headwater.security.claim_checks import account_problem
 from headwater.security.claim_duties import DUTIES, Duty
 from headwater.security.claims import (
     AccountBody,
@@ -83,7 +84,7 @@ def test_who_acts_on_a_claim_is_there(kind: str, claim: str) -> None:
 def test_what_is_refused_keeps_the_account_out(body: AccountBody) -> None:
     key = KeyPair.create("A").public_key
     token = jwt.encode(AccountClaims(sub=key, nats=body), KeyPair.create("O"))
-    assert jwt.decode_account(token).problem()
+    assert account_problem(jwt.decode_account(token))
     body = AccountBody(limits=AccountLimits.unlimited())
     fine = jwt.encode(AccountClaims(sub=key, nats=body), KeyPair.create("O"))
-    assert not jwt.decode_account(fine).problem()
+    assert not account_problem(jwt.decode_account(fine))
