@@ -110,7 +110,8 @@ def link_tree(root: Path) -> Path:
     (tree / "headwater").mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         link = tree / "headwater" / package
-        if not link.is_symlink():
+        if not (link.is_symlink() and link.readlink() == root / package):
+            link.unlink(missing_ok=True)
             link.symlink_to(root / package)
     return tree
 

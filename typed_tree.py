@@ -294,7 +294,8 @@ def make(root: Path) -> Path:
                 text = Writer(stubs[build_accel.module_name(path)], known).text()
                 if not made.exists() or made.read_text() != text:
                     made.write_text(text)
-            elif not made.is_symlink():
+            elif not (made.is_symlink() and made.readlink() == source):
+                made.unlink(missing_ok=True)
                 made.symlink_to(source)
             wanted.add(made)
     for old in target.rglob("*.py*"):

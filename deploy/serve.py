@@ -170,7 +170,7 @@ def _reload(node: Node, arguments: list[str]) -> None:
 
 
 def _start_errors() -> tuple[type[Exception], ...]:
-    from headwater.edge.broker.listener import ListenError
+    from headwater.edge.broker.listeners.listener import ListenError
     from headwater.edge.storage.format.errors import StoreError
     from headwater.security.errors import SecurityError
 

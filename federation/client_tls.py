@@ -4,7 +4,7 @@ can go by a key that is known instead of a name."""
 import ssl
 from collections.abc import Callable, Sequence
 
-from headwater.edge.broker.tls_filter import TLSFilter
+from headwater.edge.broker.listeners.tls_filter import TLSFilter
 from headwater.edge.conf.options import TLSOptions
 from headwater.edge.conf.tls_section import certificate_pairs
 from headwater.security.tls import Context, client_context

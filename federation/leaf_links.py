@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
-from headwater.edge.broker.listener import plain_address
-from headwater.edge.broker.registry import TOO_MANY, Outcome, Session
+from headwater.edge.broker.listeners.listener import plain_address
+from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Session
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.view.info import info_fields, info_line

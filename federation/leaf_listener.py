@@ -5,7 +5,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.conn import LOGIN_BYTES
-from headwater.edge.broker.listener import Listener, shown_hosts
+from headwater.edge.broker.listeners.listener import Listener, shown_hosts
 from headwater.edge.ports.draws import draw_nonce
 from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import HubSession
@@ -78,7 +78,7 @@ class LeafListener:
             conn.use_filter(self._filter(conn, session, greet=False))
 
     def _filter(self, conn: "LeafConn", session: HubSession, *, greet: bool) -> Any:
-        from headwater.edge.broker.tls_filter import TLSFilter
+        from headwater.edge.broker.listeners.tls_filter import TLSFilter
 
         node = self.links.node
 

@@ -15,7 +15,7 @@ LISTED = {
     "tests/abuse/test_further.py": (3, "as the tests beside it"),
     "tests/abuse/test_streams.py": (1, "MiB; 1 of 30 is used"),
     "tests/abuse/test_links_and_pages.py": (1, "MiB; 2 of 400 are used"),
-    "tests/edge/broker/test_before_login.py": (2, "memory of 60 publishes of 900 kB, of 200 links"),
+    "tests/edge/broker/logins/test_before_login.py": (2, "memory of 60 publishes and of 200 links"),
 }
 """How many bounds a file of tests may have that are a number and nothing more, and their room."""
 

@@ -69,10 +69,11 @@ def test_the_glossary_names_what_there_is(names: CodeNames) -> None:
 
 def test_rooms_of_the_architecture_are_the_rooms_there_are() -> None:
     text = (ROOT / "docs/ARCHITECTURE.md").read_text()
-    for place in ("edge/storage", "edge/jetstream"):
+    for place in ("edge/broker", "edge/storage", "edge/jetstream"):
         (line,) = re.findall(rf"^\| `{place}` \| (.*) \|$", text, re.M)
         there = {path.parent.name for path in (ROOT / place).glob("*/__init__.py")}
-        assert set(CODE.findall(line)) == there
+        named = {name for name in CODE.findall(line) if not (ROOT / place / name).is_file()}
+        assert named == there
 
 
 @pytest.mark.parametrize(

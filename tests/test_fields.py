@@ -14,7 +14,7 @@ DECLARATIONS = [
     "edge/jetstream/stream/stream.pxd",
     "edge/jetstream/progress/consumer.pxd",
 ]
-RAFT = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hub" / "raft").glob("*.py"))
+RAFT = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hub/raft").rglob("*.py"))
 FIELD = re.compile(r"    cdef (?:public |readonly )?[\w. ]+?\*? \*?(\w+)\s*(#.*)?$")
 REMARK = re.compile(r"# *(?!type:|noqa)\S")
 

@@ -14,7 +14,7 @@ ANOTHER = "looks at another process, which tells nobody"
 
 SLEEPS = {
     "tests/waiting.py": (4, "the helpers that every other test uses"),
-    "tests/edge/broker/test_before_login.py": (1, "measures how long others wait for their turn"),
+    "tests/edge/broker/logins/test_before_login.py": (1, "measures how long others wait"),
     "tests/edge/storage/store_harness.py": (1, "turns a loop while the commit thread works"),
     "tests/federation/lab.py": (1, "a slow link: " + PACES),
     "bench/cluster_faults.py": (10, "how long a fault lasts; " + ANOTHER),
@@ -57,8 +57,8 @@ SILENCES = {
     "tests/deploy/keys/test_keys.py": (1, "a token ends by the wall clock"),
     "tests/deploy/store/test_sealing_commands.py": (2, "a kill comes at any moment"),
     "tests/edge/broker/imports/test_service_latency.py": (1, "the latency that is measured"),
-    "tests/edge/broker/test_before_login.py": (1, "a server without descriptors does little"),
-    "tests/edge/broker/test_tls_demands.py": (1, "a limit counts in full seconds"),
+    "tests/edge/broker/logins/test_before_login.py": (1, "a server without files does little"),
+    "tests/edge/broker/listeners/test_tls_demands.py": (1, "a limit counts in full seconds"),
     "tests/edge/jetstream/consumer/test_consumer_wire.py": (2, "nothing more comes"),
     "tests/federation/test_bad_links.py": (1, "a slow link is not given up"),
     "tests/federation/test_leaf_interop.py": (3, "nothing more crosses"),

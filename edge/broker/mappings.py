@@ -11,7 +11,7 @@ from cython.cimports.headwater.edge.broker.core import Kernel
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.subjects.transform import Transform
 
-from headwater.edge.broker.imports.imports_subjects import tokenized
+from headwater.edge.subjects.placeholders import tokenized
 from headwater.edge.subjects.transform import transform
 
 FULL_WEIGHT = 100

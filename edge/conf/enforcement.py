@@ -110,11 +110,11 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", By("edge.broker.client"), "max_control_line max_payload max_subscriptions "
             "max_subs"),
     **_rows("", By("edge.broker.conn"), "max_pending"),
-    **_rows("", By("edge.broker.sessions"), "max_connections max_conn max_sub_tokens "
+    **_rows("", By("edge.broker.logins.sessions"), "max_connections max_conn max_sub_tokens "
             "max_subscription_tokens ping_interval ping_max write_deadline max_closed_clients "
             "no_header_support"),
     **_rows("", _WRITE, "write_timeout"),
-    **_rows("", By("edge.broker.proxy_protocol"), "proxy_protocol"),
+    **_rows("", By("edge.broker.listeners.proxy_protocol"), "proxy_protocol"),
     **_rows("", By("edge.ocsp.staples"), "ocsp"),
     **_rows("", By("edge.ocsp.peer_checks"), "ocsp_cache"),
     **_rows("", By("edge.node.lame_duck"), "lame_duck_duration lame_duck_grace_period"),
@@ -135,7 +135,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("tls", By("edge.node.node"), "timeout handshake_first first immediate"),
     **_rows("tls", Refused("a check of peers against known URLs; use pinned_certs"),
             "verify_cert_and_check_known_urls"),
-    **_rows("tls", By("edge.broker.tls_filter"), "connection_rate_limit pinned_certs"),
+    **_rows("tls", By("edge.broker.listeners.tls_filter"), "connection_rate_limit pinned_certs"),
     **_rows("tls", Refused("the certificate store of Windows; name files"),
             "cert_store cert_match_by cert_match ca_certs_match cert_match_skip_invalid"),
     **_rows("tls", By("edge.ocsp.peer_checks"), "ocsp_peer"),
@@ -151,7 +151,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     # --- who may do what ---
     **_rows("authorization", By("security.authenticator"), _USERS + " token users "
             "default_permission default_permissions permissions auth_callout auth_hook"),
-    **_rows("authorization", By("edge.broker.sessions"), "timeout"),
+    **_rows("authorization", By("edge.broker.logins.sessions"), "timeout"),
     **_rows("listener.authorization", By("security.authenticator"),
             "user username pass password token"),
     **_rows("listener.authorization", Hint("the node's authorization.timeout holds for all"),
@@ -178,10 +178,10 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("accounts", By("edge.broker.mappings"), "mappings maps"),
     **_rows("accounts", By("edge.jetstream.account.account_js"), "jetstream"),
     **_rows("accounts", By("security.authenticator"), "nkey users default_permissions"),
-    **_rows("accounts", By("edge.broker.sessions"), "limits"),
-    **_rows("accounts", By("edge.broker.sessions"), "msg_trace trace_dest"),
-    **_rows("accounts.trace", By("edge.broker.sessions"), "dest sampling"),
-    **_rows("accounts.limits", By("edge.broker.sessions"), "max_connections max_conn "
+    **_rows("accounts", By("edge.broker.logins.sessions"), "limits"),
+    **_rows("accounts", By("edge.broker.logins.sessions"), "msg_trace trace_dest"),
+    **_rows("accounts.trace", By("edge.broker.logins.sessions"), "dest sampling"),
+    **_rows("accounts.limits", By("edge.broker.logins.sessions"), "max_connections max_conn "
             "max_subscriptions max_subs max_payload max_pay"),
     **_rows("accounts.limits", By("federation.leaf_links"), "max_leafnodes max_leafs"),
     **_rows("accounts.jetstream", By("edge.jetstream.account.account_js"),

@@ -7,7 +7,7 @@ that come when it ends wait in the backlog for the moment until `visitors` takes
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headwater.edge.broker.listener import Listener, shown_hosts
+from headwater.edge.broker.listeners.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
 from headwater.edge.monitor.query import Query
 from headwater.edge.monitor.routes import JSON, TEXT, Reply, render

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.imports.imports_shares import Shares
-from headwater.edge.broker.listener import Listener, ListenError, shown_hosts
-from headwater.edge.broker.sessions import Sessions
-from headwater.edge.broker.tls_context import ListenerContexts, listener_contexts
+from headwater.edge.broker.listeners.listener import Listener, ListenError, shown_hosts
+from headwater.edge.broker.listeners.tls_context import ListenerContexts, listener_contexts
+from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.auth_config import auth_config
 from headwater.edge.conf.options import AccountJetStreamOptions, OCSPPeerOptions, Options
 from headwater.edge.monitor.observations import Observations
@@ -236,7 +236,7 @@ class Node:
             if tls is not None and not conn.closed:
                 conn.use_filter(self._tls_filter(conn))
         if self.options.proxy_protocol and not conn.closed:
-            from headwater.edge.broker.proxy_protocol import HeaderWatch
+            from headwater.edge.broker.listeners.proxy_protocol import HeaderWatch
 
             HeaderWatch(conn, sock, self.options.auth_timeout(), self.sessions.relocate)
 
@@ -280,7 +280,7 @@ class Node:
             self.peer_checks.admit(conn, session, wanted, then)
 
     def _tls_filter(self, conn: Any) -> Any:
-        from headwater.edge.broker.tls_filter import TLSFilter
+        from headwater.edge.broker.listeners.tls_filter import TLSFilter
 
         def ready(session: Any) -> None:
             tls = self.options.tls
@@ -404,7 +404,7 @@ def _own_key(options: Options, chance: Random) -> tuple[str, nkeys.KeyPair | Non
 def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
     if key is None:
         return None
-    from headwater.edge.broker.callouts import Callouts
+    from headwater.edge.broker.logins.callouts import Callouts
 
     callouts = Callouts(node, key, node.sessions.checks)
     node.sessions.checks.ask_service = callouts.ask

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.edge.broker.registry import Session
+from headwater.edge.broker.logins.registry import Session
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.logging import logs
@@ -93,7 +93,7 @@ _NOTED: dict[str, Callable[[Options], Any]] = {
 
 def reload_node(node: "NodeView", options: Options) -> None:
     """Make `options` those of a running node. Raises ConfigError; then nothing has changed."""
-    from headwater.edge.broker.tls_context import listener_contexts
+    from headwater.edge.broker.listeners.tls_context import listener_contexts
     from headwater.edge.conf.auth_config import auth_config
     from headwater.security.authenticator import Authenticator
     from headwater.security.errors import SecurityError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from headwater.edge.broker.tls_filter import TLSFilter
+from headwater.edge.broker.listeners.tls_filter import TLSFilter
 from headwater.edge.conf.options import OCSPPeerOptions, Options
 from headwater.edge.ocsp.answer_files import AnswerFiles
 from headwater.edge.ocsp.responder import ask

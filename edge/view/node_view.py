@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
-from headwater.edge.broker.listener import Listener
-from headwater.edge.broker.sessions import Sessions
+from headwater.edge.broker.listeners.listener import Listener
+from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.options import Options
 from headwater.edge.monitor.observations import Observations
 from headwater.edge.view.info import NodeFacts

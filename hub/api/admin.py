@@ -23,7 +23,7 @@ from headwater.hub.api.stream_requests import StreamRequests
 from headwater.hub.cluster.transport import CallFailed
 from headwater.hub.meta.assignment import NO_GROUP, Assignment
 from headwater.hub.meta.meta_group import NoLeader
-from headwater.hub.raft.errors import RaftError
+from headwater.hub.raft.model.errors import RaftError
 
 log = logging.getLogger("headwater.meta")
 

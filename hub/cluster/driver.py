@@ -15,10 +15,10 @@ from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.cluster.transport import Transport
 from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import Ready, Restored
 from headwater.hub.raft.multi_raft import MultiRaft, Packet
-from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready, Restored
 from headwater.hub.stored.group_store import GroupStore
 
 log = logging.getLogger("headwater.raft")

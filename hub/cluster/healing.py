@@ -15,7 +15,7 @@ from typing import Any
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.cluster.spreading import ready_to_lead
 from headwater.hub.cluster.transport import CallFailed, Transport
-from headwater.hub.raft.errors import RaftError
+from headwater.hub.raft.model.errors import RaftError
 from headwater.hub.streams.replica_digest import (
     Rows,
     differing,

@@ -27,7 +27,7 @@ from headwater.hub.meta.assignment import META_GROUP, Assignment, decode, encode
 from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
-from headwater.hub.raft.errors import RaftError
+from headwater.hub.raft.model.errors import RaftError
 from headwater.hub.raft.raft import Raft
 from headwater.hub.routes.service import RouteService
 from headwater.hub.stored.group_store import GroupStore, Naming

@@ -13,11 +13,11 @@ from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, Founded, Left, Member, Operation, encode
 from headwater.hub.meta.state import MetaState
 from headwater.hub.raft import membership, transfer
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.errors import NotLeader, RaftError
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.errors import NotLeader, RaftError
+from headwater.hub.raft.model.ready import Ready, Restored, bootstrap
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready, Restored, bootstrap
-from headwater.hub.raft.snapshot import Snapshot
 
 log = logging.getLogger("headwater.meta")
 

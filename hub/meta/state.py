@@ -26,7 +26,7 @@ from headwater.hub.meta.assignment import (
     decode,
     encode,
 )
-from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.model.entry import Entry
 
 log = logging.getLogger("headwater.meta")
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Sequence
 from itertools import count
 
-from headwater.hub.raft.config import decode_config
-from headwater.hub.raft.entry import Entry, data_of
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.config import decode_config
+from headwater.hub.raft.model.entry import Entry, data_of
+from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.multi_raft import Packet
 
 VERSION = 1

@@ -9,16 +9,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
-from headwater.hub.raft.errors import invariant
-from headwater.hub.raft.hard_state import HardState
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import OUT_OF_TERM, Kind, Message
-from headwater.hub.raft.options import Options
+from headwater.hub.raft.model.errors import invariant
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.message import OUT_OF_TERM, Kind, Message
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import ReadState, Restored, Unsynced
+from headwater.hub.raft.model.role import Role
+from headwater.hub.raft.model.snapshot import Snapshot, Wanted
+from headwater.hub.raft.model.state import Reading, Recovery, Sleep, Transfer
 from headwater.hub.raft.progress import MemberProgress
-from headwater.hub.raft.ready import ReadState, Restored, Unsynced
-from headwater.hub.raft.role import Role
-from headwater.hub.raft.snapshot import Snapshot, Wanted
-from headwater.hub.raft.state import Reading, Recovery, Sleep, Transfer
 
 AFTER_SYNC = frozenset(
     (Kind.VOTE, Kind.VOTE_REPLY, Kind.APPEND_REPLY, Kind.SNAPSHOT_REPLY, Kind.HELLO_REPLY)

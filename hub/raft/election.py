@@ -5,9 +5,9 @@ Sections 5.2 and 5.4.1 of the paper; 6.4.1 and 9.6 of the thesis.
 
 from headwater.hub.raft import recovery
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.message import FROM_LEADER, Kind, Message
+from headwater.hub.raft.model.message import FROM_LEADER, Kind, Message
+from headwater.hub.raft.model.role import Role
 from headwater.hub.raft.quorum import vote_result
-from headwater.hub.raft.role import Role
 
 
 def reset_timeout(r: Core) -> None:

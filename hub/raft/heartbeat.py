@@ -4,8 +4,8 @@ What the answers to a round confirm is in `reads`.
 """
 
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.state import Round
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.state import Round
 
 
 def send(r: Core, sleep: bool = False) -> None:

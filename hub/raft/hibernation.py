@@ -8,7 +8,7 @@ time.
 
 from headwater.hub.raft import heartbeat, reads
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.progress import MemberProgress, State
 
 

@@ -11,10 +11,10 @@ covers them; the driver makes one when `bytes` grows.
 from bisect import bisect_right
 from itertools import accumulate
 
-from headwater.hub.raft.config import Config, decode_config
-from headwater.hub.raft.entry import ENTRY_OVERHEAD_BYTES, Entry, EntryKind, bytes_of, kind_of
-from headwater.hub.raft.errors import invariant
-from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.raft.model.config import Config, decode_config
+from headwater.hub.raft.model.entry import ENTRY_OVERHEAD_BYTES, Entry, EntryKind, bytes_of, kind_of
+from headwater.hub.raft.model.errors import invariant
+from headwater.hub.raft.model.snapshot import Snapshot
 
 
 class RaftLog:

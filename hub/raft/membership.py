@@ -5,11 +5,11 @@ voter, so any majority of one meets any majority of the other.
 """
 
 from headwater.hub.raft import recovery, replication, transfer
-from headwater.hub.raft.config import Config
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.entry import EntryKind
-from headwater.hub.raft.errors import ChangeRefused, NotLeader
-from headwater.hub.raft.message import REPLIES, Kind, Message
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import EntryKind
+from headwater.hub.raft.model.errors import ChangeRefused, NotLeader
+from headwater.hub.raft.model.message import REPLIES, Kind, Message
 from headwater.hub.raft.progress import MemberProgress
 
 

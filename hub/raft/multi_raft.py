@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headwater.hub.raft.errors import invariant
-from headwater.hub.raft.message import Message
-from headwater.hub.raft.options import Options
+from headwater.hub.raft.model.errors import invariant
+from headwater.hub.raft.model.message import Message
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import Ready, Restored
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready, Restored
 
 WRITE_SETS_MAX = 64
 """Batches under sync at a time; with more the disk is too slow and `can_write` says so."""

@@ -18,14 +18,14 @@ from headwater.hub.raft import (
     transfer,
 )
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.entry import Entry, EntryKind, bytes_of, make_entries
-from headwater.hub.raft.errors import NotLeader, ProposalsFull, invariant
-from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
-from headwater.hub.raft.options import Options
-from headwater.hub.raft.ready import Ready, Restored, Unsynced
-from headwater.hub.raft.role import Role
-from headwater.hub.raft.snapshot import Part, Snapshot, Wanted
+from headwater.hub.raft.model.entry import Entry, EntryKind, bytes_of, make_entries
+from headwater.hub.raft.model.errors import NotLeader, ProposalsFull, invariant
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import Ready, Restored, Unsynced
+from headwater.hub.raft.model.role import Role
+from headwater.hub.raft.model.snapshot import Part, Snapshot, Wanted
 
 TERM_JUMP_MAX = 1 << 40
 """A greater step of the term in one message is damage, not an election."""

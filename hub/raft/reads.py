@@ -7,10 +7,10 @@ whichever runs out first. A clock that goes back ends it too.
 
 from headwater.hub.raft import heartbeat
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.errors import ReadsFull
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.errors import ReadsFull
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.state import Pending
 from headwater.hub.raft.quorum import majority_value
-from headwater.hub.raft.state import Pending
 
 
 def clock(r: Core, now_ns: int) -> None:

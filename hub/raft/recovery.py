@@ -14,9 +14,9 @@ Assumed: the disks of fewer than half of the voters lose synced data at the same
 """
 
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.ready import Restored
-from headwater.hub.raft.state import Answer
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.ready import Restored
+from headwater.hub.raft.model.state import Answer
 
 
 def start(r: Core, restored: Restored) -> None:

@@ -2,11 +2,11 @@
 
 from headwater.hub.raft import hibernation, reads, transfer
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.entry import Entry, EntryKind, bytes_of
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.entry import Entry, EntryKind, bytes_of
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.snapshot import Part, Wanted
 from headwater.hub.raft.progress import MemberProgress, State
 from headwater.hub.raft.quorum import majority_value, quorum_size
-from headwater.hub.raft.snapshot import Part, Wanted
 
 # -- the leader --------------------------------------------------------------
 

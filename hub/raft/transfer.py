@@ -2,8 +2,8 @@
 
 from headwater.hub.raft import hibernation
 from headwater.hub.raft.core import Core
-from headwater.hub.raft.errors import ChangeRefused, NotLeader
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.errors import ChangeRefused, NotLeader
+from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.progress import MemberProgress
 
 

@@ -4,7 +4,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any
 
-from headwater.edge.broker.listener import Listener, shown_hosts
+from headwater.edge.broker.listeners.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
 from headwater.hub.routes.routes import Routes
 from headwater.hub.routes.session import RouteSession
@@ -55,7 +55,7 @@ class RouteService:
             session.greet(conn)
             self.routes.node.kernel.turn()
             return
-        from headwater.edge.broker.tls_filter import TLSFilter
+        from headwater.edge.broker.listeners.tls_filter import TLSFilter
 
         routes = self.routes
 

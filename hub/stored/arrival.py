@@ -7,7 +7,7 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.index.message_rows import add_rows
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.message import Message
+from headwater.hub.raft.model.message import Message
 from headwater.hub.stored.sending import END
 from headwater.hub.stored.state_end import bring_to, decode_end
 

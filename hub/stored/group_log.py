@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 
 from headwater.hub.raft.codec import decode_entries, encode_entries
-from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.model.entry import Entry
 
 OWNER = b"\0raft"
 HEAD = struct.Struct("<QQQ")

@@ -22,14 +22,14 @@ from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.entry import ENTRY_OVERHEAD_BYTES
-from headwater.hub.raft.errors import invariant
-from headwater.hub.raft.hard_state import HardState
+from headwater.hub.raft.model.entry import ENTRY_OVERHEAD_BYTES
+from headwater.hub.raft.model.errors import invariant
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.ready import Ready, Restored
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready, Restored
-from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.directory_disk import DirectoryDisk
 from headwater.hub.stored.group_log import OWNER, encode_run
 from headwater.hub.stored.hard_state_file import NAME as HARD_NAME

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headwater.edge.ports.ports import Disk
 from headwater.edge.storage.format.crc import checksum
-from headwater.hub.raft.hard_state import HardState, decode_hard_state
+from headwater.hub.raft.model.hard_state import HardState, decode_hard_state
 
 NAME = "raft.hard"
 COPY_BYTES = 512

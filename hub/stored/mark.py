@@ -12,7 +12,7 @@ are not applied again. It is a state of the commit log (owner: the stream's inca
 import struct
 from dataclasses import dataclass
 
-from headwater.hub.raft.config import Config, decode_config
+from headwater.hub.raft.model.config import Config, decode_config
 
 KEY = b"raft"
 HEAD = struct.Struct("<QQQQI")

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.config import Config, decode_config
-from headwater.hub.raft.entry import Entry, EntryKind
-from headwater.hub.raft.errors import invariant
-from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.raft.model.config import Config, decode_config
+from headwater.hub.raft.model.entry import Entry, EntryKind
+from headwater.hub.raft.model.errors import invariant
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.stored.mark import KEY, Mark
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.index.message_rows import pack_rows
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.snapshot import Part, Snapshot
+from headwater.hub.raft.model.snapshot import Part, Snapshot
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.state_end import end_of
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.ready import Restored
-from headwater.hub.raft.snapshot import Snapshot
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.ready import Restored
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.stored.group_log import OWNER, GroupLog, read_group_log
 from headwater.hub.stored.mark import KEY, Mark, decode_mark
 

@@ -13,10 +13,10 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.message import Message
+from headwater.hub.raft.model.message import Message
+from headwater.hub.raft.model.snapshot import Wanted
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.snapshot import Wanted
 from headwater.hub.stored.arrival import Arrival
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.sending import END, Sending

@@ -9,10 +9,10 @@ from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.raft import election, membership, transfer
-from headwater.hub.raft.errors import ChangeRefused, NotLeader, ProposalsFull
+from headwater.hub.raft.model.errors import ChangeRefused, NotLeader, ProposalsFull
+from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.transfers import TransferStatus

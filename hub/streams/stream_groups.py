@@ -13,11 +13,11 @@ from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.errors import NotLeader
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.errors import NotLeader
+from headwater.hub.raft.model.ready import Restored, bootstrap
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Restored, bootstrap
-from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.streams.stream_group import GroupStatus, StreamGroup
 from headwater.hub.streams.stream_machine import StreamMachine

@@ -19,7 +19,7 @@ from headwater.edge.jetstream.replication.replicator import Proposals, Replicato
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.model.entry import Entry
 
 log = logging.getLogger("headwater.streams")
 

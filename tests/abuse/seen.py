@@ -5,12 +5,12 @@ Those over the wire run against another build, too: `HEADWATER=/old/headwater ma
 
 CONFIG = "edge/jetstream/config/test_guarded_subjects.py"
 BOUNDS = "edge/jetstream/model/test_number_bounds.py"
-LOGIN = "edge/broker/test_before_login.py"
+LOGIN = "edge/broker/logins/test_before_login.py"
 AUTHORIZE = "edge/broker/authorize/test_authorize.py"
-OPERATOR = "edge/broker/test_operator_mode.py"
-LIMITS = "edge/broker/test_account_limits.py"
-LIVE = "edge/broker/test_live_sessions.py"
-CALLOUT = "edge/broker/test_auth_callout.py"
+OPERATOR = "edge/broker/logins/test_operator_mode.py"
+LIMITS = "edge/broker/logins/test_account_limits.py"
+LIVE = "edge/broker/logins/test_live_sessions.py"
+CALLOUT = "edge/broker/logins/test_auth_callout.py"
 CONF = "edge/conf/test_conf_enforcement.py"
 LOGS = "edge/logging/test_logs.py"
 ROUTES = "hub/routes/test_routes.py"
@@ -93,8 +93,8 @@ SEEN: dict[str, tuple[str, ...]] = {
         f"{CONF}::test_every_key_has_a_row_and_every_row_a_key",
         f"{CONF}::test_check_and_start_say_so",
         "security/test_claim_duties.py::test_every_claim_has_a_duty_and_every_duty_a_claim",
-        "edge/broker/test_tls_demands.py::test_pinned_certificates",
-        "edge/broker/test_proxy_protocol.py::test_a_header_names_the_client",
+        "edge/broker/listeners/test_tls_demands.py::test_pinned_certificates",
+        "edge/broker/listeners/test_proxy_protocol.py::test_a_header_names_the_client",
         "edge/ocsp/test_peer_checks.py::test_who_gets_in",
         "hub/routes/test_route_permissions.py::test_routes_carry_what_is_permitted",
     ),

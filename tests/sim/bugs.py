@@ -13,11 +13,11 @@ from headwater.hub.raft import (
     recovery,
     replication,
 )
-from headwater.hub.raft.config import Config
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored import arrival, state_end
 from headwater.hub.stored.arrival import Arrival
 from headwater.hub.stored.group_store import GroupStore

@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headwater.hub.raft import membership, transfer
-from headwater.hub.raft.errors import ChangeRefused
+from headwater.hub.raft.model.errors import ChangeRefused
 from headwater.hub.raft.raft import Raft
 from tests.sim.checker import Violation
 

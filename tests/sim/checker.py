@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.hub.raft.config import Config, decode_config
-from headwater.hub.raft.entry import Entry, EntryKind
-from headwater.hub.raft.message import OUT_OF_TERM, Kind, Message
+from headwater.hub.raft.model.config import Config, decode_config
+from headwater.hub.raft.model.entry import Entry, EntryKind
+from headwater.hub.raft.model.message import OUT_OF_TERM, Kind, Message
+from headwater.hub.raft.model.ready import Ready, Restored
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready, Restored
 from tests.sim.disks import Durable
 from tests.sim.heard import incarnations
 from tests.sim.members import Members

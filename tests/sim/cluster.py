@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.network import TwinNet, Weather
 from headwater.hub.raft.codec import decode_packet, encode_packet
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.errors import InvariantBroken, RaftError
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.errors import InvariantBroken, RaftError
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.multi_raft import Packet
-from headwater.hub.raft.options import Options
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready
 from tests.sim import calm, echo, faults, trap
 from tests.sim.checker import Checker, Violation
 from tests.sim.echo import RARE_MAX, Echo, is_rare

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.ready import Ready, Restored
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.ready import Ready, Restored
 
 
 @dataclass

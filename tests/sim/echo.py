@@ -4,11 +4,11 @@ packets and deliver them late."""
 from typing import TYPE_CHECKING
 
 from headwater.hub.raft import transfer
-from headwater.hub.raft.errors import RaftError
-from headwater.hub.raft.message import Kind
+from headwater.hub.raft.model.errors import RaftError
+from headwater.hub.raft.model.message import Kind
+from headwater.hub.raft.model.role import Role
 from headwater.hub.raft.multi_raft import Packet
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.role import Role
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.network import Weather
 from headwater.hub.raft import membership, transfer
-from headwater.hub.raft.errors import RaftError
+from headwater.hub.raft.model.errors import RaftError
 from tests.sim.echo import Echo
 from tests.sim.trap import Trap
 

@@ -4,7 +4,7 @@ heartbeats. A majority is a majority of these."""
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.raft import Raft
 
 ROUNDS_KEPT = 256

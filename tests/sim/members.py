@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from headwater.hub.raft.config import Config
+from headwater.hub.raft.model.config import Config
 
 Require = Callable[[bool, str], None]
 

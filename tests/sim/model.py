@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from headwater.hub.raft.entry import EntryKind
+from headwater.hub.raft.model.entry import EntryKind
 from tests.sim.machine import KEEP, decode_op
 
 Row = tuple[int, str, str]

@@ -14,9 +14,9 @@ from headwater.hub.raft import (
     transfer,
 )
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import FROM_LEADER, REPLIES, Kind, Message
+from headwater.hub.raft.model.message import FROM_LEADER, REPLIES, Kind, Message
+from headwater.hub.raft.model.role import Role
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.role import Role
 from headwater.hub.stored import hard_state_file
 from tests.sim.bug import bug
 

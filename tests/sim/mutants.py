@@ -22,9 +22,9 @@ from types import CodeType
 RAFT = Path(__file__).parents[2] / "hub" / "raft"
 PACKAGE = "headwater.hub.raft"
 FILES = (
-    "config.py", "core.py", "election.py", "hard_state.py", "heartbeat.py", "hibernation.py",
-    "multi_raft.py", "log.py", "membership.py", "progress.py", "quorum.py", "raft.py", "reads.py",
-    "recovery.py", "replication.py", "snapshot.py", "transfer.py",
+    "core.py", "election.py", "heartbeat.py", "hibernation.py", "multi_raft.py", "log.py",
+    "membership.py", "model/config.py", "model/hard_state.py", "model/snapshot.py", "progress.py",
+    "quorum.py", "raft.py", "reads.py", "recovery.py", "replication.py", "transfer.py",
 )  # fmt: skip
 TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -155,7 +155,7 @@ class _Finder(abc.MetaPathFinder, abc.Loader):
 
 def _search(file: str, place: int, variant: int, seed: int, seeds: int) -> str:
     """In the child: what the simulator says of this mutant; empty when it says nothing."""
-    name = f"{PACKAGE}.{file.removesuffix('.py')}"
+    name = f"{PACKAGE}.{file.removesuffix('.py').replace('/', '.')}"
     for each in [each for each in sys.modules if each.startswith(("headwater.hub", "tests.sim."))]:
         del sys.modules[each]
     sys.meta_path.insert(0, _Finder(name, compiled(file, place, variant)))

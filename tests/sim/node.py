@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.ports.twins.clock import ManualClock
 from headwater.hub.raft import membership, reads
-from headwater.hub.raft.message import FROM_LEADER, Kind
+from headwater.hub.raft.model.message import FROM_LEADER, Kind
+from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.multi_raft import MultiRaft, Packet, WriteSet
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready
 from tests.sim.disks import Durable
 from tests.sim.history import NEVER, Call
 from tests.sim.machine import StreamMachine

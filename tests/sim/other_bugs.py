@@ -20,14 +20,14 @@ from headwater.hub.raft import (
     recovery,
     replication,
 )
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import EntryKind
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import EntryKind
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.role import Role
 from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.progress import MemberProgress, State
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.role import Role
 from tests.sim.bug import bug
 
 

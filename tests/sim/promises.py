@@ -4,11 +4,11 @@ The rules are written down here a second time, from the paper and `docs/RAFT.md`
 said on the wire; the product's own books are asked for as little as possible.
 """
 
-from headwater.hub.raft.config import Config, decode_config
-from headwater.hub.raft.entry import EntryKind, bytes_of
-from headwater.hub.raft.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
+from headwater.hub.raft.model.config import Config, decode_config
+from headwater.hub.raft.model.entry import EntryKind, bytes_of
+from headwater.hub.raft.model.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.snapshot import Snapshot
 from tests.sim.checker import Checker
 from tests.sim.disks import Durable
 from tests.sim.heard import Heard

@@ -10,13 +10,13 @@ from headwater.hub.raft import (
     replication,
     transfer,
 )
-from headwater.hub.raft.config import Config
 from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import Kind
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.message import Kind
+from headwater.hub.raft.model.state import Pending
 from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.progress import MemberProgress
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.state import Pending
 from tests.sim.bug import bug
 
 # -- the log ---------------------------------------------------------------------

@@ -13,12 +13,12 @@ from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.node import node_store
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.ready import Ready, Restored, bootstrap
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready, Restored, bootstrap
-from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Replica
 from tests.sim.disks import Durable

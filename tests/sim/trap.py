@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from headwater.hub.raft.entry import EntryKind
+from headwater.hub.raft.model.entry import EntryKind
+from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Ready
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster

@@ -9,11 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headwater.edge.broker.imports.imports_subjects import (
-    check_subjects,
-    local_subject,
-    pattern_of,
-)
+from headwater.edge.broker.imports.imports_subjects import check_subjects, local_subject
 from headwater.edge.conf.options import (
     ExportOptions,
     ImportOptions,
@@ -22,6 +18,7 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
+from headwater.edge.subjects.placeholders import pattern_of
 from headwater.edge.subjects.transform import TransformError, transform
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT

@@ -1,6 +1,7 @@
 """Subjects of an import on both sides, and how one becomes the other."""
 
 from headwater.edge.conf.options import ImportOptions
+from headwater.edge.subjects.placeholders import pattern_of, tokenized
 from headwater.edge.subjects.transform import (
     Transform,
     TransformError,
@@ -14,26 +15,6 @@ def local_subject(entry: ImportOptions) -> str:
     if entry.kind == "stream" and entry.prefix:
         return f"{entry.prefix.removesuffix('.')}.{entry.subject}"
     return entry.to or entry.subject
-
-
-def pattern_of(subject: str) -> str:
-    """A subject with placeholders (`$1`, `{{wildcard(1)}}`) as the pattern of what it becomes."""
-    tokens = [
-        "*" if (t.startswith("$") and t[1:].isdigit()) or t.startswith("{{") else t
-        for t in subject.split(".")
-    ]
-    return ".".join(tokens)
-
-
-def tokenized(subject: str) -> str:
-    """A pattern as a destination: its wildcards become `$1`, `$2`, ... in order."""
-    tokens = []
-    stars = 0
-    for token in subject.split("."):
-        if token == "*":
-            stars += 1
-        tokens.append(f"${stars}" if token == "*" else token)
-    return ".".join(tokens)
 
 
 def check_subjects(entry: ImportOptions) -> None:

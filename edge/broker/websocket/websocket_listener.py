@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.conn import LOGIN_BYTES
-from headwater.edge.broker.listener import Listener, shown_hosts
-from headwater.edge.broker.tls_filter import TLSFilter
+from headwater.edge.broker.listeners.listener import Listener, shown_hosts
+from headwater.edge.broker.listeners.tls_filter import TLSFilter
 from headwater.edge.broker.websocket.websocket_filter import FilterStack, WebSocketFilter
 from headwater.edge.broker.websocket.websocket_request import (
     HEAD_BYTES_MAX,

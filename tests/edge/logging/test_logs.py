@@ -13,7 +13,7 @@ import pytest
 from bench.servers import Recipe, Server, program
 from headwater.edge.logging import logs
 from headwater.edge.logging.log_limit import PEER_LINES, PLACE_LINES, LineLimit
-from tests.edge.broker.test_before_login import port_of, running, until_end
+from tests.edge.broker.logins.test_before_login import port_of, running, until_end
 
 BOTH = {
     "headwater": (program("headwater"), "serve"),

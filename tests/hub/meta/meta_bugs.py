@@ -8,7 +8,7 @@ from headwater.hub.meta.applier import Applier
 from headwater.hub.meta.assignment import FIRST_STREAM_GROUP, NO_GROUP, Gone, encode
 from headwater.hub.meta.meta_group import MetaGroup
 from headwater.hub.meta.state import MetaState
-from headwater.hub.raft.errors import RaftError
+from headwater.hub.raft.model.errors import RaftError
 from headwater.hub.stored.arrival import Arrival
 from headwater.hub.streams.stream_group import StreamGroup
 from headwater.hub.streams.stream_groups import StreamGroups

@@ -15,7 +15,7 @@ from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment, Gone
 from headwater.hub.meta.meta_group import NoLeader
 from headwater.hub.meta.state import Conflict
-from headwater.hub.raft.errors import RaftError
+from headwater.hub.raft.model.errors import RaftError
 from tests.hub.meta.meta_cluster import MetaCluster, MetaNode
 
 NAMES = ("A", "B", "C", "D")

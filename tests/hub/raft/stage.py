@@ -8,15 +8,15 @@ from collections import deque
 from dataclasses import replace
 
 from headwater.hub.raft import membership, reads, transfer
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import EntryKind
-from headwater.hub.raft.errors import RaftError
-from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.options import Options
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import EntryKind
+from headwater.hub.raft.model.errors import RaftError
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import Restored, bootstrap
+from headwater.hub.raft.model.snapshot import Part, Snapshot, Wanted
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Restored, bootstrap
-from headwater.hub.raft.snapshot import Part, Snapshot, Wanted
 
 KINDS = {EntryKind.NORMAL: "", EntryKind.EMPTY: "empty", EntryKind.CONFIG: "config"}
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from headwater.hub.raft import hibernation
-from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.state import Pending, Round
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.state import Pending, Round
 from tests.hub.raft.stage import Stage
 
 TICKS = 3

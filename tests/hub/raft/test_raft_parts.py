@@ -10,25 +10,25 @@ from hypothesis import strategies as st
 
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.codec import decode_packet, encode_packet
-from headwater.hub.raft.config import Config, decode_config
-from headwater.hub.raft.entry import Entry, EntryKind
-from headwater.hub.raft.errors import (
+from headwater.hub.raft.log import RaftLog
+from headwater.hub.raft.model.config import Config, decode_config
+from headwater.hub.raft.model.entry import Entry, EntryKind
+from headwater.hub.raft.model.errors import (
     ChangeRefused,
     InvariantBroken,
     NotLeader,
     ProposalsFull,
     ReadsFull,
 )
-from headwater.hub.raft.hard_state import HardState, decode_hard_state
-from headwater.hub.raft.log import RaftLog
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.hard_state import HardState, decode_hard_state
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import Restored, bootstrap
+from headwater.hub.raft.model.role import Role
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import BOOT_STEP, MultiRaft, Packet
-from headwater.hub.raft.options import Options
 from headwater.hub.raft.quorum import majority_value, quorum_size, vote_result
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Restored, bootstrap
-from headwater.hub.raft.role import Role
-from headwater.hub.raft.snapshot import Snapshot
 
 numbers = st.integers(0, 2**63)
 maps = st.dictionaries(st.integers(1, 100), numbers, max_size=5)

@@ -1,13 +1,13 @@
 """What is held back until it is durable, and what recovery asks for again."""
 
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.message import Kind, Message
-from headwater.hub.raft.options import Options
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import Restored, bootstrap
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Restored, bootstrap
-from headwater.hub.raft.snapshot import Snapshot
 
 CONFIG = Config({1: 1, 2: 1, 3: 1})
 OPTIONS = Options(hibernate_ticks=0)

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from headwater.hub.raft.config import Config
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.ready import bootstrap
 from headwater.hub.raft.multi_raft import MultiRaft, Packet
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import bootstrap
 from tests.measuring import within
 
 BENCH = os.environ.get("HEADWATER_BENCH") == "1"

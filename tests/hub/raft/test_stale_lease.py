@@ -2,11 +2,11 @@
 
 from random import Random
 
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.message import Kind
-from headwater.hub.raft.options import Options
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.message import Kind
+from headwater.hub.raft.model.options import Options
+from headwater.hub.raft.model.ready import bootstrap
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import bootstrap
 
 TICK_NS = 10_000_000
 

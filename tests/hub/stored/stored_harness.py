@@ -8,12 +8,12 @@ from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node import node_store
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.ready import Restored, bootstrap
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import MultiRaft, WriteSet
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import Restored, bootstrap
-from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.group_store import GroupStore, Naming
 
 # A few batches fill a segment.

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.message import Kind, Message
+from headwater.hub.raft.model.ready import Ready
+from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import WriteSet
-from headwater.hub.raft.ready import Ready
-from headwater.hub.raft.snapshot import Snapshot
 from headwater.hub.stored.arrival import Arrival
 from headwater.hub.stored.group_log import GroupLog, encode_run
 from headwater.hub.stored.sending import Sending

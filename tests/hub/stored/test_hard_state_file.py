@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headwater.edge.ports.twins.files import TwinFiles
-from headwater.hub.raft.hard_state import HardState
+from headwater.hub.raft.model.hard_state import HardState
 from headwater.hub.stored.directory_disk import DirectoryDisk
 from headwater.hub.stored.hard_state_file import COPY_BYTES, NAME, HardStateFile
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headwater.edge.storage.log.commit_log import CommitLog
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.message import Kind, Message
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.stored.arrival import Arrival
 from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Replica

@@ -9,9 +9,9 @@ import msgspec
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.consumer import consumer_recovery
 from headwater.edge.jetstream.publish import replay
-from headwater.hub.raft.config import Config
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.ready import bootstrap
 from headwater.hub.raft.raft import Raft
-from headwater.hub.raft.ready import bootstrap
 from headwater.hub.stored import state_end
 from headwater.hub.stored.replica import Replica
 from headwater.hub.streams import stream_machine

@@ -25,8 +25,8 @@ from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node import node_store
 from headwater.hub.cluster.driver import Driver
 from headwater.hub.cluster.transport import Transport
+from headwater.hub.raft.model.options import Options as RaftOptions
 from headwater.hub.raft.multi_raft import MultiRaft
-from headwater.hub.raft.options import Options as RaftOptions
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.streams.stream_groups import StreamGroups

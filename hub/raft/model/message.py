@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import Entry
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import Entry
 
 
 class Kind(IntEnum):

@@ -3,7 +3,7 @@ that consensus hands on and never looks into."""
 
 from dataclasses import dataclass
 
-from headwater.hub.raft.config import Config
+from headwater.hub.raft.model.config import Config
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headwater.hub.raft.errors import invariant
+from headwater.hub.raft.model.errors import invariant
 
 
 @dataclass(frozen=True, slots=True)

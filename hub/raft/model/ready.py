@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.entry import Entry
-from headwater.hub.raft.errors import invariant
-from headwater.hub.raft.hard_state import HardState
-from headwater.hub.raft.message import Message
-from headwater.hub.raft.snapshot import Snapshot, Wanted
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.errors import invariant
+from headwater.hub.raft.model.hard_state import HardState
+from headwater.hub.raft.model.message import Message
+from headwater.hub.raft.model.snapshot import Snapshot, Wanted
 
 
 @dataclass(frozen=True, slots=True)

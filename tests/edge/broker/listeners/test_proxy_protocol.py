@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.servers import Recipe, Server, free_port, program
-from headwater.edge.broker.proxy_protocol import ProxyHeaderError, parse
+from headwater.edge.broker.listeners.proxy_protocol import ProxyHeaderError, parse
 from tests.waiting import until_seen
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"

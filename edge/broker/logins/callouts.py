@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
-from headwater.edge.broker.password_checks import PasswordChecks
+from headwater.edge.broker.logins.password_checks import PasswordChecks
 from headwater.edge.conf.options import Options
 from headwater.edge.view.info import NodeFacts
 from headwater.edge.view.version import NATS_LEVEL

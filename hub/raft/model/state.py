@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headwater.hub.raft.config import Config
-from headwater.hub.raft.message import Message
+from headwater.hub.raft.model.config import Config
+from headwater.hub.raft.model.message import Message
 
 ROUNDS_MAX = 64
 """Rounds whose start is remembered; older ones are worth no lease."""

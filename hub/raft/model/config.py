@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headwater.hub.raft.errors import ChangeRefused
+from headwater.hub.raft.model.errors import ChangeRefused
 
 MEMBERS_MAX = 64
 """Voters and learners of one group. More voters make every commit slower and nothing safer."""

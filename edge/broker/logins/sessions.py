@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
-from headwater.edge.broker.closed_conn import ClosedConn
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.core import Kernel
-from headwater.edge.broker.password_checks import PasswordChecks
-from headwater.edge.broker.registry import TOO_MANY, Outcome, Registry, Session
+from headwater.edge.broker.logins.closed_conn import ClosedConn
+from headwater.edge.broker.logins.password_checks import PasswordChecks
+from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Registry, Session
 from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.conf.options import Options
 from headwater.edge.ports.draws import draw_nonce

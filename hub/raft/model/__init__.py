@@ -1,0 +1,1 @@
+"""What members say, remember and are configured to. It decides nothing; the rules are above."""
