@@ -16,7 +16,8 @@ def services_for(options: Options) -> list[Service]:
 
         # Before any listener accepts somebody.
         services.insert(0, OcspStaples(options))
-    blocks = (options.tls, options.leaf.tls, *(remote.tls for remote in options.leaf.remotes))
+    blocks = [options.tls, options.leaf.tls, options.websocket.tls]
+    blocks += [remote.tls for remote in options.leaf.remotes]
     judged = any(tls is not None and tls.ocsp_peer is not None for tls in blocks)
     if judged or options.cluster.tls is not None:
         from headwater.edge.ocsp.peer_checks import PeerChecks

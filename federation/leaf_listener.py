@@ -85,7 +85,7 @@ class LeafListener:
         def ready(secured: TLSFilter) -> None:
             tls = node.options.leaf.tls
             wanted = tls.ocsp_peer if tls is not None else None
-            node.judge_peer(conn, secured, wanted, lambda: admitted(secured))
+            node.judge_peer(conn, secured, wanted, lambda: admitted(secured), "Leafnode")
 
         def admitted(secured: TLSFilter) -> None:
             self.links.detail(conn)["certificate"] = secured.tls.getpeercert()

@@ -329,7 +329,8 @@ class LeafRemote:
         def ready(session: Any) -> None:
             tls = self.options.tls
             wanted = tls.ocsp_peer if tls is not None else None
-            self.links.node.judge_peer(conn, session, wanted, then or (lambda: None))
+            after = then or (lambda: None)
+            self.links.node.judge_peer(conn, session, wanted, after, "Leafnode")
 
         host = self._url.host if self._url is not None else None
         conn.use_filter(dialled_tls(self.options.tls, host, self.options.hub_pins, ready))

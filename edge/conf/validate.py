@@ -95,12 +95,17 @@ def _complete_operator(options: Options) -> None:
 def _check_ocsp_peers(options: Options) -> list[str]:
     """Where `ocsp_peer` would check nobody it is refused."""
     problems = []
-    for name, tls in (("tls", options.tls), ("leafnodes.tls", options.leaf.tls)):
+    listeners = (
+        ("tls", options.tls),
+        ("leafnodes.tls", options.leaf.tls),
+        ("websocket.tls", options.websocket.tls),
+    )
+    for name, tls in listeners:
         if tls is not None and tls.ocsp_peer is not None and not tls.verify:
             problems.append(f"{name}: ocsp_peer needs certificates of the peers: set verify")
-    for name, tls in (("websocket", options.websocket.tls), ("cluster", options.cluster.tls)):
-        if tls is not None and tls.ocsp_peer is not None:
-            problems.append(f"{name}.tls: ocsp_peer is not supported here, and was refused")
+    tls = options.cluster.tls
+    if tls is not None and tls.ocsp_peer is not None:
+        problems.append("cluster.tls: ocsp_peer is not supported here, and was refused")
     for remote in options.leaf.remotes:
         tls = remote.tls
         if tls is not None and tls.ocsp_peer is not None and tls.insecure:

@@ -30,6 +30,12 @@ class Tally:
     def client_refused(self, conn: Any, reason: str) -> None:
         """Counted by the sessions themselves."""
 
+    def peer_invalid(self, peer: bytes, link: bytes, reason: str) -> None:
+        """Nothing to count."""
+
+    def peer_refused(self, kind: str, peer: bytes, reason: str) -> None:
+        """Nothing to count."""
+
     def client_closed(self, conn: Any, reason: str) -> None:
         """Keep what the connection has counted."""
         self.stalls += conn.stalls

@@ -268,16 +268,22 @@ class Node:
         self.tls = contexts
 
     def judge_peer(
-        self, conn: Any, session: Any, wanted: OCSPPeerOptions | None, then: Callable[[], None]
+        self,
+        conn: Any,
+        session: Any,
+        wanted: OCSPPeerOptions | None,
+        then: Callable[[], None],
+        kind: str = "",
     ) -> None:
         """A handshake is done: call `then` when the peer may go on, maybe later. It is ended when
-        what its authority says of it forbids that."""
+        what its authority says of it forbids that. `kind` of connection is what events of the
+        system account say; without one there is none."""
         if wanted is None:
             then()
         elif self.peer_checks is None:
             conn.close("TLS Handshake Failure")
         else:
-            self.peer_checks.admit(conn, session, wanted, then)
+            self.peer_checks.admit(conn, session, wanted, then, kind)
 
     def _tls_filter(self, conn: Any) -> Any:
         from headwater.edge.broker.listeners.tls_filter import TLSFilter
@@ -285,7 +291,7 @@ class Node:
         def ready(session: Any) -> None:
             tls = self.options.tls
             wanted = tls.ocsp_peer if tls is not None else None
-            self.judge_peer(conn, session, wanted, lambda: admitted(session))
+            self.judge_peer(conn, session, wanted, lambda: admitted(session), "Client")
 
         def admitted(session: Any) -> None:
             detail = self.sessions.detail(conn)

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -42,6 +43,19 @@ AT_ONCE = 64
 """Responders that are asked at one time; further peers wait."""
 
 REFUSED = "TLS Handshake Failure"
+
+# Reasons of events, as nats-server has them.
+NOT_FETCHED = "Failed OCSP response fetch"
+NOT_READ = "Failed OCSP response parse"
+NOT_CURRENT = "OCSP response not in effectivity window"
+BAD_STATUS = "Invalid OCSP response status: {}"
+
+
+class Fault(msgspec.Struct):
+    """Why a certificate does not count: for the log, and for events of the system account."""
+
+    text: str
+    reason: str
 
 
 class PeerChecks:
@@ -85,21 +99,37 @@ class PeerChecks:
         session: TLSFilter,
         options: OCSPPeerOptions,
         then: Callable[[], None],
+        kind: str = "",
     ) -> None:
-        """Call `then` when the peer of a handshake that is done may go on; end it otherwise."""
+        """Call `then` when the peer of a handshake that is done may go on; end it otherwise.
+
+        `conn` has `halt`, `proceed`, `close`, `closed`, `peer` and `cid`, as a connection has.
+        `kind` is the connection's in events of the system account; without one there are none.
+        """
         conn.halt()
-        task = self._node.loop.create_task(self._judge(conn, session.chain(), options, then))
+        who = "client" if session.tls.server_side else "server"
+        work = self._judge(conn, session.chain(), options, then, (kind, who))
+        task = self._node.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _judge(
-        self, conn: Any, chain: list[bytes], options: OCSPPeerOptions, then: Callable[[], None]
+        self,
+        conn: Any,
+        chain: list[bytes],
+        options: OCSPPeerOptions,
+        then: Callable[[], None],
+        told: tuple[str, str],
     ) -> None:
+        kind, who = told
         try:
-            reason = await self.verdict(chain, options)
+            reason = await self.verdict(chain, options, bool(kind))
         except Exception as error:
             log.exception("cid:%d - the peer could not be judged; it is refused", conn.cid)
             reason = str(error) or "it could not be judged"
+        if reason and kind and chain:
+            for observer in self._node.sessions.observers:
+                observer.peer_refused(kind, chain[0], f"{who} not OCSP valid")
         if conn.closed:
             return
         if reason:
@@ -110,26 +140,33 @@ class PeerChecks:
             conn.proceed()
         self._node.kernel.kick()
 
-    async def verdict(self, chain: list[bytes], options: OCSPPeerOptions) -> str:
+    async def verdict(
+        self, chain: list[bytes], options: OCSPPeerOptions, told: bool = False
+    ) -> str:
         """Why a peer with a verified chain (DER, its own certificate first) is refused; empty when
-        it is admitted."""
+        it is admitted. `told` has observers of sessions hear what speaks against it."""
         if not chain:
             return "its certificate has no verified chain"
         certs = [x509.load_der_x509_certificate(each) for each in chain]
-        for cert, issuer in zip(certs, certs[1:], strict=False):
+        for der, cert, issuer in zip(chain, certs, certs[1:], strict=False):
             if not responders(cert):
                 continue
-            reason = await self._fault(cert, issuer, options)
-            if reason and not options.warn_only:
-                return f"{cert.subject.rfc4514_string()}: {reason}"
-            if reason:
-                log.warning("%s: %s, admitted anyway", cert.subject.rfc4514_string(), reason)
+            fault = await self._fault(cert, issuer, options)
+            if fault is None:
+                continue
+            text = f"{cert.subject.rfc4514_string()}: {fault.text}"
+            if options.warn_only:
+                log.warning("%s, admitted anyway", text)
+                continue
+            for observer in self._node.sessions.observers if told else ():
+                observer.peer_invalid(chain[0], der, fault.reason)
+            return text
         return ""
 
     async def _fault(
         self, cert: x509.Certificate, issuer: x509.Certificate, options: OCSPPeerOptions
-    ) -> str:
-        """What is wrong with one certificate; empty when its issuer says that it is good."""
+    ) -> Fault | None:
+        """What is wrong with one certificate; None when its issuer says that it is good."""
         key = hashlib.sha256(cert.public_bytes(Encoding.DER)).hexdigest()
         kept = self._kept(key, cert, issuer)
         if kept is None or not self._counts(kept, options):
@@ -141,18 +178,18 @@ class PeerChecks:
             except OCSPError as error:
                 if options.allow_when_ca_unreachable and not revoked:
                     log.warning("no responder answers (%s), admitted anyway", error)
-                    return ""
-                return f"no responder answers: {error}"
+                    return None
+                return Fault(f"no responder answers: {error}", NOT_FETCHED)
             try:
                 kept = read_answer(raw, cert, issuer)
             except OCSPError as error:
-                return str(error)
+                return Fault(str(error), NOT_READ)
             if not self._counts(kept, options):
-                return "the answer does not count at this time"
+                return Fault("the answer does not count at this time", NOT_CURRENT)
             self._keep(key, kept)
         if kept.status == GOOD or (kept.status == UNKNOWN and options.unknown_is_good):
-            return ""
-        return f"its issuer says {kept.status}"
+            return None
+        return Fault(f"its issuer says {kept.status}", BAD_STATUS.format(kept.status))
 
     def _counts(self, answer: Answer, options: OCSPPeerOptions) -> bool:
         now = self._node.kernel.wall_ns() / 1e9

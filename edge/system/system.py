@@ -20,6 +20,7 @@ from headwater.edge.monitor.pages.statsz import statsz
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system import system_store
+from headwater.edge.system.shown_certificate import shown_certificate
 from headwater.edge.system.system_info import ServerInfo, client_info, user_info
 from headwater.edge.system.system_requests import (
     ACCOUNT,
@@ -257,6 +258,30 @@ class SystemService:
         if conn.identity is not None:
             self._tell_connections(account)
         self._publish_event(f"$SYS.ACCOUNT.{account}.DISCONNECT", lambda: self._ended(conn, reason))
+
+    def peer_invalid(self, peer: bytes, link: bytes, reason: str) -> None:
+        """Tell that OCSP speaks against a certificate of a peer's chain."""
+        self._publish_event(
+            f"$SYS.SERVER.{self._node.server_id}.OCSP.PEER.LINK.INVALID",
+            lambda: {
+                **self._event("ocsp_peer_link_invalid"),
+                "link": shown_certificate(link),
+                "peer": shown_certificate(peer),
+                "reason": reason,
+            },
+        )
+
+    def peer_refused(self, kind: str, peer: bytes, reason: str) -> None:
+        """Tell of a peer that was not admitted because of OCSP."""
+        self._publish_event(
+            f"$SYS.SERVER.{self._node.server_id}.OCSP.PEER.CONN.REJECT",
+            lambda: {
+                **self._event("ocsp_peer_reject"),
+                "kind": kind,
+                "peer": shown_certificate(peer),
+                "reason": reason,
+            },
+        )
 
     def _event(self, kind: str) -> dict[str, Any]:
         kernel = self._node.kernel

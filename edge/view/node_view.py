@@ -70,7 +70,12 @@ class NodeView(Protocol):
     """Judges peers whose listener has `ocsp_peer`."""
 
     def judge_peer(
-        self, conn: Any, session: Any, wanted: Any, then: Callable[[], None]
+        self,
+        conn: Any,
+        session: Any,
+        wanted: Any,
+        then: Callable[[], None],
+        kind: str = "",
     ) -> None:
         """A handshake is done: call `then` when the peer may go on, maybe later."""
 

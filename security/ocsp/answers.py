@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp, oid
 
 from headwater.security.errors import OCSPError
+from headwater.security.ocsp import pss
 
 GOOD = "good"
 REVOKED = "revoked"
@@ -66,7 +67,7 @@ def read_answer(raw: bytes, cert: x509.Certificate, issuer: x509.Certificate) ->
         if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
             raise OCSPError(f"the responder says {response.response_status.name.lower()}")
         single = _about(response, cert, issuer)
-        _check_signature(response, issuer)
+        _check_signature(raw, response, issuer)
         until = single.next_update_utc
         return Answer(
             raw=raw,
@@ -92,10 +93,12 @@ def _about(response: ocsp.OCSPResponse, cert: x509.Certificate, issuer: x509.Cer
     raise OCSPError("the answer is about another certificate")
 
 
-def _check_signature(response: ocsp.OCSPResponse, issuer: x509.Certificate) -> None:
+def _check_signature(
+    raw: bytes, response: ocsp.OCSPResponse, issuer: x509.Certificate
+) -> None:
     """Raises OCSPError unless the issuer, or somebody whom it has certified for that, signed."""
     for signer in (issuer, *response.certificates):
-        if not _signed_by(response, signer):
+        if not _signed_by(raw, response, signer):
             continue
         if signer == issuer:
             return
@@ -111,10 +114,16 @@ def _check_signature(response: ocsp.OCSPResponse, issuer: x509.Certificate) -> N
     raise OCSPError("the answer is not signed by the certificate's issuer")
 
 
-def _signed_by(response: ocsp.OCSPResponse, signer: x509.Certificate) -> bool:
-    key, algorithm = signer.public_key(), response.signature_hash_algorithm
+def _signed_by(raw: bytes, response: ocsp.OCSPResponse, signer: x509.Certificate) -> bool:
+    key = signer.public_key()
     signature, content = response.signature, response.tbs_response_bytes
     try:
+        if response.signature_algorithm_oid == pss.OID:
+            if not isinstance(key, rsa.RSAPublicKey):
+                return False
+            pss.verify(key, raw, content, signature)
+            return True
+        algorithm = response.signature_hash_algorithm
         if isinstance(key, rsa.RSAPublicKey) and algorithm is not None:
             key.verify(signature, content, padding.PKCS1v15(), algorithm)
         elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm is not None:

@@ -56,6 +56,12 @@ class SessionObserver(Protocol):
     def client_closed(self, conn: ClientConn, reason: str) -> None:
         """A connection has ended, whether or not it had logged in."""
 
+    def peer_invalid(self, peer: bytes, link: bytes, reason: str) -> None:
+        """OCSP speaks against a certificate of a peer's chain (`link`; both DER)."""
+
+    def peer_refused(self, kind: str, peer: bytes, reason: str) -> None:
+        """A peer with this certificate (DER) is not admitted, because of OCSP."""
+
 
 class Sessions:
     """All client sessions of a node."""

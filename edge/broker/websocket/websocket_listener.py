@@ -47,15 +47,57 @@ class Handshake:
         self.service = service
         self.sock = sock
         self.address = address
+        self.peer = f"{address[0]}:{address[1]}"
+        self.cid = 0
+        self.judging = False
+        self._held = bytearray()
         self.tls: TLSFilter | None = None
         if service.context is not None:
-            self.tls = TLSFilter(service.context)
+            self.tls = TLSFilter(service.context, on_ready=self._on_secured)
         self._reader = UpgradeReader(service.options.websocket, secure=self.tls is not None)
-        loop = service.loop
         self._room = HEAD_BYTES_MAX + (TLS_BYTES_MAX if self.tls is not None else 0)
-        self._timer = loop.call_later(service.timeout, self._end, "handshake timeout")
-        loop.add_reader(sock.fileno(), self._on_readable)
+        self._begin()
         service.pending.add(self)
+
+    def _begin(self) -> None:
+        """Read, for a bounded time."""
+        loop = self.service.loop
+        self._timer = loop.call_later(self.service.timeout, self._end, "handshake timeout")
+        loop.add_reader(self.sock.fileno(), self._on_readable)
+
+    # --- while what an authority says of the peer's certificate is awaited ---
+
+    def _on_secured(self, session: TLSFilter) -> None:
+        tls = self.service.node.options.websocket.tls
+        wanted = tls.ocsp_peer if tls is not None else None
+        self.service.node.judge_peer(self, session, wanted, lambda: None, "Client")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is gone."""
+        return self.sock.fileno() < 0
+
+    def halt(self) -> None:
+        """Read nothing until `proceed`; who judges has a time limit of its own."""
+        self.judging = True
+        self._timer.cancel()
+        self.service.loop.remove_reader(self.sock.fileno())
+
+    def proceed(self) -> None:
+        """The peer may go on, with what came behind its handshake."""
+        self.judging = False
+        if self.closed:
+            return
+        self._begin()
+        plain = bytes(self._held)
+        self._held.clear()
+        self._read_request(plain)
+
+    def close(self, reason: str) -> None:
+        """The peer may not go on."""
+        self._end(reason)
+
+    # --- bytes ---
 
     def _on_readable(self) -> None:
         try:
@@ -73,11 +115,20 @@ class Handshake:
             return
         try:
             plain = self._plain(data)
-            upgrade = self._reader.feed(plain) if plain else None
         except ConnectionError as error:
             self._flush_tls()
             self._end(str(error))
             return
+        if self.judging:
+            self._held += plain
+            self._flush_tls()
+        elif not self.closed:
+            self._read_request(plain)
+
+    def _read_request(self, plain: bytes) -> None:
+        """Read on in the request; the upgrade when it is complete."""
+        try:
+            upgrade = self._reader.feed(plain) if plain else None
         except RefusedError as error:
             self._write(error.answer())
             self._end(str(error))

@@ -1,12 +1,16 @@
 """Peers are judged by their authorities, on both servers, with openssl as responder."""
 
 import asyncio
+import base64
+import json
 import ssl
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import nats
 import pytest
+from cryptography.hazmat.primitives import hashes, serialization
 
 from bench.servers import Recipe, Server, free_port, program
 from headwater.deploy.compose import services_for
@@ -131,6 +135,139 @@ async def test_handshake_first(authority: Authority, name: str) -> None:
             writer.close()
 
 
+# --- WebSockets ---
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize(("status", "enters"), [("good", True), ("revoked", False)])
+async def test_clients_of_websockets(
+    authority: Authority, name: str, status: str, enters: bool
+) -> None:
+    cert = authority.issue("client")
+    if status == "revoked":
+        authority.revoke(cert)
+    port = free_port()
+    inner = tls(authority, "node", "verify: true, timeout: 5, ocsp_peer: true")
+    text = f'ocsp_cache: false\nwebsocket {{ listen: "127.0.0.1:{port}"\n{inner} }}\n'
+    with authority, Server(Recipe(name, BOTH[name], text)):
+        context = ssl.create_default_context(cafile=authority.file)
+        folder = authority.folder
+        context.load_cert_chain(folder / "client.pem", folder / "client.key")
+        try:
+            async with (
+                aiohttp.ClientSession() as http,
+                http.ws_connect(f"wss://127.0.0.1:{port}", ssl=context) as peer,
+            ):
+                said = (await peer.receive(10)).data
+        except aiohttp.ClientError:
+            said = b""
+        assert said.startswith(b"INFO") is enters
+
+
+async def test_what_comes_with_the_handshake_of_a_websocket_waits_for_the_verdict(
+    authority: Authority,
+) -> None:
+    """A request may be behind the handshake already; it is read when the peer may go on."""
+    authority.issue("client")
+    inner = tls(authority, "node", "verify: true, ocsp_peer: true")
+    node = start(
+        f'listen: "127.0.0.1:-1"\nocsp_cache: false\n'
+        f'websocket {{ listen: "127.0.0.1:-1"\n{inner} }}'
+    )
+    verdict, asked, go = node.peer_checks.verdict, asyncio.Event(), asyncio.Event()
+
+    async def slow(*details: Any) -> str:
+        asked.set()
+        await go.wait()
+        reason: str = await verdict(*details)
+        return reason
+
+    node.peer_checks.verdict = slow
+    context = ssl.create_default_context(cafile=authority.file)
+    folder = authority.folder
+    context.load_cert_chain(folder / "client.pem", folder / "client.key")
+    port = int(node.ports()["websocket"][0].rpartition(":")[2])
+    with authority:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(
+            b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        await asyncio.wait_for(asked.wait(), 10)
+        assert not node.sessions.conns
+        go.set()
+        line = await asyncio.wait_for(reader.readline(), 10)
+        assert line.startswith(b"HTTP/1.1 101")
+        writer.close()
+        await node.stop()
+
+
+# --- events of the system account ---
+
+
+# What is with the client's certificate, and the reason that the event of its chain says.
+TOLD = [
+    ("revoked", "Invalid OCSP response status: revoked"),
+    ("unknown", "Invalid OCSP response status: unknown"),
+    ("silent", "Failed OCSP response fetch"),
+]
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize(("status", "reason"), TOLD)
+async def test_the_system_account_is_told(
+    authority: Authority, name: str, status: str, reason: str
+) -> None:
+    authority.issue("watcher", responder=False)
+    cert = authority.issue("client")
+    if status == "revoked":
+        authority.revoke(cert)
+    elif status == "unknown":
+        authority.forget(cert)
+    accounts = "accounts { SYS { users: [ { user: s, password: s } ] } }\nsystem_account: SYS\n"
+    recipe = Recipe(name, BOTH[name], config(authority, "true") + accounts)
+    context = ssl.create_default_context(cafile=authority.file)
+    folder = authority.folder
+    context.load_cert_chain(folder / "watcher.pem", folder / "watcher.key")
+    with authority, Server(recipe) as server:
+        watcher = await nats.connect(
+            f"tls://127.0.0.1:{server.port}", tls=context, user="s", password="s"
+        )
+        events = await watcher.subscribe("$SYS.SERVER.*.OCSP.>")
+        await watcher.flush()
+        if status == "silent":
+            authority.stop()
+        assert not await admitted(server.port, authority, "client")
+        link, refusal = await events.next_msg(10), await events.next_msg(10)
+        await watcher.close()
+    server_id = json.loads(link.data)["server"]["id"]
+    shown = {
+        "subject": "CN=client",
+        "issuer": "CN=authority",
+        "fingerprint": base64.b64encode(cert.fingerprint(hashes.SHA256())).decode(),
+        "raw": base64.b64encode(cert.public_bytes(serialization.Encoding.DER)).decode(),
+    }
+    assert link.subject == f"$SYS.SERVER.{server_id}.OCSP.PEER.LINK.INVALID"
+    assert told(link.data) == {
+        "type": "io.nats.server.advisory.v1.ocsp_peer_link_invalid",
+        "link": shown, "peer": shown, "reason": reason,
+    }  # fmt: skip
+    assert refusal.subject == f"$SYS.SERVER.{server_id}.OCSP.PEER.CONN.REJECT"
+    assert told(refusal.data) == {
+        "type": "io.nats.server.advisory.v1.ocsp_peer_reject",
+        "kind": "Client", "peer": shown, "reason": "client not OCSP valid",
+    }  # fmt: skip
+
+
+def told(body: bytes) -> dict[str, Any]:
+    """What an event says, without what differs from one to the next."""
+    fields: dict[str, Any] = json.loads(body)
+    assert fields.pop("id")
+    assert fields.pop("timestamp")
+    assert fields.pop("server")["seq"]
+    return fields
+
+
 # --- links -------------------------------------------------------------------
 
 
@@ -183,8 +320,8 @@ async def refused(node: Node) -> None:
     seen = asyncio.Event()
     verdict = node.peer_checks.verdict
 
-    async def watched(chain: Any, options: Any) -> str:
-        reason: str = await verdict(chain, options)
+    async def watched(chain: Any, options: Any, told: bool = False) -> str:
+        reason: str = await verdict(chain, options, told)
         if reason:
             seen.set()
         return reason
@@ -223,7 +360,7 @@ async def test_routes_that_staple_judge_one_another(authority: Authority) -> Non
     [
         "{tls ocsp_peer: true}",
         "leafnodes {{ port: -1, {tls ocsp_peer: true} }}",
-        "websocket {{ port: -1, {tls verify: true, ocsp_peer: true} }}",
+        "websocket {{ port: -1, {tls ocsp_peer: true} }}",
         "cluster {{ port: -1, {tls verify: true, ocsp_peer: true} }}",
     ],
 )

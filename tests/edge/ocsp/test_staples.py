@@ -67,6 +67,21 @@ def test_what_a_client_is_shown(
 
 
 @pytest.mark.parametrize("name", BOTH)
+def test_websockets_staple(authority: Authority, name: str) -> None:
+    authority.issue("node")
+    port, folder = free_port(), authority.folder
+    with (folder / "node.pem").open("ab") as chain:
+        chain.write((folder / "ca.pem").read_bytes())
+    text = (
+        f'ocsp {{ mode: always }}\nwebsocket {{ listen: "127.0.0.1:{port}"\n'
+        f'tls {{ cert_file: "{folder}/node.pem", key_file: "{folder}/node.key", '
+        f'ca_file: "{authority.file}" }} }}\n'
+    )
+    with authority, Server(Recipe(name, BOTH[name], text)):
+        assert GOOD in seen_by_openssl(port, authority.file)
+
+
+@pytest.mark.parametrize("name", BOTH)
 def test_a_certificate_without_a_responder_needs_one_of_the_configuration(
     authority: Authority, name: str
 ) -> None:
