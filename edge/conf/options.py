@@ -502,6 +502,8 @@ class Options(msgspec.Struct, kw_only=True):
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
+    listens: bool = True
+    """Whether clients are listened for; a program that runs a node in itself may need none."""
     client_advertise: str = ""
     server_name: str = ""
     server_tags: list[str] = []

@@ -177,7 +177,8 @@ class Node:
             service.start(self)
             if service not in self._running:
                 self._running.append(service)
-        self._listen()
+        if options.listens:
+            self._listen()
         self._write_files()
         log.info("Server is ready")
 
