@@ -20,7 +20,7 @@ WIRE_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_
 	tests/edge/jetstream/config/test_guarded_subjects.py \
 	tests/edge/jetstream/model/test_odd_header_blocks.py
 
-.PHONY: cluster-faults sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
+.PHONY: cluster-faults decisions sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ lint: $(STAMP)  ## ruff and mypy
 
 fuzz: $(STAMP) ext  ## Anything at every door: EXAMPLES=.. of each target
 	@FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) --timeout=0 tests/fuzz $(ARGS)
+
+decisions: $(STAMP) ext  ## Who may do what, decided by both servers on made-up accounts: SEED=.. RUNS=..
+	@$(BIN)/python -m tests.edge.broker.authorize --seed $(or $(SEED),0) --runs $(or $(RUNS),20) $(ARGS)
 
 sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a new one)
 	@$(BIN)/python -m tests.sim --seed $(or $(SEED),0) --steps $(or $(STEPS),5000) \

@@ -14,6 +14,7 @@ MAX_EXPANSIONS = 4096
 
 _OPERATION = re.compile(r"\{{2}.+?\}{2}")
 _TAG = re.compile(r"(account-)?tag\((.*)\)", re.IGNORECASE | re.DOTALL)
+_WRITTEN = ("tag(", "account-tag(")
 
 
 def apply_template(
@@ -82,6 +83,9 @@ def _values(operation: str, user: UserClaims, account: AccountClaims) -> list[st
     match = _TAG.fullmatch(name)
     if match is None:
         raise JWTError(f"unknown template operation {name!r}")
+    if not name.startswith(_WRITTEN):
+        # In other letters nats-server knows the operation, but finds no tag for it.
+        return []
     prefix = f"{match.group(2).lower()}:"
     tags = account.nats.tags if match.group(1) else user.nats.tags
     return [tag[len(prefix) :] for tag in tags if tag.startswith(prefix)]

@@ -119,8 +119,7 @@ def _permissions(permissions: PermissionOptions) -> dict[str, Any]:
         ("publish", permissions.publish),
         ("subscribe", permissions.subscribe),
     ):
-        if rules is not None:
-            fields[name] = _rules(rules)
+        fields[name] = {} if rules is None else _rules(rules)
     if permissions.allow_responses is not None:
         fields["responses"] = {
             "max": permissions.allow_responses.max_messages,

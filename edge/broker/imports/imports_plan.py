@@ -192,6 +192,9 @@ def _problem(
             return "not authorized"
     if leads_back(plan, name, entry):
         return "import forms a cycle"
+    taken = {(held.account, held.subject) for held in plan[name].imports if held.kind == "stream"}
+    if entry.kind == "stream" and (entry.account, entry.subject) in taken:
+        return "stream import already exists"
     try:
         check_subjects(entry)
     except TransformError as error:

@@ -30,8 +30,12 @@ class Rights:
         return self.responses is not None and self._use_grant(subject)
 
     def grant_reply(self, reply: bytes) -> None:
-        """A message with this reply subject was delivered."""
-        if self.responses is None:
+        """A message with this reply subject was delivered.
+
+        What may be answered already is granted nothing new, and one answer of it is used up; so
+        nats-server counts them.
+        """
+        if self.responses is None or self.can_publish(reply):
             return
         limit = self.responses.max_messages
         self._grants[reply] = (self._clock(), limit if limit > 0 else -1)

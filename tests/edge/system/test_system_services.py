@@ -194,7 +194,7 @@ async def test_every_account_may_ask_about_itself(node: Node) -> None:
         "account_name": "A",
     }
     info = (await ask(second, "$SYS.REQ.USER.INFO"))["data"]
-    assert info["permissions"] == {"publish": {"deny": ["secret"]}}
+    assert info["permissions"] == {"publish": {"deny": ["secret"]}, "subscribe": {}}
     for subject in ("$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ"):
         assert (await ask(first, subject))["data"]["num_connections"] == 1
     (stat,) = (await ask(first, "$SYS.REQ.ACCOUNT.PING.STATZ"))["data"]["account_statz"]
