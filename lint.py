@@ -20,7 +20,7 @@ disallow_untyped_decorators = false
 exclude = autoload/
 """
 # An origin sink's `owner` is not that of a sink; C keeps them apart.
-SHADOWED = "\n[mypy-headwater.federation.origin_sink]\ndisable_error_code = assignment\n"
+SHADOWED = "\n[mypy-headwater.federation.origins.origin_sink]\ndisable_error_code = assignment\n"
 UNTYPED = "\n[mypy-{module}.*]\nignore_missing_imports = true\n"
 # Names from `.pxd` files and declarations without a value look undefined to ruff.
 CYTHON_ONLY = ("F821", "F842", "F401", "SIM109", "UP037", "PIE790")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headwater.federation.leaf_links import LeafLinks
     from headwater.federation.leaf_listener import LeafListener
     from headwater.federation.leaf_remote import LeafRemote
-    from headwater.federation.origin_driver import OriginDrivers
+    from headwater.federation.origins.origin_driver import OriginDrivers
 
 log = logging.getLogger("headwater.leaf")
 
@@ -112,7 +112,7 @@ class OriginService:
 
     def start(self, node: "NodeView") -> None:
         """Drive every mirror and source that JetStream has or will have."""
-        from headwater.federation.origin_driver import OriginDrivers
+        from headwater.federation.origins.origin_driver import OriginDrivers
 
         self.drivers = OriginDrivers(node)
         self.drivers.links = self._leafs.links if self._leafs is not None else None

@@ -99,7 +99,7 @@ def _check_discovery() -> Check:
 def _check_stream(source: Mapping[str, str]) -> Check:
     from headwater.spark.options import parse_options
     from headwater.spark.read.planning import plan_streams
-    from headwater.spark.wire.wire_reader import WireError
+    from headwater.spark.wire.errors import WireError
 
     try:
         plans = plan_streams(parse_options(source))

@@ -1,4 +1,4 @@
-"""Which module of the product needs which: the graph of imports, and its circles.
+"""Which module needs which: the graph of imports, and its circles.
 
 An import is one wherever it stands: inside functions, under TYPE_CHECKING, as a `cimport` in a
 `.py` or `.pxd`. A type that is named is knowledge, too. Names are without `headwater.`.
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 Graph = dict[str, set[str]]
-PREFIX = re.compile(r"^(?:cython\.cimports\.)?(?:headwater\.|(?=bench\.))")
-"""Before names of the product; `bench` is imported by its own."""
+PREFIX = re.compile(r"^(?:cython\.cimports\.)?(?:headwater\.|(?=(?:bench|tests)\.))")
+"""Before names of the product; `bench` and `tests` are imported by their own."""
 DECLARED = re.compile(r"^(?:from headwater\.([\w.]+) )?cimport (.+)$", re.MULTILINE)
 
 

@@ -199,9 +199,9 @@ _FATES: dict[tuple[str, str], Fate] = {
             "account_token_position"),
     **_rows("exports", By("edge.broker.imports.service_latency"), "latency"),
     **_rows("latency", By("edge.broker.imports.service_latency"), "sampling subject"),
-    **_rows("exports", By("edge.broker.imports.imports"), "allow_trace"),
+    **_rows("exports", By("edge.broker.imports.service_import"), "allow_trace"),
     **_rows("imports", By("edge.broker.imports.imports_plan"), "stream service prefix to share"),
-    **_rows("imports", By("edge.broker.imports.imports"), "allow_trace"),
+    **_rows("imports", By("edge.broker.imports.stream_imports"), "allow_trace"),
     **_rows("shares.source", By("edge.broker.imports.imports_plan"), "account subject"),
     # --- listeners of clients ---
     **_rows("websocket", By("edge.broker.websocket.websocket_listener"),

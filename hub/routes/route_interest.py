@@ -10,7 +10,7 @@ from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
 from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 
-from headwater.edge.broker.imports.imports import ServiceImport
+from headwater.edge.broker.imports.service_import import ServiceImport
 from headwater.edge.jetstream.publish.ingest import LastIngest
 
 # Services that answer for the node a client is connected to, and for no other.

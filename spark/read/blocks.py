@@ -13,6 +13,7 @@ from typing import Any
 from headwater.spark.errors import AuthError
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection
+from headwater.spark.wire.errors import WireError
 from headwater.spark.wire.wire_reader import (
     HEADERS_MAP,
     HEADERS_OFF,
@@ -20,7 +21,6 @@ from headwater.spark.wire.wire_reader import (
     PAYLOAD_LIST,
     PAYLOAD_OFF,
     Columns,
-    WireError,
     WireReader,
     cut_texts,
 )

@@ -22,7 +22,8 @@ from headwater.spark.errors import (
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.planning import SequenceRange, recreated, stream_info
 from headwater.spark.wire.connection import Connection
-from headwater.spark.wire.wire_reader import Columns, WireError
+from headwater.spark.wire.errors import WireError
+from headwater.spark.wire.wire_reader import Columns
 
 #: Seconds before the second try; doubles up to the largest wait, with jitter.
 FIRST_BACKOFF = 0.1

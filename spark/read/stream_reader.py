@@ -32,7 +32,7 @@ from headwater.spark.read.planning import (
     stream_info,
 )
 from headwater.spark.wire.connection import Connection
-from headwater.spark.wire.wire_reader import WireError
+from headwater.spark.wire.errors import WireError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,8 @@ from typing import Any
 
 from headwater.spark.errors import ApiError, AuthError, ConnectError, PublishError
 from headwater.spark.options import Endpoint
-from headwater.spark.wire.wire_reader import FRAME, NEED, Frame, WireError, WireReader
+from headwater.spark.wire.errors import WireError
+from headwater.spark.wire.wire_reader import FRAME, NEED, Frame, WireReader
 
 _INBOX_SID = 1
 _AUTH_WORDS = (

@@ -30,8 +30,12 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cython.cimports.headwater.spark.wire.arrow_columns import Buffer, TextColumn
+from cython.cimports.headwater.spark.wire.header_maps import HeaderMaps
 from cython.cimports.libc.stdint import int32_t, int64_t
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+
+from headwater.spark.wire.errors import WireError
 
 _ROW = cython.declare(cython.int, -1)
 _NEED = cython.declare(cython.int, 0)
@@ -57,8 +61,6 @@ MAX_LINE = 1 << 20
 MAX_MESSAGE = 64 << 20
 #: Free room made before each read from the socket, bytes.
 READ_SIZE = 256 << 10
-#: Largest size of one Arrow column, bytes: its offsets are 32 bits wide.
-MAX_COLUMN = (1 << 31) - 1
 #: Most rows of one batch.
 MAX_ROWS = 65536
 
@@ -66,12 +68,7 @@ _MAX_TOKENS = cython.declare(cython.int, 16)
 _C_READ_SIZE = cython.declare(cython.Py_ssize_t, READ_SIZE)
 _C_MAX_LINE = cython.declare(cython.Py_ssize_t, MAX_LINE)
 _C_MAX_MESSAGE = cython.declare(cython.Py_ssize_t, MAX_MESSAGE)
-_C_MAX_COLUMN = cython.declare(cython.Py_ssize_t, MAX_COLUMN)
 _C_MAX_ROWS = cython.declare(cython.Py_ssize_t, MAX_ROWS)
-
-
-class WireError(ValueError):
-    """The peer sent bytes that are not the NATS client protocol."""
 
 
 class Frame(NamedTuple):
@@ -111,120 +108,6 @@ class Columns(NamedTuple):
     key_data: tuple | None
     value_offsets: tuple | None
     value_data: tuple | None
-
-
-@cython.final
-@cython.cclass
-class _Buffer:
-    """A growing run of bytes that is given away whole, so that Arrow can use it in place."""
-
-    data: bytearray
-    ptr: cython.p_char
-    used: cython.Py_ssize_t
-    capacity: cython.Py_ssize_t
-
-    def __cinit__(self):
-        self.renew(4096)
-
-    @cython.cfunc
-    def renew(self, capacity: cython.Py_ssize_t) -> cython.int:
-        self.data = PyByteArray_FromStringAndSize(cython.NULL, capacity)
-        self.ptr = PyByteArray_AS_STRING(self.data)
-        self.capacity = capacity
-        self.used = 0
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def grow(self, extra: cython.Py_ssize_t) -> cython.int:
-        need: cython.Py_ssize_t = self.used + extra
-        size: cython.Py_ssize_t = self.capacity * 2
-        if need > _C_MAX_COLUMN:
-            raise WireError("a batch column would pass 2 GiB")
-        if size < need:
-            size = need
-        if size > _C_MAX_COLUMN:
-            size = _C_MAX_COLUMN
-        PyByteArray_Resize(self.data, size)
-        self.ptr = PyByteArray_AS_STRING(self.data)
-        self.capacity = size
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def put(self, source: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
-        if size > self.capacity - self.used:
-            self.grow(size)
-        memcpy(self.ptr + self.used, source, size)
-        self.used += size
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def put_int32(self, value: int32_t) -> cython.int:
-        if self.capacity - self.used < 4:
-            self.grow(4)
-        memcpy(self.ptr + self.used, cython.address(value), 4)
-        self.used += 4
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def put_int64(self, value: int64_t) -> cython.int:
-        if self.capacity - self.used < 8:
-            self.grow(8)
-        memcpy(self.ptr + self.used, cython.address(value), 8)
-        self.used += 8
-        return 0
-
-    @cython.cfunc
-    def drain(self) -> tuple:
-        """(bytearray, used). The next batch starts with the capacity that this one needed."""
-        given: tuple = (self.data, self.used)
-        self.renew(max(4096, self.used + (self.used >> 3)))
-        return given
-
-
-@cython.final
-@cython.cclass
-class _Text:
-    """A string or binary column: int32 offsets, starting with 0, and data."""
-
-    offsets: _Buffer
-    data: _Buffer
-
-    def __cinit__(self):
-        self.offsets = _Buffer()
-        self.data = _Buffer()
-        self.offsets.put_int32(0)
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def put(self, source: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
-        self.data.put(source, size)
-        self.offsets.put_int32(cython.cast(int32_t, self.data.used))
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def put_text(self, source: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
-        """Append as UTF-8; bytes that are not UTF-8 become U+FFFD."""
-        i: cython.Py_ssize_t
-        high: cython.uchar = 0
-        for i in range(size):
-            high |= cython.cast(cython.uchar, source[i])
-        if high & 0x80:
-            clean: bytes = source[:size].decode("utf-8", "replace").encode("utf-8")
-            self.put(clean, len(clean))
-        else:
-            self.put(source, size)
-        return 0
-
-    @cython.cfunc
-    def drain(self) -> tuple:
-        given: tuple = (self.offsets.drain(), self.data.drain())
-        self.offsets.put_int32(0)
-        return given
 
 
 @cython.cfunc
@@ -287,16 +170,13 @@ class WireReader:
     _want_subject: cython.bint
     _payload_mode: cython.int
     _headers_mode: cython.int
-    _sequence: _Buffer
-    _timestamp: _Buffer
-    _subject: _Text
-    _payload: _Text
+    _sequence: Buffer
+    _timestamp: Buffer
+    _subject: TextColumn
+    _payload: TextColumn
     _payloads: list
-    _header: _Text
-    _pairs: cython.Py_ssize_t
-    _map_offsets: _Buffer
-    _keys: _Text
-    _values: _Text
+    _header: TextColumn
+    _maps: HeaderMaps
     _chunk: bytearray
     _ptr: cython.p_char
     _capacity: cython.Py_ssize_t
@@ -326,17 +206,13 @@ class WireReader:
         self._want_subject = subject
         self._payload_mode = payload
         self._headers_mode = headers
-        self._sequence = _Buffer()
-        self._timestamp = _Buffer()
-        self._subject = _Text()
-        self._payload = _Text()
+        self._sequence = Buffer()
+        self._timestamp = Buffer()
+        self._subject = TextColumn()
+        self._payload = TextColumn()
         self._payloads = []
-        self._header = _Text()
-        self._pairs = 0
-        self._map_offsets = _Buffer()
-        self._map_offsets.put_int32(0)
-        self._keys = _Text()
-        self._values = _Text()
+        self._header = TextColumn()
+        self._maps = HeaderMaps()
         self._capacity = 2 * _C_READ_SIZE
         self._chunk = PyByteArray_FromStringAndSize(cython.NULL, self._capacity)
         self._ptr = PyByteArray_AS_STRING(self._chunk)
@@ -613,139 +489,30 @@ class WireReader:
             self._header.put(body, header_size)
             self._row_bytes += header_size
         elif self._headers_mode == _MAP:
-            self._put_headers(body, header_size)
+            self._maps.put(body, header_size)
             self._row_bytes += header_size
         self.rows += 1
         return 0
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _put_headers(self, block: cython.p_char, size: cython.Py_ssize_t) -> cython.int:
-        """Append the lines of a header block as one map; the status line is no header."""
-        newline: cython.p_char
-        at: cython.Py_ssize_t = 0
-        first: cython.Py_ssize_t = self._pairs
-        while at < size:
-            newline = cython.cast(cython.p_char, memchr(block + at, 10, size - at))
-            stop: cython.Py_ssize_t = size if newline == cython.NULL else newline - block
-            if at > 0:
-                self._put_header(block, at, stop, first)
-            at = stop + 1
-        self._map_offsets.put_int32(cython.cast(int32_t, self._pairs))
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _put_header(
-        self,
-        block: cython.p_char,
-        at: cython.Py_ssize_t,
-        stop: cython.Py_ssize_t,
-        first: cython.Py_ssize_t,
-    ) -> cython.int:
-        colon: cython.Py_ssize_t = at
-        if stop > at and block[stop - 1] == 13:
-            stop -= 1
-        if stop == at:
-            return 0
-        while colon < stop and block[colon] != 58:
-            colon += 1
-        value: cython.Py_ssize_t = min(colon + 1, stop)
-        while value < stop and (block[value] == 32 or block[value] == 9):
-            value += 1
-        while stop > value and (block[stop - 1] == 32 or block[stop - 1] == 9):
-            stop -= 1
-        self._keys.put_text(block + at, colon - at)
-        self._values.put_text(block + value, stop - value)
-        self._pairs += 1
-        if self._pairs - first > 1:
-            self._join_repeated(first)
-        return 0
-
-    @cython.cfunc
-    def _cell(self, column: _Text, index: cython.Py_ssize_t) -> bytes:
-        start: int32_t = 0
-        stop: int32_t = 0
-        memcpy(cython.address(start), column.offsets.ptr + 4 * index, 4)
-        memcpy(cython.address(stop), column.offsets.ptr + 4 * index + 4, 4)
-        return column.data.ptr[start:stop]
-
-    @cython.cfunc
-    def _same_key(self, left: cython.Py_ssize_t, right: cython.Py_ssize_t) -> cython.bint:
-        at = cython.declare(int32_t[4])
-        memcpy(at, self._keys.offsets.ptr + 4 * left, 8)
-        memcpy(cython.address(at[2]), self._keys.offsets.ptr + 4 * right, 8)
-        if at[1] - at[0] != at[3] - at[2]:
-            return False
-        return memcmp(self._keys.data.ptr + at[0], self._keys.data.ptr + at[2], at[1] - at[0]) == 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _join_repeated(self, first: cython.Py_ssize_t) -> cython.int:
-        """Join the newest pair into an earlier one of the same name, with ", " between.
-
-        A map holds a name once; this is how RFC 9110 §5.3 folds repeated fields.
-        """
-        newest: cython.Py_ssize_t = self._pairs - 1
-        pair: cython.Py_ssize_t = first
-        while pair < newest and not self._same_key(pair, newest):
-            pair += 1
-        if pair == newest:
-            return 0
-        keys: list = []
-        values: list = []
-        i: cython.Py_ssize_t
-        for i in range(first, newest + 1):
-            keys.append(self._cell(self._keys, i))
-            values.append(self._cell(self._values, i))
-        values[pair - first] += b", " + values.pop()
-        keys.pop()
-        self._cut(self._keys, first)
-        self._cut(self._values, first)
-        for i in range(newest - first):
-            self._keys.put(keys[i], len(keys[i]))
-            self._values.put(values[i], len(values[i]))
-        self._pairs = newest
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _cut(self, column: _Text, pairs: cython.Py_ssize_t) -> cython.int:
-        start: int32_t = 0
-        memcpy(cython.address(start), column.offsets.ptr + 4 * pairs, 4)
-        column.offsets.used = 4 * pairs + 4
-        column.data.used = start
-        return 0
-
     def add_headers(self, block: bytes) -> None:
         """Append one header block to the maps, for a block read. Needs HEADERS_MAP."""
-        self._put_headers(PyBytes_AS_STRING(block), len(block))
+        self._maps.put(PyBytes_AS_STRING(block), len(block))
 
     def drain_maps(self) -> tuple:
         """(pairs, offsets, key offsets, keys, value offsets, values) of what was added."""
-        pairs = self._pairs
-        offsets = self._map_offsets.drain()
-        self._map_offsets.put_int32(0)
-        self._pairs = 0
-        return (pairs, offsets, *self._keys.drain(), *self._values.drain())
+        return self._maps.drain()
 
     def drain(self) -> Columns:
         """Give the batch away and start an empty one."""
         subject: tuple = self._subject.drain() if self._want_subject else (None, None)
         payload: tuple = self._payload.drain() if self._payload_mode == _ARROW else (None, None)
         header: tuple = self._header.drain() if self._headers_mode == _RAW else (None, None)
-        keys: tuple = (None, None)
-        values: tuple = (None, None)
+        maps: tuple = (0, None, None, None, None, None)
         payloads = self._payloads if self._payload_mode == _LIST else None
-        rows, pairs = self.rows, self._pairs
-        header_offsets = header[0]
+        rows = self.rows
         if self._headers_mode == _MAP:
-            header_offsets = self._map_offsets.drain()
-            self._map_offsets.put_int32(0)
-            keys = self._keys.drain()
-            values = self._values.drain()
+            maps = self._maps.drain()
         self._payloads = []
-        self._pairs = 0
         self.rows = 0
         self._row_bytes = 0
         return Columns(
@@ -757,13 +524,13 @@ class WireReader:
             payload_offsets=payload[0],
             payload_data=payload[1],
             payloads=payloads,
-            header_offsets=header_offsets,
+            header_offsets=maps[1] if self._headers_mode == _MAP else header[0],
             header_data=header[1],
-            pairs=pairs,
-            key_offsets=keys[0],
-            key_data=keys[1],
-            value_offsets=values[0],
-            value_data=values[1],
+            pairs=maps[0],
+            key_offsets=maps[2],
+            key_data=maps[3],
+            value_offsets=maps[4],
+            value_data=maps[5],
         )
 
 

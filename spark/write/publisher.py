@@ -11,7 +11,8 @@ from typing import Any
 from headwater.spark.errors import ConnectError, PublishError
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection, header_block
-from headwater.spark.wire.wire_reader import Frame, WireError
+from headwater.spark.wire.errors import WireError
+from headwater.spark.wire.wire_reader import Frame
 
 #: Most messages, and bytes of messages, that are published and not yet acknowledged.
 MAX_PENDING = 1024

@@ -33,7 +33,7 @@ LATER = {
 ROOMS = {
     "": {
         "federation.leaf_links",
-        "federation.origin_driver",
+        "federation.origins.origin_driver",
         "hub",
         "spark",
         "edge.jetstream.node",

@@ -1,16 +1,13 @@
 """What must go well when nothing goes wrong: every read and every write is answered, and soon."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.model.errors import ChangeRefused
 from headwater.hub.raft.raft import Raft
 from tests.sim.checker import Violation
-
-if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
-    from tests.sim.node import SimNode
+from tests.sim.node import SimNode
+from tests.sim.world import World
 
 ROUNDS = 12
 """Writes one after the other, and as many reads of each member."""
@@ -24,7 +21,7 @@ PACE_US = 9_000
 of a heartbeat."""
 
 
-def answered(cluster: "Cluster", node: "SimNode", call: int) -> bool:
+def answered(cluster: World, node: SimNode, call: int) -> bool:
     """Let time pass until a call of this node has ended, one way or the other."""
     until = cluster.now_us + ANSWER_US
     while cluster.now_us < until:
@@ -35,7 +32,7 @@ def answered(cluster: "Cluster", node: "SimNode", call: int) -> bool:
     return False
 
 
-def talk(cluster: "Cluster", group: int, missing: set[int], when: str) -> None:
+def talk(cluster: World, group: int, missing: set[int], when: str) -> None:
     """Writes to the leader, and reads of every member, each after the other. Raises `Violation`
     when one is never answered, or when writes take turns with heartbeats."""
     for kind, count in (("write", ROUNDS), ("read", 3)):
@@ -48,7 +45,7 @@ def talk(cluster: "Cluster", group: int, missing: set[int], when: str) -> None:
             raise Violation(f"liveness: {when}{kind}s of group {group} took {took} us")
 
 
-def hand_over(cluster: "Cluster", group: int, missing: set[int], when: str) -> None:
+def hand_over(cluster: World, group: int, missing: set[int], when: str) -> None:
     """Another voter leads when it is asked to, unless there is none that could."""
     for _ in range(TRIES):
         leader = cluster.leader(group)
@@ -66,7 +63,7 @@ def hand_over(cluster: "Cluster", group: int, missing: set[int], when: str) -> N
     raise Violation(f"liveness: {when}nobody takes group {group} over: {cluster.describe()}")
 
 
-def change_members(cluster: "Cluster", group: int, when: str) -> None:
+def change_members(cluster: World, group: int, when: str) -> None:
     """One that is no member becomes a voter, or else one that is goes, the leader maybe."""
     for _ in range(TRIES):
         leader = cluster.leader(group)
@@ -94,7 +91,7 @@ def change_members(cluster: "Cluster", group: int, when: str) -> None:
     raise Violation(f"liveness: {when}group {group} cannot change: {cluster.describe()}")
 
 
-def insist(cluster: "Cluster", group: int, missing: set[int], kind: str, when: str) -> int:
+def insist(cluster: World, group: int, missing: set[int], kind: str, when: str) -> int:
     """Ask until everybody has answered. Returns how many did when once was enough, 0 otherwise."""
     done: set[int] = set()
     for count in range(TRIES):
@@ -116,7 +113,7 @@ def askable(leader: Raft, missing: set[int], kind: str) -> list[int]:
     return [node for node in leader.log.config.members() if node not in missing]
 
 
-def ask(cluster: "Cluster", group: int, number: int, kind: str) -> bool:
+def ask(cluster: World, group: int, number: int, kind: str) -> bool:
     """Whether one call was answered with what was asked for."""
     node = cluster.nodes[number]
     count = len(cluster.history.calls)
@@ -130,7 +127,7 @@ def ask(cluster: "Cluster", group: int, number: int, kind: str) -> bool:
     return len(cluster.history.calls) > count and call.sequence >= 0
 
 
-def after_faults(cluster: "Cluster") -> None:
+def after_faults(cluster: World) -> None:
     """Everything gets well; and, in half of the runs, again without one node, while another one
     comes back from a power cut, maybe out of a long sleep."""
     chance = cluster.clients
@@ -155,7 +152,7 @@ def after_faults(cluster: "Cluster") -> None:
     check(cluster, set(), "after all that: ")
 
 
-def silence_strangers(cluster: "Cluster") -> None:
+def silence_strangers(cluster: World) -> None:
     """Replicas that are no members ask everybody to take them in, and nobody could sleep."""
     for group in cluster.groups:
         leader = cluster.leader(group)
@@ -164,7 +161,7 @@ def silence_strangers(cluster: "Cluster") -> None:
                 node.multi_raft.groups[group].recovery.seeds = ()
 
 
-def check(cluster: "Cluster", missing: set[int], when: str) -> None:
+def check(cluster: World, missing: set[int], when: str) -> None:
     """One state of things."""
     for group in cluster.settle(missing, when):
         talk(cluster, group, missing, when)
@@ -175,7 +172,7 @@ def check(cluster: "Cluster", missing: set[int], when: str) -> None:
     none_waits(cluster)
 
 
-def none_waits(cluster: "Cluster") -> None:
+def none_waits(cluster: World) -> None:
     """No node that is up still owes an answer to a read."""
     for node in cluster.nodes.values():
         if node.up and node.reads:

@@ -1,17 +1,13 @@
 """What was said under a leader, heard again when it leads in a later term: the network may double
 packets and deliver them late."""
 
-from typing import TYPE_CHECKING
-
 from headwater.hub.raft import transfer
 from headwater.hub.raft.model.errors import RaftError
 from headwater.hub.raft.model.message import Kind
 from headwater.hub.raft.model.role import Role
 from headwater.hub.raft.multi_raft import Packet
 from headwater.hub.raft.raft import Raft
-
-if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
+from tests.sim.world import World
 
 PACKETS_MAX = 80
 RARE = frozenset((Kind.VOTE, Kind.VOTE_REPLY, Kind.PRE_VOTE_REPLY, Kind.TIMEOUT_NOW, Kind.GONE))
@@ -31,7 +27,7 @@ class Echo:
     """Of one leader in one term, and of the elections before. It is heard again by the candidate,
     by the new leader, and by those that follow it."""
 
-    def __init__(self, cluster: "Cluster", raft: Raft) -> None:
+    def __init__(self, cluster: World, raft: Raft) -> None:
         self.cluster = cluster
         self.node, self.group, self.term = raft.node, raft.group, raft.term
         self.rare = [p for p in cluster.rare if raft.node in (p.sender, p.to)]

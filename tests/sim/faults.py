@@ -1,19 +1,16 @@
 """What can go wrong, as a list that comes from the seed and can be shortened."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.network import Weather
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.model.errors import RaftError
+from headwater.hub.raft.raft import Raft
 from tests.sim.echo import Echo
+from tests.sim.node import SimNode
 from tests.sim.trap import Trap
-
-if TYPE_CHECKING:
-    from headwater.hub.raft.raft import Raft
-    from tests.sim.cluster import Cluster
-    from tests.sim.node import SimNode
+from tests.sim.world import World
 
 KINDS = (
     "crash", "crash", "crash", "crash_all", "stop", "stop_all", "split", "one_way", "flap",
@@ -55,76 +52,76 @@ def plan(chance: SeededRandom, steps: int) -> list[Fault]:
     )
 
 
-def strike(cluster: "Cluster", fault: Fault) -> None:
+def strike(cluster: World, fault: Fault) -> None:
     """Let it happen now."""
     STRIKES[fault.kind](cluster, fault)
 
 
-def _node(cluster: "Cluster", fault: Fault):
+def _node(cluster: World, fault: Fault):
     return cluster.nodes[1 + fault.a % len(cluster.nodes)]
 
 
-def _down(cluster: "Cluster", node, ms: int) -> None:
+def _down(cluster: World, node, ms: int) -> None:
     if node.up:
         node.crash()
         cluster.after(ms * 1000, cluster.start_again, node)
 
 
-def crash(cluster: "Cluster", fault: Fault) -> None:
+def crash(cluster: World, fault: Fault) -> None:
     _down(cluster, _node(cluster, fault), fault.ms)
 
 
-def crash_leader(cluster: "Cluster", fault: Fault) -> None:
+def crash_leader(cluster: World, fault: Fault) -> None:
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is not None:
         _down(cluster, cluster.nodes[found.node], fault.ms)
 
 
-def crash_all(cluster: "Cluster", fault: Fault) -> None:
+def crash_all(cluster: World, fault: Fault) -> None:
     for node in cluster.nodes.values():
         _down(cluster, node, 1 + fault.ms * (1 + node.number % 3))
 
 
-def stop(cluster: "Cluster", fault: Fault) -> None:
+def stop(cluster: World, fault: Fault) -> None:
     node = _node(cluster, fault)
     if node.up and not node.paused:
         node.stop()
         cluster.after(fault.ms * 1000, cluster.start_again, node)
 
 
-def stop_all(cluster: "Cluster", fault: Fault) -> None:
+def stop_all(cluster: World, fault: Fault) -> None:
     for node in cluster.nodes.values():
         if node.up and not node.paused:
             node.stop()
             cluster.after(fault.ms * 1000, cluster.start_again, node)
 
 
-def _cut(cluster: "Cluster", links: set[tuple[int, int]], ms: int) -> None:
+def _cut(cluster: World, links: set[tuple[int, int]], ms: int) -> None:
     cluster.net.cut |= links
     cluster.after(ms * 1000, cluster.mend, links)
 
 
-def split(cluster: "Cluster", fault: Fault) -> None:
+def split(cluster: World, fault: Fault) -> None:
     side = {node for node in cluster.nodes if fault.a >> node & 1}
     every = set(cluster.nodes)
     links = {(x, y) for x in side for y in every - side}
     _cut(cluster, links | {(y, x) for x, y in links}, fault.ms)
 
 
-def one_way(cluster: "Cluster", fault: Fault) -> None:
+def one_way(cluster: World, fault: Fault) -> None:
     node = _node(cluster, fault).number
     others = set(cluster.nodes) - {node}
     links = {(node, x) for x in others} if fault.b & 1 else {(x, node) for x in others}
     _cut(cluster, {link for link in links if fault.b >> sum(link) & 3}, fault.ms)
 
 
-def flap(cluster: "Cluster", fault: Fault) -> None:
+def flap(cluster: World, fault: Fault) -> None:
     x, y = 1 + fault.a % len(cluster.nodes), 1 + fault.b % len(cluster.nodes)
     for i in range(6):
         cluster.after(fault.ms * 200 * i, _cut, cluster, {(x, y), (y, x)}, fault.ms // 8)
 
 
-def isolate_leader(cluster: "Cluster", fault: Fault) -> None:
+def isolate_leader(cluster: World, fault: Fault) -> None:
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is not None:
         others = set(cluster.nodes) - {found.node}
@@ -133,7 +130,7 @@ def isolate_leader(cluster: "Cluster", fault: Fault) -> None:
         _cut(cluster, (inward, outward, inward | outward)[fault.b % 3], fault.ms)
 
 
-def stale_tail(cluster: "Cluster", fault: Fault) -> None:
+def stale_tail(cluster: World, fault: Fault) -> None:
     """A leader takes writes that nobody hears of, and may not have them on its disk yet when it is
     back; then the one that took its place falls, or is cut off in turn."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
@@ -153,7 +150,7 @@ def stale_tail(cluster: "Cluster", fault: Fault) -> None:
         cluster.after(away * 1000 - fault.a % 90_000, after, cluster, again)
 
 
-def stall(cluster: "Cluster", fault: Fault) -> None:
+def stall(cluster: World, fault: Fault) -> None:
     """What a leader says, or hears, arrives when another has led for a while."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is None:
@@ -168,7 +165,7 @@ def stall(cluster: "Cluster", fault: Fault) -> None:
     cluster.after(200_000 + fault.ms * 250, cluster.unstall, links)
 
 
-def replay(cluster: "Cluster", fault: Fault) -> None:
+def replay(cluster: World, fault: Fault) -> None:
     """A leader hands over, or is cut off; when it leads again, everybody hears again what was said
     before."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
@@ -184,22 +181,22 @@ def replay(cluster: "Cluster", fault: Fault) -> None:
     cluster.after(200_000 + fault.ms * 100, heard.free_slot)
 
 
-def set_trap(cluster: "Cluster", fault: Fault) -> None:
+def set_trap(cluster: World, fault: Fault) -> None:
     """Something fails at the next rare moment."""
     if len(cluster.traps) < 3:
         cluster.traps.append(Trap(cluster, fault.a, fault.b, fault.ms))
 
 
-def _weather(cluster: "Cluster", weather: Weather, ms: int) -> None:
+def _weather(cluster: World, weather: Weather, ms: int) -> None:
     cluster.net.weather = weather
     cluster.after(ms * 1000, cluster.calm)
 
 
-def loss(cluster: "Cluster", fault: Fault) -> None:
+def loss(cluster: World, fault: Fault) -> None:
     _weather(cluster, Weather(loss=fault.a % 300, duplicate=fault.b % 100), fault.ms)
 
 
-def storm(cluster: "Cluster", fault: Fault) -> None:
+def storm(cluster: World, fault: Fault) -> None:
     weather = Weather(
         loss=fault.b % 50,
         duplicate=fault.a % 200,
@@ -209,33 +206,33 @@ def storm(cluster: "Cluster", fault: Fault) -> None:
     _weather(cluster, weather, fault.ms)
 
 
-def slow_disk(cluster: "Cluster", fault: Fault) -> None:
+def slow_disk(cluster: World, fault: Fault) -> None:
     _slow(cluster, _node(cluster, fault), 2000 + fault.b % 60_000, fault.ms)
 
 
-def _slow(cluster: "Cluster", node: "SimNode", sync_us: int, ms: int) -> None:
+def _slow(cluster: World, node: SimNode, sync_us: int, ms: int) -> None:
     node.sync_us = sync_us
     cluster.after(ms * 1000, setattr, node, "sync_us", 300)
 
 
-def _stop_ticks(cluster: "Cluster", node, ms: int) -> None:
+def _stop_ticks(cluster: World, node, ms: int) -> None:
     """Ticks stop; the clock must go on then, see the assumptions in docs/RAFT.md."""
     if node.up and not node.paused and not node.clock.frozen:
         node.paused = True
         cluster.after(ms * 1000, node.resume)
 
 
-def pause(cluster: "Cluster", fault: Fault) -> None:
+def pause(cluster: World, fault: Fault) -> None:
     _stop_ticks(cluster, _node(cluster, fault), fault.ms)
 
 
-def pause_leader(cluster: "Cluster", fault: Fault) -> None:
+def pause_leader(cluster: World, fault: Fault) -> None:
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is not None:
         _stop_ticks(cluster, cluster.nodes[found.node], fault.ms)
 
 
-def clock_jump(cluster: "Cluster", fault: Fault) -> None:
+def clock_jump(cluster: World, fault: Fault) -> None:
     node = _node(cluster, fault)
     far = (fault.b % 2000 - 1000) * (1_000_000 >> fault.a // 5 % 6)
     node.clock.wall_offset_ns = max(10**15, node.clock.wall_offset_ns + far * 1000)
@@ -245,14 +242,14 @@ def clock_jump(cluster: "Cluster", fault: Fault) -> None:
         cluster.ask(node)
 
 
-def clock_freeze(cluster: "Cluster", fault: Fault) -> None:
+def clock_freeze(cluster: World, fault: Fault) -> None:
     node = _node(cluster, fault)
     if not node.paused:
         node.clock.freeze(True)
         cluster.after(fault.ms * 1000, node.clock.freeze, False)
 
 
-def hand_over(cluster: "Cluster", fault: Fault) -> None:
+def hand_over(cluster: World, fault: Fault) -> None:
     """To any other, which may be gone at that moment."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is None:
@@ -267,7 +264,7 @@ def hand_over(cluster: "Cluster", fault: Fault) -> None:
     cluster.touch(found)
 
 
-def change(cluster: "Cluster", fault: Fault) -> None:
+def change(cluster: World, fault: Fault) -> None:
     """Add or remove a voter."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     target = cluster.nodes[1 + fault.b % len(cluster.nodes)]
@@ -275,7 +272,7 @@ def change(cluster: "Cluster", fault: Fault) -> None:
         _change(cluster, found, target)
 
 
-def _change(cluster: "Cluster", found: "Raft", target: "SimNode") -> None:
+def _change(cluster: World, found: Raft, target: SimNode) -> None:
     """Never fewer than three voters, so that a bad disk stays a minority."""
     config = found.log.config
     try:
@@ -290,7 +287,7 @@ def _change(cluster: "Cluster", found: "Raft", target: "SimNode") -> None:
     cluster.touch(found)
 
 
-def cut_change(cluster: "Cluster", fault: Fault) -> None:
+def cut_change(cluster: World, fault: Fault) -> None:
     """A leader changes the members and nobody, or only some, hear of it; its node may fall before
     it is back."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
@@ -306,7 +303,7 @@ def cut_change(cluster: "Cluster", fault: Fault) -> None:
         cluster.after(fault.ms * 200, _down, cluster, cluster.nodes[found.node], fault.ms // 4)
 
 
-def rejoin(cluster: "Cluster", fault: Fault) -> None:
+def rejoin(cluster: World, fault: Fault) -> None:
     """A member goes and comes back soon, in another incarnation; leaders may change in between."""
     for turn in range(4):
         cluster.after(turn * (20_000 + fault.a % 100_000), change, cluster, fault)
@@ -314,7 +311,7 @@ def rejoin(cluster: "Cluster", fault: Fault) -> None:
         cluster.after(20_000 + fault.b % 200_000, crash_leader, cluster, fault)
 
 
-def pair(cluster: "Cluster", fault: Fault) -> None:
+def pair(cluster: World, fault: Fault) -> None:
     """A leader and one other are cut off from the rest, and asked what they know."""
     found = cluster.leader(1 + fault.a % len(cluster.groups))
     if found is None:
@@ -327,14 +324,14 @@ def pair(cluster: "Cluster", fault: Fault) -> None:
         cluster.after(turn * 7000, cluster.ask_all, found.group)
 
 
-def lie(cluster: "Cluster", fault: Fault) -> None:
+def lie(cluster: World, fault: Fault) -> None:
     disk = cluster.nodes[cluster.victim].disk
     disk.lying = True
     cluster.after(fault.ms * 3000, setattr, disk, "lying", False)
     cluster.after(fault.ms * 2000, _down, cluster, cluster.nodes[cluster.victim], fault.ms)
 
 
-def flip(cluster: "Cluster", fault: Fault) -> None:
+def flip(cluster: World, fault: Fault) -> None:
     node = cluster.nodes[cluster.victim]
     if not node.up or not cluster.sound(node.number):
         return
@@ -346,7 +343,7 @@ def flip(cluster: "Cluster", fault: Fault) -> None:
         node.disk.flip(name, fault.b % size, fault.a % 8)
 
 
-def failed_sync(cluster: "Cluster", fault: Fault) -> None:
+def failed_sync(cluster: World, fault: Fault) -> None:
     """Of any node: the next sync fails, the node ends, and maybe the power goes soon after its
     next start."""
     node = _node(cluster, fault)
@@ -355,13 +352,13 @@ def failed_sync(cluster: "Cluster", fault: Fault) -> None:
         cluster.after(fault.ms * 2000, _down, cluster, node, fault.ms)
 
 
-def full_disk(cluster: "Cluster", fault: Fault) -> None:
+def full_disk(cluster: World, fault: Fault) -> None:
     node = _node(cluster, fault)
     node.disk.full = True
     cluster.after(fault.ms * 1000, setattr, node.disk, "full", False)
 
 
-def unreadable(cluster: "Cluster", fault: Fault) -> None:
+def unreadable(cluster: World, fault: Fault) -> None:
     """A start finds files that cannot be read; later they can."""
     node = _node(cluster, fault)
     node.disk.unreadable = True
@@ -369,7 +366,7 @@ def unreadable(cluster: "Cluster", fault: Fault) -> None:
     cluster.after(fault.ms * 1000, setattr, node.disk, "unreadable", False)
 
 
-def replace(cluster: "Cluster", fault: Fault) -> None:
+def replace(cluster: World, fault: Fault) -> None:
     node = cluster.nodes[cluster.victim]
     if node.up and cluster.sound(node.number):
         _down(cluster, node, fault.ms)

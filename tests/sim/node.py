@@ -2,7 +2,7 @@
 What touches its disk is in `store_node`."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.edge.ports.twins.clock import ManualClock
 from headwater.hub.raft import membership, reads
@@ -15,14 +15,13 @@ from tests.sim.history import NEVER, Call
 from tests.sim.machine import StreamMachine
 from tests.sim.promises import Promises
 from tests.sim.store_disk import StoreDisk
+from tests.sim.world import World
 
-if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
 
 class SimNode(ABC):
     """`up` is false between a crash and the next start."""
 
-    def __init__(self, cluster: "Cluster", number: int) -> None:
+    def __init__(self, cluster: World, number: int) -> None:
         self.cluster = cluster
         self.number = number
         self.disk = StoreDisk()

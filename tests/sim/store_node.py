@@ -3,7 +3,7 @@ on a disk in memory."""
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.edge.broker.core import Kernel
 from headwater.edge.ports.twins.loop import TwinLoop
@@ -26,9 +26,7 @@ from tests.sim.machine import KERNEL, StreamMachine, decode_op
 from tests.sim.model import rows_of
 from tests.sim.node import SimNode
 from tests.sim.promises import Promises
-
-if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
+from tests.sim.world import World
 
 # A few dozen messages fill a segment, so that a run sees checkpointing and compaction.
 node_store.SEGMENT_BYTES_MIN = 4096
@@ -140,7 +138,7 @@ class Rules:
 class StoreNode(SimNode):
     """See the module."""
 
-    def __init__(self, cluster: "Cluster", number: int) -> None:
+    def __init__(self, cluster: World, number: int) -> None:
         super().__init__(cluster, number)
         self.loop = TwinLoop()
         self.chance = cluster.chance.fork(f"store {number}")

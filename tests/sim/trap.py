@@ -1,14 +1,10 @@
 """A fault that waits for its moment: disk or power fail when something rare is written."""
 
-from typing import TYPE_CHECKING
-
 from headwater.hub.raft.model.entry import EntryKind
 from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.raft import Raft
-
-if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
-    from tests.sim.node import SimNode
+from tests.sim.node import SimNode
+from tests.sim.world import World
 
 MOMENTS = ("snapshot", "snapshot", "snapshot", "tail", "tail", "vote", "change")
 HARM = ("power", "power", "power", "sync", "full")
@@ -17,14 +13,14 @@ HARM = ("power", "power", "power", "sync", "full")
 class Trap:
     """`a` and `b` are chance; it springs once, at whatever node comes first."""
 
-    def __init__(self, cluster: "Cluster", a: int, b: int, ms: int) -> None:
+    def __init__(self, cluster: World, a: int, b: int, ms: int) -> None:
         self.cluster = cluster
         self.moment = MOMENTS[a % len(MOMENTS)]
         self.harm = HARM[b % len(HARM)]
         self.delay_us = b // len(HARM) % (1, 600)[a // len(MOMENTS) % 2]
         self.ms = ms
 
-    def written(self, node: "SimNode", raft: Raft, ready: Ready) -> None:
+    def written(self, node: SimNode, raft: Raft, ready: Ready) -> None:
         """A batch is on its way to a disk."""
         if self.is_moment(node, raft, ready):
             self.cluster.traps.remove(self)
@@ -33,7 +29,7 @@ class Trap:
             else:
                 self.spring(node)
 
-    def is_moment(self, node: "SimNode", raft: Raft, ready: Ready) -> bool:
+    def is_moment(self, node: SimNode, raft: Raft, ready: Ready) -> bool:
         if self.moment == "snapshot":
             return ready.snapshot is not None
         if self.moment == "vote":
@@ -48,7 +44,7 @@ class Trap:
         last = node.durable.last.get(raft.group, 0)
         return bool(ready.entries) and ready.entries[0].index <= last
 
-    def spring(self, node: "SimNode") -> None:
+    def spring(self, node: SimNode) -> None:
         if self.harm == "sync":
             node.disk.sync_fails = True
         elif self.harm == "full":

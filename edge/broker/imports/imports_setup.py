@@ -1,17 +1,12 @@
 """A plan of what accounts share, compiled: mappings, service imports and stream imports."""
 
-
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.imports.imports import (
-    Crossing,
-    ServiceExport,
-    ServiceImport,
-    StreamImport,
-    StreamImports,
-)
 from headwater.edge.broker.imports.imports_plan import Plan
 from headwater.edge.broker.imports.imports_subjects import service_subjects, stream_subjects
+from headwater.edge.broker.imports.responses import Crossing, ServiceExport
+from headwater.edge.broker.imports.service_import import ServiceImport
 from headwater.edge.broker.imports.service_latency import ServiceLatency
+from headwater.edge.broker.imports.stream_imports import StreamImport, StreamImports
 from headwater.edge.broker.mappings import Mappings
 from headwater.edge.conf.options import ExportOptions, ImportOptions
 from headwater.edge.view.node_view import NodeView

@@ -10,8 +10,8 @@ from headwater.edge.view.node_view import NodeView
 from headwater.security.subjects import matches
 
 if TYPE_CHECKING:
-    from headwater.edge.broker.imports.imports import Crossing
     from headwater.edge.broker.imports.imports_setup import Setup
+    from headwater.edge.broker.imports.responses import Crossing
 
 
 class Shares:
@@ -41,9 +41,9 @@ class Shares:
 
     def _apply(self, plan: Plan) -> None:
         # Compiled code that a node whose accounts share nothing need not load.
-        from headwater.edge.broker.imports.imports import Crossing
         from headwater.edge.broker.imports.imports_info import RequestInfo
         from headwater.edge.broker.imports.imports_setup import Setup
+        from headwater.edge.broker.imports.responses import Crossing
 
         if self._crossing is None:
             self._crossing = Crossing(self._node.kernel, RequestInfo(self._node))

@@ -15,10 +15,10 @@ from headwater.edge.jetstream.progress import consumer_setup, consumer_state
 from headwater.edge.jetstream.stream import stream_states, stream_wire
 from headwater.edge.jetstream.stream.age_clock import AgeClock
 from headwater.edge.storage.format.durability import Durability
-from headwater.federation.health import LIVE, Health
-from headwater.federation.origin_driver import OriginDrivers
-from headwater.federation.origin_follower import OriginFollower
-from headwater.federation.origin_request import StartPoint
+from headwater.federation.origins.health import LIVE, Health
+from headwater.federation.origins.origin_driver import OriginDrivers
+from headwater.federation.origins.origin_follower import OriginFollower
+from headwater.federation.origins.origin_request import StartPoint
 from tests.sim.bug import Bug
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headwater.edge.storage.format.errors import Damaged
-from headwater.federation.health import WELL
+from headwater.federation.origins.health import WELL
 from tests.sim.jetstream.world import SECOND_NS
 
 MIRROR = "M"

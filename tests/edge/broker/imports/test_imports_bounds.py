@@ -7,11 +7,10 @@ import pytest
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
-from headwater.edge.broker.imports import imports
-from headwater.edge.broker.imports.imports import (
-    Crossing,
-    ServiceExport,
-    ServiceImport,
+from headwater.edge.broker.imports import responses
+from headwater.edge.broker.imports.responses import Crossing, ServiceExport
+from headwater.edge.broker.imports.service_import import ServiceImport
+from headwater.edge.broker.imports.stream_imports import (
     StreamImport,
     StreamImports,
     intersection,
@@ -64,7 +63,7 @@ async def test_a_request_crosses_and_its_answer_comes_back() -> None:
 
 
 async def test_answers_that_never_come_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "RESPONSES_MAX", 3)
+    monkeypatch.setattr(responses, "RESPONSES_MAX", 3)
     world = World()
     world.listen(world.b, b"svc")
     world.listen(world.a, b"inbox.*")

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.node.node import Node
-from headwater.federation import origin_follower
+from headwater.federation.origins import origin_follower
 from tests.federation.lab import Lab, Wire, client_port, free_port, leafs
 from tests.measuring import within
 from tests.waiting import until

@@ -11,33 +11,31 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.times import format_time, parse_time
-from headwater.edge.ports.draws import draw_between, draw_text
+from headwater.edge.ports.draws import draw_between
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.transform import transform
-from headwater.federation.health import (
-    DENIED,
-    LIVE,
-    NO_SUCH_STREAM,
-    OFFLINE,
-    RECREATED,
-    WELL,
-    Health,
+from headwater.federation.origins.health import LIVE, OFFLINE, RECREATED, WELL, Health
+from headwater.federation.origins.origin_errors import (
+    Barred,
+    LinkChanged,
+    Nobody,
+    OriginError,
+    Recreated,
+    Refused,
 )
-from headwater.federation.origin_request import (
+from headwater.federation.origins.origin_questions import OriginQuestions
+from headwater.federation.origins.origin_request import (
     CONSUMER_NOT_FOUND,
     IDENTITY_MISMATCH,
-    STREAM_NOT_FOUND,
-    TOKEN_LENGTH,
     Answer,
     OriginRequest,
     StartPoint,
     source_parts,
 )
-from headwater.federation.origin_sink import SOURCE_HEADER, OriginSink
+from headwater.federation.origins.origin_sink import SOURCE_HEADER, OriginSink
 
 log = logging.getLogger("headwater.upstream")
 
@@ -45,9 +43,6 @@ ANSWER_TIMEOUT_S = 10.0
 """Time for an answer at first; it doubles with failures up to `ANSWER_TIMEOUT_MAX_S`."""
 
 ANSWER_TIMEOUT_MAX_S = 60.0
-ANSWER_BUSY_MAX_S = 600.0
-"""Time for an answer at most, while a large message keeps it from coming over the link."""
-
 INFO_TIMEOUT_S = 5.0
 RETRY_MIN_S = 0.25
 RETRY_MAX_S = 10.0
@@ -76,50 +71,6 @@ STALLED_S = 15.0
 """Backlog without progress for this long is a stall: it is reported, and a new consumer made."""
 
 REPEAT_LOG_S = 60.0
-
-
-class OriginError(Exception):
-    """The origin refuses or cannot be reached; `error` is the API's form of it."""
-
-    state = OFFLINE
-    """What the mirror or source is then."""
-
-    def __init__(self, text: str, error: dict[str, Any] | None = None) -> None:
-        super().__init__(text)
-        self.error = error or {"code": 503, "err_code": 0, "description": text}
-
-
-class Refused(OriginError):
-    """The origin answers, and says no."""
-
-    def __init__(self, answer: Answer) -> None:
-        error = answer.error or {}
-        super().__init__(str(error.get("description", "refused")), answer.error)
-        self.state = NO_SUCH_STREAM if answer.code == STREAM_NOT_FOUND else DENIED
-
-
-class Recreated(OriginError):
-    """A mirror holds messages of an origin that is no more."""
-
-    state = RECREATED
-
-    def __init__(self, what: str) -> None:
-        text = f"{what}: purge this mirror to take the origin as it is now, or keep it as it is"
-        super().__init__(text, {"code": 409, "err_code": IDENTITY_MISMATCH, "description": text})
-
-
-class Nobody(OriginError):
-    """No one listens on the origin's API subject."""
-
-
-class Barred(Nobody):
-    """A rule of a link, or the origin's server itself, keeps the API from being reached."""
-
-    state = DENIED
-
-
-class LinkChanged(OriginError):
-    """A link came up while an answer was awaited: the request may have gone down with the old."""
 
 
 class FollowerOwner(Protocol):
@@ -162,11 +113,10 @@ class OriginFollower:
         self.failures = 0
         self.identity = ""
         self.sink: OriginSink | None = None
+        self.questions = OriginQuestions(driver.manager, driver.stream, source)
         self._again = asyncio.Event()
         self._reason = ""
         self._task: asyncio.Task[None] | None = None
-        self._answered: asyncio.Future[tuple[bytes, bytes]] | None = None
-        self._answered_via: Any = None
         self._logged: tuple[str, float] = ("", 0.0)
         self._quiet_tries = 0
         self._progress = (0, 0)
@@ -206,8 +156,8 @@ class OriginFollower:
                 self._restart("the link is new")
         elif self.phase == "waiting":
             self._again.set()
-        elif self._answered is not None and not self._answered.done():
-            self._answered.set_exception(LinkChanged("a link came up"))
+        else:
+            self.questions.interrupt()
 
     async def _run(self) -> None:
         await asyncio.sleep(self._between(0, KICK_JITTER_S))
@@ -368,7 +318,7 @@ class OriginFollower:
         if not self._info_answers:
             return
         try:
-            _, payload = await self._ask(request.info_subject(), b"", b"", INFO_TIMEOUT_S)
+            _, payload = await self.questions.ask(request.info_subject(), INFO_TIMEOUT_S)
             fields = msgspec.json.decode(payload)
             created = parse_time(fields["created"])
             state = fields["state"]
@@ -422,8 +372,8 @@ class OriginFollower:
         """The consumer, in the newest form that the origin knows. Raises OriginError."""
         while True:
             timeout = min(ANSWER_TIMEOUT_S * 2 ** min(self.failures, 4), ANSWER_TIMEOUT_MAX_S)
-            headers, payload = await self._ask(
-                request.subject(), request.headers(), request.body(), timeout
+            headers, payload = await self.questions.ask(
+                request.subject(), timeout, request.headers(), request.body()
             )
             answer = request.read(headers, payload)
             if not answer.code:
@@ -442,63 +392,6 @@ class OriginFollower:
         if not answer.deliver_subject or not answer.name:
             raise OriginError("the origin's answer names no deliver subject")
         return answer
-
-    async def _ask(
-        self, subject: str, headers: bytes, body: bytes, timeout: float
-    ) -> tuple[bytes, bytes]:
-        """One request; returns (headers, payload). Raises OriginError."""
-        account = self.stream.account
-        reply = f"$JSC.R.{draw_text(self.stream.kernel.chance, TOKEN_LENGTH)}".encode()
-        loop = self.stream.kernel.loop
-        answered: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
-        self._answered = answered
-
-        def answer(_: bytes, __: bytes, block: bytes, payload: bytes, via: Any) -> None:
-            if not answered.done():
-                answered.set_result((block, payload))
-                self._answered_via = via
-
-        sink = CallbackSink(reply, answer)
-        account.insert(sink)
-        try:
-            if not account.send(subject.encode(), body, reply, headers, own=True):
-                raise self._nobody(subject)
-            block, payload = await self._patiently(answered, timeout)
-        except TimeoutError:
-            raise OriginError(f"no answer from the origin on {subject!r}") from None
-        finally:
-            account.remove(sink)
-            self._answered = None
-        if block.startswith(b"NATS/1.0 503"):
-            raise self._nobody(subject)
-        return block, payload
-
-    async def _patiently(
-        self, answered: "asyncio.Future[tuple[bytes, bytes]]", timeout: float
-    ) -> tuple[bytes, bytes]:
-        """Wait for an answer; time in which a large message comes in does not count. Raises
-        TimeoutError."""
-        manager, account = self.driver.manager, self.stream.account
-        arrived, waited = manager.arriving(account), 0.0
-        end = self._now_s() + ANSWER_BUSY_MAX_S
-        while waited < timeout and self._now_s() < end:
-            await asyncio.wait((answered,), timeout=min(1.0, timeout - waited))
-            if answered.done():
-                return answered.result()
-            now = manager.arriving(account)
-            waited += 0.0 if now > arrived else 1.0
-            arrived = now
-        raise TimeoutError
-
-    def _nobody(self, subject: str) -> Nobody:
-        """Why there is nobody to answer a request."""
-        external = self.source.external
-        barrier = self.driver.manager.barrier(
-            self.stream.account, subject, external.api if external is not None else ""
-        )
-        if barrier:
-            return Barred(f"nobody answers on {subject!r}: {barrier}")
-        return Nobody(f"nobody answers on {subject!r}: the origin is not connected")
 
     # --- flowing ----------------------------------------------------
 
@@ -522,7 +415,7 @@ class OriginFollower:
             transform(item.src, item.dest) for item in self.source.subject_transforms if item.dest
         ]
         self.driver.manager.bind(sink, self.name)
-        sink.via = self._answered_via
+        sink.via = self.questions.via
         self.sink = sink
         self.health.begin(sink, answer.pending)
         self._since_ns = 0
@@ -602,11 +495,8 @@ class OriginFollower:
         """Ask the origin what is still to come, so that lag is what the origin says."""
         asked = self._now_s()
         try:
-            _, payload = await self._ask(
-                self._request.consumer_info_subject(sink.consumer.decode()),
-                b"",
-                b"",
-                INFO_TIMEOUT_S,
+            _, payload = await self.questions.ask(
+                self._request.consumer_info_subject(sink.consumer.decode()), INFO_TIMEOUT_S
             )
             fields = msgspec.json.decode(payload)
             if (fields.get("error") or {}).get("err_code") == CONSUMER_NOT_FOUND:

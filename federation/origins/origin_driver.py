@@ -15,9 +15,14 @@ from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError, invariant
-from headwater.federation.origin_follower import OriginFollower
-from headwater.federation.origin_request import parse_source_header, source_parts
-from headwater.federation.origin_sink import SOURCE_HEADER, Confirmations, Cursors, OriginSink
+from headwater.federation.origins.origin_follower import OriginFollower
+from headwater.federation.origins.origin_request import parse_source_header, source_parts
+from headwater.federation.origins.origin_sink import (
+    SOURCE_HEADER,
+    Confirmations,
+    Cursors,
+    OriginSink,
+)
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView

@@ -8,7 +8,7 @@ consumer's heartbeats. What is not known is None, and is never shown as 0.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.federation.origin_sink import OriginSink
+    from headwater.federation.origins.origin_sink import OriginSink
 
 LIVE = "live"
 CATCHING_UP = "catching_up"

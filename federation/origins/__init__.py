@@ -1,0 +1,1 @@
+"""Mirrors and sources: following one origin each. Door: `origin_driver.py`."""
