@@ -55,6 +55,12 @@ class StreamGroups(Protocol):
     def waiting(self) -> list[str]:
         """What is committed and cannot be applied here, and why; a sentence for each stream."""
 
+    def sure(self, number: int) -> bool:
+        """Whether this node leads a stream's group, and no other one can."""
+
+    def confirm(self, number: int, told: Callable[[bool], None]) -> None:
+        """Ask the other replicas whether this node leads; `told` hears it later."""
+
     def transfer(self, number: int, to: int) -> None:
         """Have another replica lead. Raises RaftError."""
 
@@ -106,6 +112,27 @@ class Cluster:
         """The stream when it is led here."""
         js = self.jetstream.accounts.get(account)
         return js.streams.get(name) if js is not None else None
+
+    def is_sure(self, stream: Stream) -> bool:
+        """Whether no other node can lead a stream that lives here."""
+        return not stream.group or self.groups is None or self.groups.sure(stream.group)
+
+    async def confirmed(self, ask: Callable[[Callable[[bool], None]], None]) -> bool:
+        """Whether this node leads, by the word of those whom `ask` asks. Raises JetStreamError
+        when they say nothing."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        ask(lambda leads: None if future.done() else future.set_result(leads))
+        try:
+            return await asyncio.wait_for(future, ELECTION_SECONDS)
+        except TimeoutError:
+            raise errors.CLUSTER_NOT_AVAIL.error() from None
+
+    async def confirmed_for(self, stream: Stream) -> bool:
+        """Whether this node leads a stream, by the word of its replicas. Raises JetStreamError."""
+        groups = self.groups
+        return groups is None or await self.confirmed(
+            lambda told: groups.confirm(stream.group, told)
+        )
 
     async def wait(self, condition: Callable[[], bool], seconds: float = ELECTION_SECONDS) -> bool:
         """Whether something becomes true soon."""

@@ -12,6 +12,7 @@ from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api_routes import routes
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.requests import Context, Handler, Route
+from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.api.admin import StreamAdmin
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
 from headwater.hub.api.stream_requests import StreamRequests
@@ -74,13 +75,21 @@ class ClusterRoutes:
         group = self.cluster.group
 
         def serve(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> Any:
-            if group.serves:
+            if group.serves and group.sure:
                 return handler(js, tokens, payload, ctx)
+            if group.serves:
+                return self._when_confirmed(lambda: serve(js, tokens, payload, ctx))
             if self._is_led_elsewhere(group.leader):
                 return None
             return self._when_led(lambda: handler(js, tokens, payload, ctx))
 
         return serve
+
+    async def _when_confirmed(self, run: Callable[[], Any]) -> Any:
+        """Another node may lead the cluster by now: ask, and go on with whatever comes out."""
+        await self.cluster.confirmed(self.cluster.group.confirm)
+        answer = run()
+        return await answer if isinstance(answer, Awaitable) else answer
 
     def _is_led_elsewhere(self, leader: int) -> bool:
         """Whether another node leads that is there, as far as is known here."""
@@ -109,7 +118,10 @@ class ClusterRoutes:
         cluster = self.cluster
 
         def serve(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> Any:
-            if cluster.here(js.name, tokens[0]) is not None:
+            stream = cluster.here(js.name, tokens[0])
+            if stream is not None and not cluster.is_sure(stream):
+                return self._when_sure(stream, lambda: serve(js, tokens, payload, ctx))
+            if stream is not None:
                 return self._with_place(js, tokens[0], handler(js, tokens, payload, ctx))
             known = cluster.state.stream(js.name, tokens[0])
             if known is None:
@@ -117,6 +129,12 @@ class ClusterRoutes:
             return self._led_elsewhere(js, tokens, payload, ctx, handler)
 
         return serve
+
+    async def _when_sure(self, stream: Stream, run: Callable[[], Any]) -> Any:
+        """Another node may lead the stream by now: ask, and go on with whatever comes out."""
+        await self.cluster.confirmed_for(stream)
+        answer = run()
+        return await answer if isinstance(answer, Awaitable) else answer
 
     async def _led_elsewhere(
         self,

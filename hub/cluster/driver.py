@@ -67,6 +67,7 @@ class Driver:
         self.transport = transport
         self.clock = clock
         self.number = transport.number
+        options = options or Options(lease_reads=True)
         self.multi_raft = MultiRaft(self.number, store.boot, chance.below, options)
         self.multi_raft.on_fault = self._stop_broken
         self.handlers: dict[int, Handler] = {}

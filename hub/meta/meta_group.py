@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.hub.cluster.driver import Driver
+from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, Founded, Left, Member, Operation, encode
 from headwater.hub.meta.state import MetaState
@@ -40,6 +41,7 @@ class MetaGroup:
         self.driver = driver
         self.state = state
         self.raft: Raft | None = None
+        self.leadership = Leadership(driver.clock.monotonic_ns)
         self.watchers: list[Callable[[], None]] = []
         """Called when another node leads, or none."""
         self.heard_name: Callable[[int], str] = lambda number: ""
@@ -125,6 +127,20 @@ class MetaGroup:
             self._expected = set()
         passed = self.driver.clock.monotonic_ns() - self._founded_ns
         return not self._expected or passed > GATHER_SECONDS * 1e9
+
+    @property
+    def sure(self) -> bool:
+        """Whether this node leads, and no other one can."""
+        return self.raft is not None and self.leadership.left(self.raft) > 0
+
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        """Ask the other members whether this node leads; `told` hears it later."""
+        raft = self.raft
+        if raft is None:
+            told(False)
+            return
+        self.leadership.confirm(raft, told)
+        self.driver.touch(raft)
 
     @property
     def members(self) -> list[int]:
@@ -223,6 +239,7 @@ class MetaGroup:
 
     def broken(self) -> None:
         """As of `Handler`."""
+        self.leadership.give_up()
         self.raft = None
         for _, future in self._waiting.values():
             if not future.done():
@@ -233,6 +250,7 @@ class MetaGroup:
     def ready(self, raft: Raft, ready: Ready) -> None:
         """As of `Handler`."""
         self._apply(raft, ready.committed)
+        self.leadership.heard(ready.reads)
 
     def _apply(self, raft: Raft, entries: list[Any]) -> None:
         replica = self.driver.store.replicas[META_GROUP]
@@ -251,6 +269,7 @@ class MetaGroup:
         """As of `Handler`."""
         if raft.removed:
             log.critical("this node was removed from its cluster")
+        self.leadership.look_at(raft, self.driver.store.replicas[META_GROUP].applied)
         if not raft.is_leader:
             for _, future in self._waiting.values():
                 if not future.done():
@@ -271,6 +290,7 @@ class MetaGroup:
         replica = store.replicas[META_GROUP]
         if replica.waiting:
             self._apply(raft, [])
+        self.leadership.look_at(raft, replica.applied)
         self.state.load()
         if self._founding and self.leads:
             identity, self._founding = self._founding, 0

@@ -111,6 +111,8 @@ class Raft(Core):
 
     def read(self, context: int, now_ns: int = 0) -> None:
         """Ask for a linearizable read; it ends as a `ReadState` with this `context`."""
+        # A group that slept has not heard the time for long, and rounds are measured by it.
+        self.now_ns = max(self.now_ns, now_ns)
         hibernation.wake(self)
         reads.ask(self, context, now_ns)
 

@@ -73,6 +73,19 @@ def lease_holds(r: Core, now_ns: int) -> bool:
     return r.ticks - confirmed.ticks < ticks and passed_ns < ticks * options.tick_ns
 
 
+def lease_left(r: Core, now_ns: int) -> int:
+    """For how many ns from `now_ns` on no other leader can exist; 0 when nobody knows."""
+    if not r.is_leader:
+        return 0
+    length = r.options.election_ticks * r.options.lease_share_percent // 100 * r.options.tick_ns
+    if r.log.config.voters.keys() == {r.node}:
+        return length
+    confirmed = r.reading.confirmed
+    if confirmed is None or not lease_holds(r, now_ns):
+        return 0
+    return confirmed.now_ns + length - now_ns
+
+
 def ask(r: Core, context: int, now_ns: int) -> None:
     """A read of this node. Raises `ReadsFull`."""
     reading = r.reading

@@ -8,6 +8,7 @@ from typing import Any
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.raft import election, membership, transfer
 from headwater.hub.raft.model.errors import ChangeRefused, NotLeader, ProposalsFull
 from headwater.hub.raft.model.ready import Ready
@@ -90,12 +91,14 @@ class StreamGroup:
         wanted: Any,
         proposals: Proposals,
         touch: Callable[[Raft], None],
+        clock: Callable[[], int],
     ) -> None:
         self.store = store
         self.machine = machine
         self.wanted = wanted
         self.proposals = proposals
         self.touch = touch
+        self.leadership = Leadership(clock)
         self.raft: Raft | None = None
         self.eager = False
         """This node is to lead first, and nobody has ever led: it need not wait for silence."""
@@ -133,11 +136,13 @@ class StreamGroup:
         """Apply what is committed; begin to lead when all of it is."""
         self.replica.apply(ready.committed)
         self._lead_if_due(raft)
+        self.leadership.heard(ready.reads)
 
     def changed(self, raft: Raft) -> None:
         """Another leader, or none."""
         if not raft.is_leader:
             self.farewell = None
+        self.leadership.look_at(raft, self.replica.applied)
         if not raft.is_leader and self.machine.lives:
             log.info("stream '%s': this node leads no more", self.wanted.name)
             self.machine.quiet()
@@ -155,8 +160,10 @@ class StreamGroup:
             self._lead_if_due(raft)
         if self.eager:
             self._stand(raft)
+        self.leadership.look_at(raft, replica.applied)
         stream = self.stream
         if stream is not None:
+            stream.replicator.sure(self.leadership.left(raft))
             stream.replicator.flush()
             if self.farewell is not None:
                 self._go_on(raft, self.farewell)
@@ -167,6 +174,7 @@ class StreamGroup:
 
     def broken(self) -> None:
         """As of `Handler`."""
+        self.leadership.give_up()
         self.raft = None
         self.end()
 
@@ -197,8 +205,33 @@ class StreamGroup:
         self._led_in = raft.term
         stream = self.machine.live(replica.store, self.proposals, self.propose)
         log.info("stream '%s': this node leads in term %d", stream.name, raft.term)
+        stream.replicator.use_confirm(self._confirm)
         self._configure(stream)
         self.on_leader(stream)
+
+    def _confirm(self) -> None:
+        """Consumers have something to hand out, and another node may lead by now."""
+        if self.raft is not None:
+            self.confirm(self._confirmed)
+
+    def _confirmed(self, leads: bool) -> None:
+        stream = self.stream
+        if stream is not None and leads and self.raft is not None:
+            stream.replicator.sure(self.leadership.left(self.raft))
+
+    @property
+    def sure(self) -> bool:
+        """Whether this node leads, and no other one can."""
+        return self.raft is not None and self.leadership.left(self.raft) > 0
+
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        """Ask the other replicas whether this node leads; `told` hears it later."""
+        raft = self.raft
+        if raft is None:
+            told(False)
+            return
+        self.leadership.confirm(raft, told)
+        self.touch(raft)
 
     def propose(self, entry: bytes) -> bool:
         """Propose what a turn has decided; False when it must wait."""

@@ -12,6 +12,7 @@ from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.ports.ports import Clock
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import NotLeader
@@ -39,6 +40,7 @@ class Driver(Protocol):
 
     number: int
     store: GroupStore
+    clock: Clock
 
     def add(self, group: int, restored: Restored, handler: Any) -> Raft:
         """Start a group."""
@@ -108,7 +110,12 @@ class StreamGroups:
         self.wanted[number] = assignment
         store = self.driver.store
         group = self.groups[number] = StreamGroup(
-            store, self.machine(number), assignment, self.proposals, self.driver.touch
+            store,
+            self.machine(number),
+            assignment,
+            self.proposals,
+            self.driver.touch,
+            self.driver.clock.monotonic_ns,
         )
         group.on_leader = lambda stream: self.on_leader(group.wanted)
         group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
@@ -259,6 +266,19 @@ class StreamGroups:
         """Whether the group of a stream has taken this node out."""
         group = self.groups.get(number)
         return group is not None and group.has_left(self.driver.number)
+
+    def sure(self, number: int) -> bool:
+        """Whether this node leads a stream's group, and no other one can."""
+        group = self.groups.get(number)
+        return group is not None and group.sure
+
+    def confirm(self, number: int, told: Callable[[bool], None]) -> None:
+        """Ask the other replicas whether this node leads; `told` hears it later."""
+        group = self.groups.get(number)
+        if group is None:
+            told(False)
+        else:
+            group.confirm(told)
 
     def stream(self, number: int) -> Stream | None:
         """The stream of a group, where it lives here."""

@@ -50,6 +50,7 @@ KNOWN_SEEDS = (
     810114,
     820003,
     820115,
+    829406292537,
 )
 """These found bugs when the product was young."""
 SAMPLE = (

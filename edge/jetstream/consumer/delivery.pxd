@@ -36,6 +36,7 @@ cdef class Delivery(Demand):            # as a Task: delivers what can be delive
     cdef bint load(self, unsigned long long sequence) except -1
     cdef long long held_back(self, long long now) except? -1
     cdef int deliver(self, long long now) except -1
+    cdef bint tells_end(self, int found) noexcept
     cdef int send_one(self, int found, long long now) except -1
     cdef Py_ssize_t write_reply(self, unsigned long long pending) except -1
     cdef int shape(self, Msg* m, PullRequest request, bint inside) except -1

@@ -28,6 +28,7 @@ from cython.cimports.headwater.edge.jetstream.progress.consumer import (
 )
 from cython.cimports.headwater.edge.jetstream.progress.delta import Delta
 from cython.cimports.headwater.edge.jetstream.progress.pending import PendingEntry
+from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.headwater.edge.wire.numbers import put_number
@@ -320,10 +321,15 @@ class Delivery(Demand):
         found: cython.int
         left: cython.int = BURST
         later: cython.longlong
+        group: Replicator = self.stream.replicator
         while left > 0:
             if self.deleted or not self.can_send():
                 return 0
             found = self.choose()
+            if group is not None and (found >= FOUND_NEW or self.tells_end(found)):
+                if group.must_wait(self, now, now + self.wall_offset):
+                    return 0
+                group = None
             if found < FOUND_NEW:
                 if found == FOUND_END:
                     self.at_end(now)
@@ -347,6 +353,12 @@ class Delivery(Demand):
                 self.waiting_for.waiters.append(self)
                 return 0
         return self.kernel.schedule_later(self)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def tells_end(self, found: cython.int) -> cython.bint:
+        """Whether somebody is to hear that there is nothing more."""
+        return found == FOUND_END and self.queue is not None and self.queue.no_waits > 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -36,6 +36,10 @@ cdef class Replicator:
     cdef Endpoint gate                  # producers wait here while too much is on its way
     cdef object asked                   # deque of callables: who asked for a purge gets its count
     cdef set futures
+    cdef long long sure_until           # monotonic ns: until then no other node can lead
+    cdef long long sure_wall            # the same by the time of day
+    cdef list unsure                    # Tasks that wait until this node is known to lead
+    cdef object confirm                 # asks the others whether it does
     cdef unsigned char* place(self, Py_ssize_t need)
     cdef int write(self, Operation* op, const unsigned char* first, const unsigned char* rest) except -1
     cdef int track(self, Msg* m, unsigned long long sequence) except -1
@@ -44,6 +48,7 @@ cdef class Replicator:
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cdef unsigned long long count_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cdef Py_ssize_t cost(self, Py_ssize_t subject_len, Py_ssize_t header_len, Py_ssize_t size) noexcept
+    cdef bint must_wait(self, Task task, long long now, long long wall) except -1
     cdef bint is_congested(self) noexcept
     cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bint near=*) except 0
     cpdef unsigned long long add_delta(self, bytes owner, bytes key, bytes value, long long delay_ns=*) except 0

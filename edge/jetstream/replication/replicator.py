@@ -50,6 +50,8 @@ FLYING_MAX = cython.declare(cython.Py_ssize_t, 8 << 20)
 # The whole value of a state is written again after so many bytes of additions, as replicas keep
 # these in memory.
 GROWN_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
+# As a time: the end of what has none.
+NEVER = cython.declare(cython.longlong, (1 << 63) - 1)
 # What a small buffer begins with.
 FIRST_BYTES = cython.declare(cython.Py_ssize_t, 4096)
 
@@ -111,6 +113,8 @@ class Replicator:
         self.waiters = Waiters(kernel)
         self.gate = Endpoint()
         self.asked = deque()
+        self.unsure = []
+        self.sure_until = self.sure_wall = NEVER
         self.futures = set()
 
     def __dealloc__(self):
@@ -414,6 +418,41 @@ class Replicator:
             await future
         finally:
             self.futures.discard(future)
+
+    # --- whether this node leads for sure -------------------------------------------------------
+
+    def use_confirm(self, confirm: Callable[[], None]) -> None:
+        """From now on what a leader does by itself waits while `sure` does not say for how long it
+        may. `confirm` is called then; it has `sure` or `close` called."""
+        self.confirm = confirm
+        self.sure_until = self.sure_wall = 0
+
+    def sure(self, left_ns: int) -> None:
+        """For `left_ns` no other node leads; 0 when that is not known."""
+        waiting: list
+        self.sure_until = self.kernel.monotonic_ns() + left_ns
+        # A machine that was suspended has another time of day at once.
+        self.sure_wall = self.kernel.wall_ns() + left_ns
+        if left_ns and self.unsure:
+            waiting = self.unsure
+            self.unsure = []
+            for item in waiting:
+                self.kernel.schedule(cython.cast(Task, item))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def must_wait(
+        self, task: Task, now: cython.longlong, wall: cython.longlong
+    ) -> cython.bint:
+        """Whether another node may lead by now, `now` on the monotonic clock and `wall` o'clock;
+        then `task` is scheduled when this node is known to lead."""
+        if now < self.sure_until and wall < self.sure_wall:
+            return False
+        if task not in self.unsure:
+            self.unsure.append(task)
+        if len(self.unsure) == 1:
+            self.confirm()
+        return True
 
     # --- what is on its way --------------------------------------------------------------------
 

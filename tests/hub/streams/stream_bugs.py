@@ -9,6 +9,7 @@ import msgspec
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.consumer import consumer_recovery
 from headwater.edge.jetstream.publish import replay
+from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.ready import bootstrap
 from headwater.hub.raft.raft import Raft
@@ -289,3 +290,17 @@ def a_stream_lives_wherever_there_is_a_replica(put: Put) -> None:
             self.machine.live(self.replica.store, self.proposals, self.propose)
 
     put(StreamGroup, "_lead_if_due", lead)
+
+
+@bug
+def a_leader_that_was_stopped_hands_out_before_it_asks(put: Put) -> None:
+    put(Leadership, "left", lambda self, raft: 10**18 if raft.is_leader else 0)
+
+
+@bug
+def a_confirmation_is_taken_for_granted(put: Put) -> None:
+    def confirm(self: Leadership, raft: Raft, told: Callable[[bool], None]) -> None:
+        self._sure_until = self.clock() + 10**9
+        told(True)
+
+    put(Leadership, "confirm", confirm)

@@ -62,13 +62,24 @@ class OneLife:
         self.loop = loop
         self.clock = loop.clock
         self.alive = alive
+        self.stopped: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
+        """What waits for the process to go on; None while it runs."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loop, name)
 
     def _run(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        if self.alive():
+        if self.stopped is not None:
+            self.stopped.append((callback, arguments))
+        elif self.alive():
             callback(*arguments)
+
+    def go_on(self, before: Callable[[], None]) -> None:
+        """The process runs again: `before` happens, then all that waited."""
+        waited, self.stopped = self.stopped or [], None
+        before()
+        for callback, arguments in waited:
+            self._run(callback, *arguments)
 
     def call_soon(self, callback: Callable[..., Any], *arguments: Any) -> Any:
         return self.loop.call_soon(self._run, callback, *arguments)
@@ -220,6 +231,16 @@ class ClusterNode:
         """All groups that run here."""
         return self.driver.multi_raft
 
+    def stop_process(self) -> None:
+        """As SIGSTOP does: nothing happens here, and what arrives waits."""
+        if self.loop.stopped is None:
+            self.loop.stopped = []
+
+    def go_on(self, before: Callable[[], None] = lambda: None) -> None:
+        """As SIGCONT does; `before` is what the node does first."""
+        if self.loop.stopped is not None:
+            self.loop.go_on(before)
+
     def hear(self, sender: int, kind: bytes, identity: int, body: bytes) -> None:
         """A frame arrives."""
         self.transport.arrive(sender, kind, identity, body)
@@ -303,7 +324,7 @@ class StreamCluster:
 
         def arrive() -> None:
             if node.up and node.life == life:
-                node.hear(sender, *frame)
+                node.loop._run(node.hear, sender, *frame)
 
         if (sender, to) not in self.cut:
             self.loop.call_later(LATENCY_S, arrive)

@@ -15,6 +15,7 @@ from tests.hub.streams.stream_cluster import ClusterNode, StreamCluster
 
 GROUP = 2
 KINDS = ("limits", "bounded", "workqueue")
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.C"
 RETRY_S = 1.0
 """After which a publisher that heard nothing sends its message again, under the same id."""
 
@@ -98,16 +99,40 @@ class StreamStory:
             self.publish(node, b"m%d" % self.sent)
 
     def read(self) -> None:
-        """Fetch some messages, and acknowledge them with a wish to hear of it."""
+        """Fetch some messages, and acknowledge them with a wish to hear of it. Some clients are at
+        a node that does not know yet that another one leads."""
         node = self.living()
-        if node is None:
-            return
+        if self.chance.below(3) == 0:
+            believers = [n for n in self.cluster.nodes.values() if n.up and n.streams.stream(GROUP)]
+            node = believers[self.chance.below(len(believers))] if believers else None
+        if node is not None:
+            self.read_at(node)
+
+    def read_at(self, node: ClusterNode) -> None:
+        """A client of one node fetches some messages."""
+        inbox, request = self.listen_for_messages(node)
+        node.publish(NEXT, request, inbox)
+
+    def read_of_both(self, cut_off: ClusterNode) -> None:
+        """Clients of a leader that is cut off, and of the one that takes its place, fetch."""
+        now = self.living()
+        for node in (now, cut_off):
+            if node is not None and node.up and node.streams.stream(GROUP) is not None:
+                self.read_at(node)
+
+    def listen_for_messages(self, node: ClusterNode) -> tuple[str, bytes]:
+        """An inbox for messages, and what to ask for them."""
         inbox = f"_INBOX.c.{self.cluster.number()}"
         node.account.insert(
             CallbackSink(inbox.encode(), lambda s, r, h, payload, o: self.got(node, r, payload))
         )
-        request = b'{"batch":%d,"no_wait":true}' % (1 + self.chance.below(10))
-        node.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", request, inbox)
+        return inbox, b'{"batch":%d,"no_wait":true}' % (1 + self.chance.below(10))
+
+    def read_first(self, node: ClusterNode) -> None:
+        """The first thing that a node hears when its process goes on is a request for messages."""
+        inbox, request = self.listen_for_messages(node)
+        node.account.send(NEXT.encode(), request, inbox.encode(), b"", own=True)
+        node.kernel.turn()
 
     def got(self, node: ClusterNode, reply: bytes, payload: bytes) -> None:
         """A message was delivered."""
@@ -135,7 +160,7 @@ class StreamStory:
         """Something breaks, or is mended."""
         up = [node for node in self.cluster.nodes.values() if node.up]
         down = [node for node in self.cluster.nodes.values() if not node.up]
-        what = self.chance.below(8)
+        what = self.chance.below(10)
         if what < 2 and len(up) > 1:
             node = self.living() if self.chance.below(2) else None
             node = node or up[self.chance.below(len(up))]
@@ -150,6 +175,9 @@ class StreamStory:
                     pairs |= {(n, leader.number) for n in others}
                 self.done.append(f"cut {sorted(pairs)}")
                 self.cluster.cut |= pairs
+                self.write()
+                for turn in range(16):
+                    self.cluster.loop.call_later(0.3 + turn * 0.1, self.read_of_both, leader)
         elif what == 3:
             self.done.append("mend")
             self.cluster.cut.clear()
@@ -159,11 +187,13 @@ class StreamStory:
             leads = leader is not None and leader.streams.groups[GROUP].raft.is_leader
             if leader is not None and leads and other != leader.number:
                 self.done.append(f"hand over to {other}")
+                raft = leader.streams.groups[GROUP].raft
+                if other not in raft.log.config.voters:
+                    return
                 if len(self.done) % 2:
                     leader.streams.transfer(GROUP, other)
                 else:
                     # One that waits for nothing, as for a full storage.
-                    raft = leader.streams.groups[GROUP].raft
                     transfer.begin(raft, other)
                     leader.streams.driver.touch(raft)
         elif what == 5 and len(down) == 0 and self.chance.below(3) == 0:
@@ -172,11 +202,26 @@ class StreamStory:
                 node.crash("all")
         elif what == 6 and len(down) == 0:
             self.wipe()
+        elif what == 7:
+            leader = self.living()
+            if leader is not None:
+                self.done.append(f"stop {leader.number}")
+                leader.stop_process()
+        elif what == 8:
+            self.done.append("all go on")
+            self.go_on()
         else:
             for node in down:
                 if self.chance.below(2):
                     self.done.append(f"open {node.number}")
                     node.open()
+
+    def go_on(self) -> None:
+        """Processes that were stopped run again."""
+        for node in self.cluster.nodes.values():
+            if node.up and node.loop.stopped is not None:
+                lives = node.streams.stream(GROUP) is not None
+                node.go_on(lambda n=node: self.read_first(n)) if lives else node.go_on()
 
     def wipe(self) -> None:
         """Take a follower's disk away, when all members are as good as new and it has everything.
@@ -227,6 +272,7 @@ class StreamStory:
     def calm(self) -> None:
         """Faults have stopped: everything must come right."""
         self.cluster.cut.clear()
+        self.go_on()
         for node in self.cluster.nodes.values():
             if not node.up:
                 node.open()

@@ -8,7 +8,7 @@ from tests.hub.streams.stream_bugs import BUGS, find
 from tests.hub.streams.stream_story import StreamStory
 
 FRESH = 3
-SEEDS_FOR_A_BUG = 60
+SEEDS_FOR_A_BUG = 100
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
