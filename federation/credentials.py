@@ -19,10 +19,17 @@ class LeafUrl(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
     host: str
     port: int
+    path: str = ""
+    """Of a WebSocket's URL."""
     user: str = ""
     password: str = ""
     found: bool = False
     """Whether discovery brought it: whoever answers there has to prove to be a hub."""
+
+    @property
+    def websocket(self) -> bool:
+        """Whether the link goes through a WebSocket."""
+        return self.scheme in ("ws", "wss")
 
     @property
     def secure(self) -> bool:
@@ -42,6 +49,7 @@ def parse_url(url: str) -> LeafUrl:
         scheme=parts.scheme,
         host=parts.hostname,
         port=port,
+        path=parts.path,
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
     )

@@ -12,6 +12,7 @@ from headwater.edge.broker.listeners.listener import plain_address
 from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Session
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
+from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.view.info import info_fields, info_line
 from headwater.federation.compression import OFF, agreed, normal, normal_options
 from headwater.federation.domains import domain_denies
@@ -56,6 +57,7 @@ class LeafLinks:
         self.conns: dict[int, LeafConn] = {}
         self.total = 0
         self.on_link_up: list[Callable[[Account], None]] = []
+        self.advisories = Advisories(node.options.jetstream.domain)
         self.registry = node.sessions.registry
         self._loops: dict[str, bytes] = {}
         self._interest: dict[int, Interest] = {}
@@ -110,6 +112,7 @@ class LeafLinks:
         interest = self._interest.pop(conn.cid, None)
         if interest is not None:
             conn.account.drop_watcher(interest)
+            self._announce_link(conn, "down", reason=reason)
             log.info("%s - Leafnode connection closed: %s", conn.session.label(conn), reason)
         detail = self._details.pop(conn.cid, {})
         for action in detail.get("closed", []):
@@ -134,7 +137,18 @@ class LeafLinks:
         self._enter(conn, self.detail(conn).get("identity") or Identity(account=account))
         self._ping_later(conn, FIRST_PING_S)
         self.node.loop.call_soon(self._link_up, bound)
+        self._announce_link(conn, "up")
         return True
+
+    def _announce_link(self, conn: LeafConn, what: str, **more: Any) -> None:
+        """Publish an advisory in the account of a link."""
+        peer, detail = conn.session.peer, self.detail(conn)
+        fields = {
+            "name": peer.name, "domain": peer.domain, "account": conn.account.name,
+            "ip": detail.get("ip", ""), "port": detail.get("port", 0), "is_spoke": conn.spoke,
+            "pending_bytes": conn.pending, **more,
+        }  # fmt: skip
+        self.advisories.leaf_link(conn.account, what, fields)
 
     def _enter(self, conn: LeafConn, identity: Identity) -> None:
         """Put an admitted link among the sessions of its account."""
@@ -265,14 +279,15 @@ class LeafLinks:
         options = self.node.options.leaf
         detail = self.detail(conn)
         fields, nonce = detail["login"]
+        tls = self.node.options.websocket.tls if "websocket" in detail else options.tls
         request = AuthRequest(
             connect=fields,
             nonce=nonce,
-            connection_type="LEAFNODE",
+            connection_type="LEAFNODE_WS" if "websocket" in detail else "LEAFNODE",
             is_leaf=True,
             host=str(detail.get("ip", "")),
             certificate=detail.get("certificate"),
-            map_certificate=bool(options.tls and options.tls.verify_and_map),
+            map_certificate=bool(tls and tls.verify_and_map),
             now=self.node.sessions.now_s(),
         )
         self.node.sessions.checks.decide(
@@ -301,9 +316,10 @@ class LeafLinks:
             info_on_connect=True,
             leafnode_urls=[address],
         )
-        if self.compression.mode != OFF:
+        if self.compression.mode != OFF and "websocket" not in detail:
             fields["compression"] = self.compression.mode
-        if options.tls is not None:
+        # TLS of a WebSocket is below its frames: the spoke must not begin another.
+        if options.tls is not None and "websocket" not in detail:
             fields["tls_required"] = True
             fields["tls_verify"] = options.tls.verify or options.tls.verify_and_map
         fields.update(extra)
@@ -311,7 +327,8 @@ class LeafLinks:
 
     def agree(self, conn: LeafConn, own: CompressionOptions, peer: str) -> str:
         """The mode of compression of this end. Raises ValueError for a peer's that is unknown."""
-        if own.mode == OFF or not peer:
+        if own.mode == OFF or not peer or "websocket" in self.detail(conn):
+            # WebSockets have a compression of their own.
             return OFF
         rtt = self.node.sessions.now_s() - float(self.detail(conn).get("start", 0.0))
         return agreed(own.mode, normal(peer), rtt, own.rtt_thresholds)
@@ -347,6 +364,8 @@ class LeafLinks:
                 conn.close("Slow Consumer (Write Deadline)")
             elif idle > PATIENCE_NS and not conn.overtaken:
                 conn.overtake()
+                if conn.ready:
+                    self._announce_link(conn, "stalled", seconds=round(idle / 1e9, 3))
         self._sweeper = self.node.loop.call_later(SWEEP_S, self._sweep) if self.conns else None
 
     # --- facts ----------------------------------------------------

@@ -11,6 +11,8 @@ from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import HubSession
 
 if TYPE_CHECKING:
+    from headwater.edge.broker.websocket.websocket_listener import Handshake
+    from headwater.edge.broker.websocket.websocket_request import Upgrade
     from headwater.edge.view.node_view import NodeView
     from headwater.federation.leaf_conn import LeafConn
 
@@ -55,7 +57,23 @@ class LeafListener:
         hosts = shown_hosts(options.host or DEFAULT_LEAF_HOST)
         return [f"{scheme}://{host}:{self.port}" for host in hosts]
 
-    def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+    def take_upgrade(self, handshake: "Handshake", upgrade: "Upgrade") -> None:
+        """Make a link of a WebSocket that asks to be one."""
+        options = self.links.node.options
+        frames = handshake.accept(upgrade, options.websocket.headers)
+        conn, session = self._open(handshake.sock, handshake.address)
+        detail = self.links.detail(conn)
+        detail["websocket"] = True
+        if handshake.tls is not None:
+            detail["certificate"] = handshake.tls.tls.getpeercert()
+        conn.attach(handshake.sock, frames)
+        session.greet(conn)
+        self.links.node.kernel.turn()
+
+    def _open(
+        self, sock: socket.socket, address: tuple[Any, ...]
+    ) -> "tuple[LeafConn, HubSession]":
+        """The session of a new socket, which has a bounded time for its login."""
         options = self.links.node.options.leaf
         session = HubSession(
             self.links,
@@ -65,9 +83,13 @@ class LeafListener:
         )
         conn = self.links.open(session, sock)
         conn.allowance = LOGIN_BYTES
-        tls = options.tls
         timeout = options.authorization.timeout or LOGIN_TIMEOUT_S
         self.links.node.loop.call_later(timeout, self._login_expired, conn)
+        return conn, session
+
+    def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        tls = self.links.node.options.leaf.tls
+        conn, session = self._open(sock, address)
         if tls is not None and tls.handshake_first:
             conn.attach(sock, self._filter(conn, session, greet=True))
             return

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -18,6 +18,9 @@ from headwater.federation.leaf_links import LeafLinks
 from headwater.federation.leaf_session import SpokeSession, connect_line
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.errors import SecurityError
+
+if TYPE_CHECKING:
+    from headwater.federation.client_tls import ClientTLS
 
 log = logging.getLogger("headwater.leaf")
 
@@ -141,7 +144,11 @@ class LeafRemote:
         self.state = "handshake"
         watch = self.links.node.loop.call_later(self._info_timeout(), self._no_info, conn, session)
         try:
-            if self.options.tls is not None and self.options.tls.handshake_first:
+            if self._url is not None and self._url.websocket:
+                conn.attach(sock)
+                self._open_websocket(conn, self._url)
+                self.links.node.kernel.kick()
+            elif self.options.tls is not None and self.options.tls.handshake_first:
                 conn.attach(sock)
                 self._start_tls(conn)
                 self.links.node.kernel.kick()
@@ -252,7 +259,8 @@ class LeafRemote:
         if self.options.ignore_discovered_servers or not isinstance(urls, list):
             return
         current = self._url
-        if current is None:
+        if current is None or current.websocket:
+            # What a hub tells are addresses of its other listener.
             return
         known = {_host_port(url) for url in self.options.urls}
         user = f"{current.user}:{current.password}@" if current.password else (
@@ -267,8 +275,6 @@ class LeafRemote:
     async def _dial(self, url: LeafUrl) -> socket.socket:
         """A connected socket. Raises OSError."""
         loop = self.links.node.loop
-        if url.scheme in ("ws", "wss"):
-            raise OSError("leaf links over WebSocket are not supported; use nats:// or tls://")
         configured = self.options.dial_timeout or self.links.node.options.leaf.dial_timeout
         timeout = min(max(configured, 0.1) * 2 ** min(self._rounds(), 8), TIMEOUT_MAX_S)
         options = self.options
@@ -323,7 +329,29 @@ class LeafRemote:
         else:
             then()
 
+    def _open_websocket(self, conn: LeafConn, url: LeafUrl) -> None:
+        """Have a link go through a WebSocket, under TLS before anything else if that is wanted."""
+        from headwater.edge.broker.websocket.websocket_filter import FilterStack
+        from headwater.federation.leaf_websocket import DialledWebSocket
+
+        node = self.links.node
+        frames = DialledWebSocket(
+            url,
+            node.kernel.chance.randbytes(16),
+            deflate=self.options.websocket_compression,
+            max_payload=node.options.max_payload,
+        )
+        self.links.detail(conn)["websocket"] = True
+        wanted = url.secure or self.options.tls is not None or bool(self.options.hub_pins)
+        secured = self._tls(conn, lambda: conn.queue(b"")) if wanted else None
+        conn.use_filter(frames if secured is None else FilterStack(secured, frames))
+        conn.queue(b"")
+
     def _start_tls(self, conn: LeafConn, then: Callable[[], None] | None = None) -> None:
+        conn.use_filter(self._tls(conn, then))
+        conn.queue(b"")
+
+    def _tls(self, conn: LeafConn, then: Callable[[], None] | None) -> "ClientTLS":
         from headwater.federation.client_tls import dialled_tls
 
         def ready(session: Any) -> None:
@@ -333,8 +361,7 @@ class LeafRemote:
             self.links.node.judge_peer(conn, session, wanted, after, "Leafnode")
 
         host = self._url.host if self._url is not None else None
-        conn.use_filter(dialled_tls(self.options.tls, host, self.options.hub_pins, ready))
-        conn.queue(b"")
+        return dialled_tls(self.options.tls, host, self.options.hub_pins, ready)
 
     def connect_line(self, nonce: str, headers: bool, compression: str) -> bytes:
         """The CONNECT line of this remote. Raises SecurityError."""

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from headwater.edge.broker.websocket.paths import LEAF_PATH
 from headwater.edge.conf.options import Options
 from headwater.edge.view.service import Service
 
@@ -43,6 +44,9 @@ class LeafService:
         if options.port:
             self.listener = LeafListener(self.links)
             self.listener.start(node)
+            for service in node.services:
+                if service.name == "websocket":
+                    service.paths[LEAF_PATH] = self.listener.take_upgrade
         browse = any(needs_discovery(remote) for remote in options.remotes)
         if node.options.headwater.discovery or browse:
             self._discover(node, browse)

@@ -134,14 +134,27 @@ class GatewayReport:
 
     def _links(self) -> list[dict[str, Any]]:
         service = self._service("leafnodes")
-        found = service.status()["remotes"] if service is not None else []
+        status = service.status() if service is not None else {"remotes": [], "leafs": []}
+        open_links = {leaf["id"]: leaf for leaf in status["leafs"]}
         kept = ("url", "state", "connects", "last_error")
-        return [{key: each[key] for key in kept} for each in found]
+        found = []
+        for each in status["remotes"]:
+            row = {key: each[key] for key in kept}
+            if leaf := open_links.get(each["link"]):
+                row |= {"rtt": leaf["rtt"], "compression": leaf["compression"]}
+                facts = leaf["headwater"]
+                row |= {key: facts[key] for key in ("pending_bytes", "stalls", "seconds_silent")}
+            found.append(row)
+        return found
 
     def _upstreams(self) -> list[dict[str, Any]]:
         service = self._service("upstreams")
         found = service.status()["upstreams"] if service is not None else []
-        kept = ("stream", "origin", "state", "well", "pending_msgs")
+        kept = (
+            "account", "stream", "kind", "origin", "external", "state", "cause", "well",
+            "pending_messages", "pending_bytes", "oldest_pending_seconds", "catchup_rate",
+            "eta_seconds",
+        )  # fmt: skip
         return [{key: each.get(key) for key in kept} for each in found[:STREAMS_MAX]]
 
     def _service(self, name: str) -> Any:

@@ -36,13 +36,14 @@ def screen(seen: dict[str, Any]) -> str:
     lines = [f"{seen['name']}  {word}", _version(seen, state)]
     for link in node.get("links", []):
         trouble = f"  {link['last_error']}" if link["last_error"] else ""
-        lines.append(f"link     {link['url'] or 'no hub yet'}  {link['state']}{trouble}")
+        lines.append(f"link     {link['url'] or 'no hub yet'}  {_link(link)}{trouble}")
     if node:
         waiting = node["backlog"]
         lines.append(
             f"backlog  {waiting['messages']} messages, {size(waiting['bytes'])}, "
             f"{span(waiting['seconds'])}"
         )
+        lines += [_upstream(each) for each in node.get("upstreams", [])]
         for each in node["streams"]:
             lost = f", {each['lost']} LOST" if each["lost"] else ""
             lines.append(
@@ -53,6 +54,32 @@ def screen(seen: dict[str, Any]) -> str:
     lines.append(f"disk     {size(disk['free'])} free of {size(disk['total'])}")
     lines.append(f"clock    {datetime.fromtimestamp(seen['time'], UTC):%Y-%m-%d %H:%M:%S} UTC")
     return "\n".join(lines)
+
+
+def _link(link: dict[str, Any]) -> str:
+    """How a link is; an older node tells of its state alone."""
+    if "rtt" not in link:
+        return str(link["state"])
+    text = f"{link['state']}  rtt {link['rtt']}, {size(link['pending_bytes'])} wait"
+    return f"{text}, heard {span(link['seconds_silent'])} ago, {link['compression']}"
+
+
+def _upstream(feed: dict[str, Any]) -> str:
+    """How a mirror or source is: what is unknown is said to be."""
+    line = f"{feed.get('kind', 'copy'):<8} {feed['stream']} of {feed['origin']}  {feed['state']}"
+    behind = feed.get("pending_messages")
+    if behind is None:
+        line += "  backlog unknown"
+    elif behind:
+        count, oldest = feed["pending_bytes"], feed["oldest_pending_seconds"]
+        line += f"  {behind} messages"
+        line += "" if count is None else f", {size(count)}"
+        line += "" if oldest is None else f", {span(oldest)}"
+        line += f" behind; {feed['catchup_rate']:.0f} messages/s"
+        left = feed["eta_seconds"]
+        line += ", no end in sight" if left is None else f", {span(left)} left"
+    cause = feed.get("cause")
+    return f"{line}  {cause}" if cause else line
 
 
 def _version(seen: dict[str, Any], state: dict[str, Any]) -> str:

@@ -109,6 +109,8 @@ class OriginFollower:
         """"waiting", "asking", "flowing" or "stopped"."""
         self.error: dict[str, Any] | None = None
         self.health = Health()
+        self._told = OFFLINE
+        """The state that the last advisory told."""
         self.recreations = 0
         self.failures = 0
         self.identity = ""
@@ -205,6 +207,7 @@ class OriginFollower:
         self.error = error.error
         text = str(error)
         self.health.trouble, self.health.cause = error.state, text
+        self._announce_state()
         now = self._now_s()
         if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
             self._logged = (text, now)
@@ -418,6 +421,7 @@ class OriginFollower:
         sink.via = self.questions.via
         self.sink = sink
         self.health.begin(sink, answer.pending)
+        self._announce_state()
         self._since_ns = 0
         self._request = request
         self._progress = (0, 0)
@@ -482,6 +486,16 @@ class OriginFollower:
             self._restart(f"nothing was heard for {patience:.0f} s")
         elif self.health.lag() and now - self._progressed > STALLED_S:
             self._stall()
+        self._announce_state()
+
+    def _announce_state(self) -> None:
+        """Publish an advisory when the state is another than at the last one."""
+        if self.health.state != self._told:
+            self._told = self.health.state
+            kept = ("kind", "origin", "external")
+            named = {key: value for key, value in self.status().items() if key in kept}
+            report = {**named, **self.health.report(self.stream.kernel.clock())}
+            self.stream.node.advisories.origin_state(self.stream, report)
 
     def _stall(self) -> None:
         """There is backlog and nothing comes, although the consumer lives."""

@@ -160,10 +160,24 @@ class WebSocketFilter:
         self._reason = reason
 
 
+class Frames(Filter, Protocol):
+    """A WebSocket, of a listener or dialled."""
+
+    @property
+    def more(self) -> bool:
+        """Whether `receive(b"")` gives more, without anything having come."""
+
+    def prove(self) -> None:
+        """The login has succeeded."""
+
+    def finish(self, reason: str) -> None:
+        """The connection ends for `reason`."""
+
+
 class FilterStack:
     """A filter over another one: WebSocket over TLS."""
 
-    def __init__(self, outer: Filter, inner: WebSocketFilter) -> None:
+    def __init__(self, outer: Filter, inner: Frames) -> None:
         self._outer = outer
         self._inner = inner
 

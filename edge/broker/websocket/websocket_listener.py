@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.listeners.listener import Listener, shown_hosts
 from headwater.edge.broker.listeners.tls_filter import TLSFilter
+from headwater.edge.broker.websocket.paths import LEAF_PATH, MQTT_PATH
 from headwater.edge.broker.websocket.websocket_filter import FilterStack, WebSocketFilter
 from headwater.edge.broker.websocket.websocket_request import (
     HEAD_BYTES_MAX,
-    LEAF_PATH,
-    MQTT_PATH,
     RefusedError,
     Upgrade,
     UpgradeReader,

@@ -16,8 +16,6 @@ HEAD_BYTES_MAX = 16 * 1024
 """Longest request head; browsers send a few hundred bytes, cookies with tokens a few thousand."""
 
 DEFLATE_ANSWER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
-LEAF_PATH = "/leafnode"
-MQTT_PATH = "/mqtt"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

@@ -54,6 +54,16 @@ class Advisories:
         tail = f"STREAM.MSGS_LOST.{stream.name}"
         self.send(stream.account, tail, "stream_msgs_lost", fields)
 
+    def origin_state(self, stream: Any, report: dict[str, Any]) -> None:
+        """A mirror or source has come into another state; `report` is what INFO shows of it."""
+        tail = f"STREAM.ORIGIN_STATE.{stream.name}"
+        self.send(stream.account, tail, "stream_origin_state", {"stream": stream.name, **report})
+
+    def leaf_link(self, account: Any, what: str, fields: dict[str, Any]) -> None:
+        """A leaf link of `account` is up, down, or takes no bytes: `what` is `up`, `down` or
+        `stalled`."""
+        self.send(account, f"LEAFNODE.{what.upper()}", f"leafnode_{what}", fields)
+
     def batch_abandoned(self, stream: Any, batch: str, reason: str) -> None:
         """An atomic batch was given up: timeout, large, incomplete or unsupported."""
         fields = {"stream": stream.name, "batch": batch, "reason": reason}
