@@ -220,7 +220,8 @@ def purge(
         raise errors.STREAM_PURGE_FAILED.error(err="stream purge not permitted")
     js.node.check_removable(stream)
     if stream.replicator is not None:
-        return purge_in_group(stream, request)
+        ctx.holds = long_work.is_long_purge(stream, request)
+        return purge_in_group(stream, request, stream.replicator.last_seq if ctx.holds else 0)
     if long_work.is_long_purge(stream, request):
         ctx.holds = True
         return purge_later(js, stream, request)
@@ -235,8 +236,12 @@ async def purge_later(js: AccountJetStream, stream: Stream, request: PurgeReques
     return answer
 
 
-async def purge_in_group(stream: Stream, request: PurgeRequest) -> Purged:
-    """Purge a replicated stream: what goes is known when the group has committed it."""
+async def purge_in_group(stream: Stream, request: PurgeRequest, last: int) -> Purged:
+    """Purge a replicated stream, in slices when it is a long one up to sequence `last`: what goes
+    is known when the group has committed it."""
+    if last:
+        count = await long_work.purge_in_group(stream, request, last)
+        return Purged(success=True, purged=count)
     pattern = request.filter.encode()
     count = await stream.replicator.purge_count(pattern, request.seq, request.keep)
     return Purged(success=True, purged=count)

@@ -7,6 +7,7 @@ count that was true meanwhile. The router keeps the requester's own requests in 
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import SUBJECTS_LIMIT, PurgeRequest
 from headwater.edge.jetstream.model.requests import Context
+from headwater.edge.subjects.tokens import literal_subject
 
 # Subjects that a request may look at at once, and comparisons of subjects with patterns.
 FEW = 20_000
@@ -22,6 +24,8 @@ STEPS = 100_000
 ROWS = 10_000
 # Messages that a purge takes out at once.
 REMOVED = 2000
+# Slices of a replicated purge that are decided on and not yet applied.
+SLICES_ON_THE_WAY = 4
 
 Row = tuple[bytes, int, int, int]
 Answer = TypeVar("Answer")
@@ -103,6 +107,43 @@ async def purge(stream: Any, request: PurgeRequest) -> int:
     if stream.deleted:
         raise errors.STREAM_NOT_FOUND.error()
     return purged
+
+
+async def purge_in_group(stream: Any, request: PurgeRequest, last: int) -> int:
+    """`purge` of a replicated stream up to sequence `last`: no replica takes out more than a slice
+    for one operation.
+
+    A purge of one subject or of all up to a sequence is one operation for a slice; of a pattern,
+    each message is, so that no replica has to look at every subject. Raises StoreError.
+    """
+    replicator, store = stream.replicator, stream.store
+    await replicator.wait_durable(replicator.hand_over())
+    pattern = patterns_of(request.filter)
+    plan = store.purge_plan(await judged(store, pattern), request.seq, request.keep)
+    plan.end = min(plan.end, last)
+    ranged = not pattern or literal_subject(pattern[0])
+    counts: list[int] = []
+    on_the_way: deque[int] = deque()
+    while not plan.done and not stream.deleted:
+        consumers = 0 if ranged else len(stream.consumers)
+        found = store.planned(plan, max(REMOVED // (1 + consumers), REMOVED // 40))
+        if not found:
+            continue
+        if ranged:
+            replicator.purge(b"".join(pattern), found[-1] + 1, 0, counts.append)
+        else:
+            for sequence in found:
+                replicator.remove(sequence)
+            counts.append(len(found))
+        on_the_way.append(replicator.hand_over())
+        await asyncio.sleep(0)
+        if len(on_the_way) >= SLICES_ON_THE_WAY:
+            await replicator.wait_durable(on_the_way.popleft())
+    if on_the_way:
+        await replicator.wait_durable(on_the_way[-1])
+    if stream.deleted:
+        raise errors.STREAM_NOT_FOUND.error()
+    return sum(counts)
 
 
 def patterns_of(subject: str) -> tuple[bytes, ...]:

@@ -342,6 +342,25 @@ class MessageStore(MessageIndex):
         plan.left -= purged
         return purged
 
+    def planned(self, plan: PurgePlan, limit: int) -> list:
+        """Up to `limit` sequences that a plan takes out next; it goes on behind them. For who lets
+        them be taken out elsewhere."""
+        chosen: Filter = plan.chosen
+        end: cython.ulonglong = min(plan.end, self.last_seq)
+        left: cython.ulonglong = min(plan.left, limit)
+        at: cython.ulonglong = plan.at
+        found: list = []
+        while cython.cast(cython.ulonglong, len(found)) < left and not self.closed:
+            at = chosen.next_until(at, end)
+            if at == 0 or at > end:
+                at = end + 1
+                break
+            found.append(at)
+            at += 1
+        plan.at = plan.end + 1 if at > end or self.closed else at
+        plan.left -= len(found)
+        return found
+
     def purge_head(self, first: int) -> int:
         """Take out everything below `first`; the next append is at or above it."""
         if first <= self.first_seq:
