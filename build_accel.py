@@ -70,6 +70,7 @@ COMPILED = (
     "spark/wire/header_maps.py",
     "spark/wire/wire_reader.py",
     "edge/subjects/transform.py",
+    "edge/subjects/subject_tree.py",
     "edge/broker/mappings.py",
     "edge/broker/imports/responses.py",
     "edge/broker/imports/service_import.py",

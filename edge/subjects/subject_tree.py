@@ -1,123 +1,183 @@
 """Which of many subject patterns overlap with one, or cover it, without a look at every pair.
 
-For configurations and requests: it is interpreted, and grows with what is put in. `StepsExceeded`
-bounds what one check may cost, since patterns can be chosen so that they share long ways.
+For configurations and requests. What it costs grows with what is put in. `StepsExceeded` bounds
+what one check may cost, since patterns can be chosen so that they share long ways.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
+import cython
+
 STEPS_MAX = 500_000
-"""Places that one check of many patterns may look at, a few tenths of a second."""
+"""Places that one check of many patterns may look at: some hundredths of a second."""
+
+EVERY_STEP = 1 << 62
+"""More than any check takes."""
 
 
 class StepsExceeded(Exception):
     """A check of patterns against each other would take too long."""
 
 
+@cython.cclass
 class Steps:
     """What is left of the steps of one check."""
+
+    left: cython.longlong
 
     def __init__(self, left: int = STEPS_MAX) -> None:
         self.left = left
 
-    def spend(self) -> None:
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def spend(self) -> cython.int:
         """Go one step. Raises StepsExceeded."""
         self.left -= 1
         if self.left < 0:
             raise StepsExceeded
+        return 0
 
 
-class Node:
+@cython.final
+@cython.cclass
+class Place:
     """A place in the tree, one token below its parent's."""
 
-    __slots__ = ("below", "values")
+    below: dict
+    values: dict
+    """By key: those of the pattern that ends here; None for none."""
 
     def __init__(self) -> None:
-        self.below: dict[str, Node] = {}
-        self.values: dict[Any, Any] = {}
-        """By key: those of the pattern that ends here."""
+        self.below = {}
+        self.values = None
 
 
+@cython.cclass
 class SubjectTree:
     """Values by pattern and key."""
 
+    root: Place
+
     def __init__(self) -> None:
-        self.root = Node()
+        self.root = Place()
 
     def put(self, pattern: str, key: Any, value: Any) -> None:
         """Keep a value."""
-        node = self.root
+        place: Place = self.root
+        found: Place
         for token in pattern.split("."):
-            found = node.below.get(token)
+            found = place.below.get(token)
             if found is None:
-                found = node.below[token] = Node()
-            node = found
-        node.values[key] = value
+                found = Place()
+                place.below[token] = found
+            place = found
+        if place.values is None:
+            place.values = {}
+        place.values[key] = value
 
     def remove(self, pattern: str, key: Any) -> None:
         """Keep a value no longer; nothing happens when it is not there."""
-        path = [self.root]
-        tokens = pattern.split(".")
+        path: list = [self.root]
+        tokens: list = pattern.split(".")
+        place: Place = self.root
         for token in tokens:
-            if token not in path[-1].below:
+            place = place.below.get(token)
+            if place is None:
                 return
-            path.append(path[-1].below[token])
-        path[-1].values.pop(key, None)
-        while tokens and not path[-1].values and not path[-1].below:
+            path.append(place)
+        if place.values is not None:
+            place.values.pop(key, None)
+            if not place.values:
+                place.values = None
+        while tokens and place.values is None and not place.below:
             path.pop()
-            del path[-1].below[tokens.pop()]
+            place = path[len(path) - 1]
+            del place.below[tokens.pop()]
 
     def overlapping(self, pattern: str, steps: Steps | None = None) -> dict[Any, Any]:
         """Values by key of the patterns that match some subject which `pattern` matches."""
-        tokens = pattern.split(".")
-        found: dict[Any, Any] = {}
-        waiting = [(self.root, 0)]
-        while waiting:
-            node, at = waiting.pop()
-            if steps is not None:
-                steps.spend()
-            if at == len(tokens):
-                found.update(node.values)
-                continue
-            token = tokens[at]
-            if ">" in node.below:
-                found.update(node.below[">"].values)
-            if token == ">":
-                for each in everything(node):
-                    if steps is not None:
-                        steps.spend()
-                    found.update(each.values)
-            elif token == "*":
-                waiting += [(each, at + 1) for key, each in node.below.items() if key != ">"]
-            else:
-                waiting += [(node.below[key], at + 1) for key in (token, "*") if key in node.below]
+        found: dict = {}
+        self.collect(pattern, steps, found, False)
         return found
+
+    def overlaps_others(self, pattern: str, key: Any, steps: Steps) -> bool:
+        """Whether `overlapping` finds a value under another key."""
+        found: dict = {}
+        self.collect(pattern, steps, found, False)
+        return len(found) > 1 or (len(found) == 1 and key not in found)
 
     def covering(self, pattern: str, steps: Steps) -> dict[Any, Any]:
         """Values by key of the patterns that match every subject which `pattern` matches."""
-        tokens = pattern.split(".")
-        found: dict[Any, Any] = {}
-        waiting = [(self.root, 0)]
-        while waiting:
-            node, at = waiting.pop()
-            steps.spend()
-            if at == len(tokens):
-                found.update(node.values)
-                continue
-            token = tokens[at]
-            if ">" in node.below:
-                found.update(node.below[">"].values)
-            if token != ">":
-                keys = {token, "*"}
-                waiting += [(node.below[key], at + 1) for key in keys if key in node.below]
+        found: dict = {}
+        self.collect(pattern, steps, found, True)
         return found
 
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def collect(
+        self, pattern: str, steps: Steps | None, found: dict, covering: cython.bint
+    ) -> cython.int:
+        """Put the values of patterns that overlap with one, or cover it, into `found`."""
+        tokens: list = pattern.split(".")
+        size: cython.Py_ssize_t = len(tokens)
+        at: cython.Py_ssize_t = 0
+        place: Place
+        each: Place
+        waiting: list = [self.root]
+        beyond: list
+        token: str
+        while waiting and at <= size:
+            # All places that are `at` tokens deep, then those below them.
+            beyond = []
+            for place in waiting:
+                if steps is not None:
+                    steps.spend()
+                if at == size:
+                    add(found, place)
+                    continue
+                token = tokens[at]
+                each = place.below.get(">")
+                if each is not None:
+                    add(found, each)
+                if token == ">":
+                    if not covering:
+                        everything(place, steps, found)
+                elif token == "*" and not covering:
+                    for key, each in place.below.items():
+                        if key != ">":
+                            beyond.append(each)
+                else:
+                    each = place.below.get(token)
+                    if each is not None:
+                        beyond.append(each)
+                    if token != "*":
+                        each = place.below.get("*")
+                        if each is not None:
+                            beyond.append(each)
+            waiting = beyond
+            at += 1
+        return 0
 
-def everything(node: Node) -> Iterator[Node]:
-    """All places below one."""
-    waiting = list(node.below.values())
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1, check=False)
+def add(found: dict, place: Place) -> cython.int:
+    if place.values is not None:
+        found.update(place.values)
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def everything(place: Place, steps: Steps | None, found: dict) -> cython.int:
+    """Put the values of all places below one into `found`."""
+    waiting: list = list(place.below.values())
+    each: Place
     while waiting:
         each = waiting.pop()
-        yield each
-        waiting += each.below.values()
+        if steps is not None:
+            steps.spend()
+        add(found, each)
+        waiting.extend(each.below.values())
+    return 0

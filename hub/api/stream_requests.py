@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.account.account_js import AccountJetStream
-from headwater.edge.jetstream.api import api_stream
+from headwater.edge.jetstream.api import api_stream, long_work
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.bodies import decode
@@ -30,6 +30,7 @@ from headwater.edge.jetstream.model.models import (
     Success,
 )
 from headwater.edge.jetstream.model.requests import Context, require_empty
+from headwater.edge.subjects.subject_tree import StepsExceeded
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.api.questions import InfosQuestion, Questions, Usage
 from headwater.hub.cluster.transport import CallFailed
@@ -61,6 +62,7 @@ class StreamRequests:
     ) -> StreamCreated:
         """STREAM.CREATE.<stream>"""
         wanted = api_stream.wanted_stream(tokens, payload, ctx)
+        await long_work.find_apart(js, wanted.subjects)
         config = self.checked(js, wanted, wanted.pedantic)
         state = self.cluster.state
         known = state.stream(js.name, config.name)
@@ -69,8 +71,7 @@ class StreamRequests:
                 return api_stream.created(await self._made(known.assignment), did_create=False)
             raise errors.STREAM_NAME_EXIST.error()
         js.check_consumers(config)
-        if state.overlapping(js.name, config.subjects, ""):
-            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        self._refuse_overlap(js, config, "")
         peers = self._place(config)
         boots = self._boots(peers)
         assignment = Assignment(
@@ -154,6 +155,7 @@ class StreamRequests:
     ) -> StreamInfo:
         """STREAM.UPDATE.<stream>"""
         wanted = decode(payload, StreamRequest, ctx.strict)
+        await long_work.find_apart(js, wanted.subjects)
         scope = self._scope(js, wanted.pedantic)
         stream_config.checked(api_stream.plain(wanted), scope)
         if wanted.name != tokens[0]:
@@ -162,9 +164,17 @@ class StreamRequests:
         stream_config.set_level(wanted)
         config = stream_config.checked_update(known.config, wanted, scope)
         js.check_consumers(config)
-        if self.cluster.state.overlapping(js.name, config.subjects, config.name):
-            raise errors.STREAM_SUBJECT_OVERLAP.error()
+        self._refuse_overlap(js, config, config.name)
         return await self.reassign(known.assignment, config, self._peers(known, config))
+
+    def _refuse_overlap(self, js: AccountJetStream, config: StreamConfig, own: str) -> None:
+        """Refuse subjects that another stream than `own` has."""
+        try:
+            taken = self.cluster.state.overlapping(js.name, config.subjects, own)
+        except StepsExceeded:
+            raise errors.invalid_config("subjects are too many to compare") from None
+        if taken:
+            raise errors.STREAM_SUBJECT_OVERLAP.error()
 
     def _peers(self, known: Known, config: StreamConfig) -> list[int]:
         """The nodes of a stream with another configuration: as many as possible stay."""

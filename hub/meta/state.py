@@ -14,6 +14,7 @@ import msgspec
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.stream.subject_index import SubjectIndex
 from headwater.edge.storage.segments.file_store import FileStore
+from headwater.edge.subjects.subject_tree import EVERY_STEP, Steps
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import (
     FIRST_STREAM_GROUP,
@@ -96,12 +97,13 @@ class MetaState:
             found = self.subjects[account].overlapping(subject) if found else {}
         return [found[name] for name in sorted(found)]
 
-    def overlapping(self, account: str, subjects: list[str], own: str) -> bool:
-        """Whether another stream than `own` has a subject that overlaps."""
+    def overlapping(
+        self, account: str, subjects: list[str], own: str, steps: Steps | None = None
+    ) -> bool:
+        """Whether another stream than `own` has a subject that overlaps. Raises StepsExceeded."""
         if not self.of_account(account):
             return False
-        index = self.subjects[account]
-        return any(index.overlapping(subject).keys() - {own} for subject in subjects)
+        return self.subjects[account].overlaps_others(subjects, own, steps or Steps())
 
     def boot_of(self, number: int) -> int:
         """The start in which a node was taken in with the disk that it has; 0 for no member."""
@@ -146,7 +148,9 @@ class MetaState:
         if there is not None and wanted.version != there.assignment.version + 1:
             return wanted.name
         subjects = wanted.stream_config.subjects
-        return wanted.name if self.overlapping(wanted.account, subjects, wanted.name) else ""
+        # The request was bounded where it came in. What is an entry is judged the same by all.
+        taken = self.overlapping(wanted.account, subjects, wanted.name, Steps(EVERY_STEP))
+        return wanted.name if taken else ""
 
     def _store(self, store: FileStore, operation: Operation, index: int) -> None:
         subject = subject_of(operation)

@@ -20,6 +20,7 @@ from headwater.edge.jetstream.model.models import (
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.subject_index import SubjectIndex
 from headwater.edge.jetstream.stream.usage import Usage
+from headwater.edge.subjects.subject_tree import Steps, StepsExceeded
 from headwater.edge.view.version import API_LEVEL
 
 log = logging.getLogger("headwater.jetstream")
@@ -50,6 +51,8 @@ class AccountJetStream:
         self.name = account.name
         self.strict = node.strict
         self.streams: dict[str, Stream] = {}
+        self.apart: list[str] = []
+        """Subjects of a new configuration that were found not to overlap with one another."""
         self.subjects = SubjectIndex()
         self.api = ApiStats(level=API_LEVEL)
         self.usage = {
@@ -111,6 +114,7 @@ class AccountJetStream:
             },
             pedantic=pedantic,
             replicated=self.node.clustered,
+            apart=self.apart,
         )
 
     def create(self, wanted: StreamConfig, pedantic: bool) -> Stream:
@@ -135,11 +139,12 @@ class AccountJetStream:
         """A name for a stream that is made now."""
         return str(self.account.kernel.chance.randbytes(16).hex())
 
-    def update(self, stream: Stream, wanted: StreamConfig, pedantic: bool) -> int:
-        """Give a stream a new configuration. Raises JetStreamError; then nothing has changed.
+    def update(self, stream: Stream, wanted: StreamConfig, scope: stream_config.Scope) -> int:
+        """Give a stream a new configuration, checked against `scope` (of `self.scope`). Raises
+        JetStreamError; then nothing has changed.
 
         Returns where `Stream.trim_some` has to go on, 0 when nothing is left to do."""
-        config = stream_config.checked_update(stream.config, wanted, self.scope(pedantic))
+        config = stream_config.checked_update(stream.config, wanted, scope)
         self.check_consumers(config)
         stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
         self.check_reservation(config, stream.config)
@@ -201,8 +206,11 @@ class AccountJetStream:
             raise errors.STORAGE_RESOURCES_EXCEEDED.error()
 
     def overlapping(self, subjects: list[str], own_name: str) -> bool:
-        """Whether a subject is taken by another stream than `own_name`."""
-        return any(self.subjects.overlapping(subject).keys() - {own_name} for subject in subjects)
+        """Whether a subject is taken by another stream than `own_name`. Raises JetStreamError."""
+        try:
+            return self.subjects.overlaps_others(subjects, own_name, Steps())
+        except StepsExceeded:
+            raise errors.invalid_config("subjects are too many to compare") from None
 
     def named(self, subject: str) -> list[Stream]:
         """Streams whose subjects overlap with `subject` (empty: all), by name."""

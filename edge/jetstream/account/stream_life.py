@@ -271,9 +271,12 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> int:
     ):
         stream.origin_driver.stop()
         stream.origin_driver = None
-    js.subjects.leave(stream)
+    moved = config.subjects != old.subjects
+    if moved:
+        js.subjects.leave(stream)
     stream.configure(config)
-    js.subjects.enter(stream)
+    if moved:
+        js.subjects.enter(stream)
     if stream.origin_driver is None:
         set_parts(js, stream)
     else:

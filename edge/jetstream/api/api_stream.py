@@ -1,5 +1,6 @@
 """Requests about streams and their messages. See `api` for what a handler is."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -63,8 +64,20 @@ def create(
 ) -> Awaitable[StreamCreated]:
     """STREAM.CREATE.<stream>"""
     wanted = wanted_stream(tokens, payload, ctx)
+    if len(wanted.subjects) > long_work.MANY_SUBJECTS:
+        ctx.holds = True
+        return create_later(js, wanted)
     stream = js.create(wanted, wanted.pedantic)
     return done(js.node.durable(stream), created(stream_info(stream)))
+
+
+async def create_later(js: AccountJetStream, wanted: StreamRequest) -> StreamCreated:
+    """Create a stream of many subjects."""
+    await long_work.find_apart(js, wanted.subjects)
+    stream = js.create(wanted, wanted.pedantic)
+    await asyncio.sleep(0)
+    answer: StreamCreated = await done(js.node.durable(stream), created(stream_info(stream)))
+    return answer
 
 
 def created(info: StreamInfo, did_create: bool = True) -> StreamCreated:
@@ -93,16 +106,33 @@ def update(
 ) -> Awaitable[StreamInfo]:
     """STREAM.UPDATE.<stream>"""
     wanted = decode(payload, StreamRequest, ctx.strict)
-    stream_config.checked(plain(wanted), js.scope(wanted.pedantic))
-    if wanted.name != tokens[0]:
-        raise errors.STREAM_MISMATCH.error()
-    stream = js.stream(tokens[0])
-    stream_config.set_level(wanted)
-    left = js.update(stream, wanted, wanted.pedantic)
+    if len(wanted.subjects) > long_work.MANY_SUBJECTS:
+        ctx.holds = True
+        return update_later(js, tokens[0], wanted)
+    stream, left = updated(js, tokens[0], wanted)
     if left:
         ctx.holds = True
         return updated_later(js, stream, left)
     return done(js.node.durable(stream), stream_info(stream, domain=js.node.domain))
+
+
+def updated(js: AccountJetStream, name: str, wanted: StreamRequest) -> tuple[Stream, int]:
+    """The stream with its new configuration, and where `Stream.trim_some` goes on."""
+    scope = js.scope(wanted.pedantic)
+    stream_config.checked(plain(wanted), scope)
+    if wanted.name != name:
+        raise errors.STREAM_MISMATCH.error()
+    stream = js.stream(name)
+    stream_config.set_level(wanted)
+    return stream, js.update(stream, wanted, scope)
+
+
+async def update_later(js: AccountJetStream, name: str, wanted: StreamRequest) -> StreamInfo:
+    """Update a stream of many subjects."""
+    await long_work.find_apart(js, wanted.subjects)
+    stream, left = updated(js, name, wanted)
+    await asyncio.sleep(0)
+    return await updated_later(js, stream, left)
 
 
 async def updated_later(js: AccountJetStream, stream: Stream, left: int) -> StreamInfo:

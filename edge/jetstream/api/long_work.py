@@ -6,6 +6,7 @@ count that was true meanwhile. The router keeps the requester's own requests in 
 """
 
 import asyncio
+import contextlib
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import SUBJECTS_LIMIT, PurgeRequest
 from headwater.edge.jetstream.model.requests import Context
+from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
 from headwater.edge.subjects.tokens import literal_subject
 
 # Subjects that a request may look at at once, and comparisons of subjects with patterns.
@@ -22,6 +24,8 @@ FEW = 20_000
 STEPS = 100_000
 # Rows that are sorted, merged or decoded at once.
 ROWS = 10_000
+# Subjects of a configuration that are compared at once.
+MANY_SUBJECTS = 2000
 # Messages that a purge takes out at once.
 REMOVED = 2000
 # Slices of a replicated purge that are decided on and not yet applied.
@@ -82,6 +86,25 @@ async def subject_page(store: Any, pattern: bytes, offset: int) -> tuple[int, di
         found |= {row[0].decode("utf-8", "replace"): row[1] for row in rows}
         await asyncio.sleep(0)
     return sum(map(len, parts)), found
+
+
+async def find_apart(js: Any, subjects: list[str]) -> None:
+    """Find out whether the subjects of a configuration overlap, when they are many. If they do not,
+    `js.apart` says so to the check that follows, which says otherwise what is wrong."""
+    if len(subjects) <= MANY_SUBJECTS:
+        return
+    tree, steps = SubjectTree(), Steps()
+    with contextlib.suppress(StepsExceeded):
+        for begin in range(0, len(subjects), MANY_SUBJECTS):
+            for number, subject in enumerate(subjects[begin : begin + MANY_SUBJECTS], begin):
+                tree.put(subject, number, subject)
+            await asyncio.sleep(0)
+        for begin in range(0, len(subjects), MANY_SUBJECTS):
+            for subject in subjects[begin : begin + MANY_SUBJECTS]:
+                if len(tree.overlapping(subject, steps)) != 1:
+                    return
+            await asyncio.sleep(0)
+        js.apart = list(subjects)
 
 
 def is_long_purge(stream: Any, request: PurgeRequest) -> bool:

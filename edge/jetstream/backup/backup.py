@@ -8,6 +8,7 @@ silent for STALL_S ends the transfer; a restore that fails leaves no stream behi
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +49,12 @@ CHUNK_BYTES = (1 << 10, 128 << 10, 1 << 20)
 """Least, default and most bytes of a chunk."""
 WINDOW_BYTES = (1 << 10, 8 << 20, 32 << 20)
 """Least, default and most bytes that are on the way."""
+HELD_MAX = 128 << 20
+"""Bytes of chunks that wait, from who sends on without waiting for the answers."""
+SLICE_BYTES = 4 << 20
+ENTRY_BYTES = 2048
+"""How much is restored at once, and what an entry costs besides its bytes."""
+CONSUMERS_AT_ONCE = 50
 FAILURES = (JetStreamError, StoreError, ValueError, *BAD_JSON, OSError)
 """What may be wrong with a backup or the place for it; anything else is a bug."""
 CREATE_TYPE = "io.nats.jetstream.api.v1.stream_create_response"
@@ -244,6 +251,11 @@ class Restore:
         self.client = client or {}
         self.start_ns = js.account.kernel.clock()
         self.bytes = 0
+        self.chunks: deque[tuple[bytes, bytes]] = deque()
+        """Replies and payloads of chunks that wait until those before them are restored."""
+        self.held = 0
+        """Their bytes."""
+        self.ended = False
         self.config = config
         self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{draw_text(js.account.kernel.chance)}"
         self.sink = CallbackSink(self.subject.encode(), self.on_chunk)
@@ -286,6 +298,7 @@ class Restore:
 
     def end(self, failed: bool) -> None:
         """Listen no more; what was restored in part is removed."""
+        self.ended = True
         now = self.js.account.kernel.clock()
         times = {"start": format_time(self.start_ns), "end": format_time(now)}
         self.send_advisory("restore_complete", **times, bytes=self.bytes)
@@ -311,22 +324,63 @@ class Restore:
             return
         self.rearm()
         self.bytes += len(payload)
-        try:
-            if payload:
-                for entry in self.entries.feed(self.frames.feed(payload)):
-                    self.restore_entry(entry)
-                self.js.account.send(reply, b"")
-                return
-            self.fill()
-        except Exception as error:
-            self.fail(reply, error)
+        self.held += len(payload)
+        if self.held > HELD_MAX:
+            self.fail(reply, s2.FormatError("more chunks came than were asked for"))
             return
-        self.watch.cancel()
-        self.task = asyncio.ensure_future(self.finish_when_durable(reply))
+        self.chunks.append((reply, payload))
+        if self.task is None or self.task.done():
+            self.task = asyncio.ensure_future(self.take_chunks())
+
+    async def take_chunks(self) -> None:
+        """Take what has come, chunk by chunk; others are served between slices of one."""
+        while self.chunks:
+            reply, payload = self.chunks.popleft()
+            self.held -= len(payload)
+            try:
+                if payload:
+                    await self.restore_chunk(payload)
+                else:
+                    await self.fill()
+            except Exception as error:
+                if not self.ended:
+                    self.fail(reply, error)
+                return
+            if self.ended:
+                return
+            if not payload:
+                await self.finish_when_durable(reply)
+                return
+            self.js.account.send(reply, b"")
+
+    async def restore_chunk(self, payload: bytes) -> None:
+        """Restore the entries of a chunk. Raises JetStreamError, StoreError, ValueError."""
+        left = SLICE_BYTES
+        for content in self.frames.contents(payload):
+            left -= ENTRY_BYTES + len(content)
+            for entry in self.entries.entries(content):
+                self.restore_entry(entry)
+                left -= ENTRY_BYTES + len(entry.payload)
+                if left < 0:
+                    left = SLICE_BYTES
+                    await self.pause()
+            if left < 0:
+                left = SLICE_BYTES
+                await self.pause()
+
+    async def pause(self) -> None:
+        """Let others be served; what is under way here does not stall meanwhile. Raises
+        FormatError when the restore has ended meanwhile."""
+        await asyncio.sleep(0)
+        if self.ended:
+            raise s2.FormatError("the restore has ended")
+        if self.watch is not None:
+            self.rearm()
 
     async def finish_when_durable(self, reply: bytes) -> None:
         """Everything has come. When it is durable, the stream counts and lives, in this order."""
         node = self.js.node
+        self.watch.cancel()
         try:
             for waiting in self.waits:
                 await waiting
@@ -393,7 +447,7 @@ class Restore:
             stream.store.purge(None, self.state.first_seq)
         return stream
 
-    def fill(self) -> None:
+    async def fill(self) -> None:
         """Everything has come: do what follows it. Raises JetStreamError, StoreError,
         ValueError."""
         from headwater.edge.jetstream.consumer import consumers
@@ -403,7 +457,9 @@ class Restore:
             raise s2.FormatError("archive is not complete")
         if self.state.last_seq > stream.store.last_seq:
             stream.store.skip(self.state.last_seq)
-        for name, found in self.consumers.items():
+        for number, (name, found) in enumerate(self.consumers.items()):
+            if number % CONSUMERS_AT_ONCE == CONSUMERS_AT_ONCE - 1:
+                await self.pause()
             if not valid_name(name):
                 raise errors.CONSUMER_BAD_DURABLE_NAME.error()
             consumer_config.check(found.config, stream.config, consumer_config.Limits())

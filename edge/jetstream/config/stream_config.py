@@ -51,6 +51,8 @@ class Scope(msgspec.Struct, kw_only=True):
     pedantic: bool = False
     replicated: bool = False
     """Whether a stream may have more than one replica here."""
+    apart: list[str] = []
+    """Subjects that were found not to overlap: a second check against this scope believes it."""
 
 
 def checked(config: StreamConfig, scope: Scope) -> StreamConfig:
@@ -61,7 +63,7 @@ def checked(config: StreamConfig, scope: Scope) -> StreamConfig:
     check_ages(new, scope)
     check_features(new, scope)
     stream_sources.check(new, scope.lookup, scope.pedantic)
-    check_subjects(new)
+    check_subjects(new, scope)
     check_bytes(new, scope)
     check_transforms(new, scope)
     if new.placement == Placement():
@@ -213,7 +215,7 @@ def check_markers(new: StreamConfig, scope: Scope) -> None:
         new.allow_rollup_hdrs, new.deny_purge = True, False
 
 
-def check_subjects(new: StreamConfig) -> None:
+def check_subjects(new: StreamConfig, scope: Scope) -> None:
     """Refuse bad subjects; a stream without any takes its name."""
     if not new.subjects:
         if new.mirror is None and not new.sources:
@@ -222,20 +224,24 @@ def check_subjects(new: StreamConfig) -> None:
     if new.mirror is not None:
         raise errors.MIRROR_WITH_SUBJECTS.error()
     tree, steps = SubjectTree(), Steps()
+    known = new.subjects == scope.apart
     for i, subject in enumerate(new.subjects):
-        if valid_subject(subject.encode()):
+        if not known and valid_subject(subject.encode()):
             tree.put(subject, i, subject)
     try:
         for i, subject in enumerate(new.subjects):
             if not valid_subject(subject.encode()):
                 raise invalid_config("invalid subject")
             check_reach(new, subject)
+            if known:
+                continue
             others = [at for at in tree.overlapping(subject, steps) if at > i]
             if others:
                 other = new.subjects[min(others)]
                 raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
     except StepsExceeded:
         raise invalid_config("subjects are too many to compare") from None
+    scope.apart = list(new.subjects)
 
 
 def check_reach(new: StreamConfig, subject: str) -> None:

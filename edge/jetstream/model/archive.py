@@ -4,6 +4,7 @@ The first entry is `state.json`, then come consumers (`consumers/<name>`, JSON) 
 by their subject); an entry without name or content is the end.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headwater.edge.jetstream.model.s2 import FormatError, uvarint
@@ -66,13 +67,16 @@ class ArchiveReader:
 
     def feed(self, piece: bytes) -> list[ArchiveEntry]:
         """The entries that have become complete with `piece`."""
+        return list(self.entries(piece))
+
+    def entries(self, piece: bytes) -> Iterator[ArchiveEntry]:
+        """`feed`, entry by entry; all of them are to be taken before the next piece."""
         self.held += piece
-        found: list[ArchiveEntry] = []
         if len(self.held) < self._awaited:
-            return found
+            return
         if not self.begun:
             if len(self.held) < len(MAGIC):
-                return found
+                return
             if not self.held.startswith(MAGIC):
                 raise FormatError("this is no stream archive")
             del self.held[: len(MAGIC)]
@@ -83,11 +87,10 @@ class ArchiveReader:
             entry, end = self.parse(data, at)
             if entry is None:
                 break
-            found.append(entry)
+            yield entry
             at = end
         self._awaited = max(0, self._awaited - at)
         del self.held[:at]
-        return found
 
     def parse(self, data: bytes, at: int) -> tuple[ArchiveEntry | None, int]:
         """The entry at `at` and its end; None when it is not complete."""

@@ -5,7 +5,7 @@ decodes compressed blocks as well, since real servers compress. Sizes are checke
 taken: a frame holds at most FRAME_MAX bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.wire import s2_blocks
@@ -70,8 +70,11 @@ class FrameReader:
 
     def feed(self, piece: bytes) -> bytes:
         """The content that has become complete with `piece`."""
+        return b"".join(self.contents(piece))
+
+    def contents(self, piece: bytes) -> Iterator[bytes]:
+        """`feed`, frame by frame, so that no more than one is inflated at a time."""
         self.held += piece
-        out = bytearray()
         while len(self.held) >= 4:
             kind = self.held[0]
             size = int.from_bytes(self.held[1:4], "little")
@@ -81,8 +84,7 @@ class FrameReader:
                 break
             body = bytes(self.held[4 : 4 + size])
             del self.held[: 4 + size]
-            out += self.frame(kind, body)
-        return bytes(out)
+            yield self.frame(kind, body)
 
     def frame(self, kind: int, body: bytes) -> bytes:
         """The content of one frame."""

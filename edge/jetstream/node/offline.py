@@ -150,7 +150,7 @@ class Restorer:
         self.storage.making = True
         try:
             count = await self._restore_stream(taking, found, told)
-            taking.fill()
+            await taking.fill()
             taking.finish()
             for waiting in taking.waits:
                 await waiting

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headwater.edge.subjects.subject_tree import SubjectTree
+from headwater.edge.subjects.subject_tree import Steps, SubjectTree
 
 
 class SubjectIndex:
@@ -20,6 +20,11 @@ class SubjectIndex:
         """A stream's configuration does not count any more."""
         for subject in stream.config.subjects:
             self.tree.remove(subject, stream.name)
+
+    def overlaps_others(self, subjects: list[str], name: str, steps: Steps) -> bool:
+        """Whether another stream than that one may get some message which a subject matches.
+        Raises StepsExceeded when that takes more steps."""
+        return any(self.tree.overlaps_others(subject, name, steps) for subject in subjects)
 
     def overlapping(self, subject: str) -> dict[str, Any]:
         """Streams by name that may get some message which `subject` matches."""
