@@ -30,9 +30,11 @@ _VERBS = _PAYLOADS | frozenset(
 )
 _SECRETS = re.compile(
     rb'("?\b(?:auth_token\w*|pass\w*|proxy_sig|nkey|sig|jwt)"?\s*[:=]\s*)'
-    rb'(?:"(?:[^"\\]|\\.)*"?|[^",\r\n}]*)',
+    rb'(?:"(?:[^"\\]|\\.)*"?|[\[{][^\r\n]*|[^",\r\n}]*)',
     re.IGNORECASE,
 )
+_HIDDEN_LETTERS = re.compile(rb"\\u00[4-7]")
+"""Letters that are written as escapes: no client does that, and a field's name may hide so."""
 _ESCAPES = {
     "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
     '"': r"\"", "\\": r"\\",
@@ -145,6 +147,8 @@ class _Direction:
 
 def without_secrets(fields: bytes) -> bytes:
     """The fields of CONNECT as they are shown; tokens of users are secrets here, too."""
+    if _HIDDEN_LETTERS.search(fields):
+        return b"[REDACTED]"
     return _SECRETS.sub(rb'\1"[REDACTED]"', fields)
 
 

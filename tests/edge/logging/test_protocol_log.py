@@ -155,3 +155,5 @@ def test_no_secret_of_a_connect_is_shown() -> None:
     )
     shown = protocol_log.without_secrets(fields)
     assert b"cr" not in shown.replace(b"REDACTED", b"") and b'"name":"n"' in shown
+    for odd in (b'{"pass":["secret"]}', b'{"pass": {"a":"secret"}}', b'{"p\\u0061ss":"secret"}'):
+        assert b"secret" not in protocol_log.without_secrets(odd)
