@@ -44,7 +44,7 @@ def accounts(reader: ConfigReader, key: str, value: Value, options: Options) -> 
         if item.used:
             continue
         if name == GLOBAL_ACCOUNT:
-            reader.error(item, f'"{name}" is a Reserved Account')
+            reader.error(item, f'"{name}" is a Reserved Account: choose another name')
             continue
         _check_name(reader, item, name)
         account = AccountOptions(name=name)
@@ -65,7 +65,7 @@ def read_mappings(reader: ConfigReader, key: str, value: Value) -> list[MappingO
     found = []
     for source, item in (reader.map(key, value) or {}).items():
         if not is_valid_subject(source):
-            reader.error(item, f'Subject "{source}" is not a valid subject')
+            reader.error(item, f'Subject "{source}" is not a valid subject: correct it')
             continue
         if isinstance(item.data, str):
             destinations = [MappingDestination(subject=item.data)]
@@ -85,7 +85,11 @@ def _destinations(reader: ConfigReader, key: str, items: list[Value]) -> list[Ma
         if not reader.section(key, item, _DESTINATION_FIELDS, destination):
             continue
         if destination.weight < 0:
-            reader.error(item, f'Missing weight for mapping destination "{destination.subject}"')
+            reader.error(
+                item,
+                f'Missing weight for mapping destination "{destination.subject}": '
+                'add one',
+            )
             continue
         found.append(destination)
     return found
@@ -99,13 +103,13 @@ def _check_destinations(
     for destination in destinations:
         identity = (destination.subject, destination.cluster)
         if identity in seen:
-            reader.error(value, f'duplicate entry for "{destination.subject}"')
+            reader.error(value, f'duplicate entry for "{destination.subject}": remove one')
         seen.add(identity)
         total = totals.get(destination.cluster, 0) + destination.weight
         totals[destination.cluster] = total
         _check_transform(reader, value, source, destination.subject)
     if any(total > FULL_WEIGHT for total in totals.values()):
-        reader.error(value, "total weight needs to be <= 100")
+        reader.error(value, "total weight of the destinations needs to be <= 100: lower one")
 
 
 def _check_transform(reader: ConfigReader, value: Value, source: str, destination: str) -> None:
@@ -123,7 +127,7 @@ def _weight(reader: ConfigReader, key: str, value: Value, target: MappingDestina
     if weight is not None and 0 <= weight <= FULL_WEIGHT:
         target.weight = weight
     elif weight is not None:
-        reader.error(value, f"Invalid weight {weight} for mapping destination")
+        reader.error(value, f"Invalid weight {weight} for mapping destination: use 0 to 100")
 
 
 def read_percent(reader: ConfigReader, key: str, value: Value) -> int | None:
@@ -132,7 +136,7 @@ def read_percent(reader: ConfigReader, key: str, value: Value) -> int | None:
         return reader.integer(key, value)
     digits = value.data.removesuffix("%")
     if not digits.lstrip("+-").isdigit() or len(digits) > 9:
-        reader.error(value, f'Invalid "{key}": {value.data!r} is not a percentage')
+        reader.error(value, f'Invalid "{key}": {value.data!r} is not a percentage: use 0% to 100%')
         return None
     return int(digits)
 
@@ -145,9 +149,9 @@ def _account_names(reader: ConfigReader, key: str, value: Value, options: Option
         if name is None:
             continue
         if name == GLOBAL_ACCOUNT:
-            reader.error(item, f'"{name}" is a Reserved Account')
+            reader.error(item, f'"{name}" is a Reserved Account: choose another name')
         elif name in names:
-            reader.error(item, f"Duplicate Account Entry: {name}")
+            reader.error(item, f"Duplicate Account Entry: {name}: remove one")
         _check_name(reader, item, name)
         names.add(name)
         found[name] = AccountOptions(name=name)
@@ -210,7 +214,11 @@ def _trace_destination(
 ) -> None:
     found = reader.string(key, value)
     if found is not None and not is_valid_publish_subject(found):
-        reader.error(value, f'Trace destination "{found}" is not valid')
+        reader.error(
+            value,
+            f'Trace destination "{found}" is not valid: '
+            'name a subject without wildcards',
+        )
     elif found is not None:
         target.trace_destination = found
 

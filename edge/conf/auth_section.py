@@ -37,7 +37,7 @@ def read_authorization(reader: ConfigReader, key: str, value: Value) -> AuthOpti
     if not reader.section(key, value, _FIELDS, auth):
         return None
     if (auth.user or auth.password) and auth.token:
-        reader.error(value, "Cannot have a user/pass and token")
+        reader.error(value, "Cannot have a user/pass and token: remove one of them")
     apply_default_permissions(auth.users, auth.default_permissions)
     return auth
 
@@ -55,11 +55,15 @@ def link_authorization(reader: ConfigReader, key: str, value: Value, target: Any
     if auth is None:
         return
     if auth.users or (isinstance(value.data, dict) and "users" in value.data):
-        reader.error(value, "authorization does not allow multiple users here")
+        reader.error(
+            value,
+            "authorization does not allow multiple users here: "
+            "use user and password",
+        )
     if auth.token:
-        reader.error(value, "authorization does not support tokens here")
+        reader.error(value, "authorization does not support tokens here: use user and password")
     if auth.callout is not None:
-        reader.error(value, "authorization does not support callouts here")
+        reader.error(value, "authorization does not support callouts here: remove auth_callout")
     if auth.default_permissions is not None and hasattr(target, "permissions"):
         reader.warning(value, '"permissions" within cluster authorization block is deprecated')
         if target.permissions is None:
@@ -73,13 +77,17 @@ def leaf_authorization(reader: ConfigReader, key: str, value: Value, target: Any
     if not reader.section(key, value, _LEAF_FIELDS, auth):
         return
     if auth.users and auth.user:
-        reader.error(value, "can not have a single user/pass and a users array")
+        reader.error(value, "can not have a single user/pass and a users array: remove one of them")
     if auth.users and auth.nkey:
-        reader.error(value, "can not have a single nkey and a users array")
+        reader.error(value, "can not have a single nkey and a users array: remove one of them")
     seen: set[str] = set()
     for user in auth.users:
         if user.user in seen:
-            reader.error(value, f'duplicate user "{user.user}" detected in leafnode authorization')
+            reader.error(
+                value,
+                f'duplicate user "{user.user}" detected in leafnode authorization: '
+                'remove one',
+            )
         seen.add(user.user)
     target.authorization = auth
 
@@ -105,11 +113,11 @@ def read_users(
             continue
         if user.nkey:
             if not is_public_key(user.nkey, "U"):
-                reader.error(item, "Not a valid public nkey for a user")
+                reader.error(item, "Not a valid public nkey for a user: it must begin with U")
             if user.user or user.password:
-                reader.error(item, "Nkey users do not take usernames or passwords")
+                reader.error(item, "Nkey users do not take usernames or passwords: remove them")
         elif not user.user:
-            reader.error(item, "User entry requires a user")
+            reader.error(item, "User entry requires a user: add user or nkey")
         users.append(user)
     return users
 
@@ -134,7 +142,7 @@ def read_subjects(
         words = subject.split()
         queued = with_queue and len(words) == 2 and all(map(is_valid_subject, words))
         if not queued and not is_valid_subject(subject):
-            reader.error(value, f'subject "{subject}" is not a valid subject')
+            reader.error(value, f'subject "{subject}" is not a valid subject: correct it')
     return found
 
 
@@ -175,7 +183,7 @@ def _responses(reader: ConfigReader, key: str, value: Value, target: PermissionO
         target.allow_responses = ResponseRules() if value.data else None
         return
     if not isinstance(value.data, dict):
-        reader.error(value, "error parsing response permissions, expected a boolean or a map")
+        reader.wrong_type(key, value, "a boolean or a map")
         return
     rules = ResponseRules()
     reader.members(value.data, _RESPONSE_FIELDS, rules)
@@ -198,7 +206,8 @@ def _connection_types(reader: ConfigReader, key: str, value: Value, target: User
         if name.upper() in CONNECTION_TYPES:
             types.append(name.upper())
         else:
-            reader.error(value, f'invalid connection types ["{name}"]')
+            listed = ", ".join(sorted(CONNECTION_TYPES))
+            reader.error(value, f'"{key}": unknown type "{name}": use {listed}')
     target.allowed_connection_types = types
 
 
@@ -220,7 +229,11 @@ def _leaf_nkey(reader: ConfigReader, key: str, value: Value, target: AuthOptions
     if found is None:
         return
     if not is_public_key(found, "U"):
-        reader.error(value, "Not a valid public nkey for leafnode authorization")
+        reader.error(
+            value,
+            "Not a valid public nkey for leafnode authorization: "
+            "it must begin with U",
+        )
     target.nkey = found
 
 

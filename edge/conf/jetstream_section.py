@@ -32,7 +32,7 @@ def jetstream(reader: ConfigReader, key: str, value: Value, options: Options) ->
     elif isinstance(value.data, dict):
         target.enabled = True
         if target.store_dir and any(name.lower() in _STORE_KEYS for name in value.data):
-            reader.error(value, "Duplicate 'store_dir' configuration")
+            reader.error(value, "Duplicate 'store_dir' configuration: remove one")
         reader.members(value.data, _FIELDS, target)
 
 
@@ -42,7 +42,7 @@ def store_dir(reader: ConfigReader, key: str, value: Value, options: Options) ->
     if found is None:
         return
     if options.jetstream.store_dir:
-        reader.error(value, "Duplicate 'store_dir' configuration")
+        reader.error(value, "Duplicate 'store_dir' configuration: remove one")
     options.jetstream.store_dir = found
 
 
@@ -74,7 +74,7 @@ def _cipher(reader: ConfigReader, key: str, value: Value, target: JetStreamOptio
     if found is None:
         return
     if found.lower() not in _CIPHERS:
-        reader.error(value, f'unknown cipher type "{found}"')
+        reader.error(value, f'unknown cipher type "{found}": use chacha or aes')
         return
     target.cipher = _CIPHERS[found.lower()]
 
@@ -100,7 +100,7 @@ def _tpm(reader: ConfigReader, key: str, value: Value, target: JetStreamOptions)
 def _tpm_cipher(reader: ConfigReader, key: str, value: Value, target: TpmOptions) -> None:
     found = reader.string(key, value)
     if found is not None and found.lower() not in _CIPHERS:
-        reader.error(value, f'unknown cipher type "{found}"')
+        reader.error(value, f'unknown cipher type "{found}": use chacha or aes')
 
 
 def size_at_least_zero(attribute: str) -> Field:

@@ -51,7 +51,7 @@ def cluster(reader: ConfigReader, key: str, value: Value, options: Options) -> N
     reader.section(key, value, _CLUSTER_FIELDS, options.cluster)
     rules = options.cluster.permissions
     if rules is not None and rules.allow_responses is not None:
-        reader.error(value, "Cluster permissions do not support dynamic responses")
+        reader.error(value, "Cluster permissions do not support allow_responses: remove it")
     if options.cluster.ping_interval > MAX_ROUTE_PING:
         reader.warning(value, "cluster 'ping_interval' will reset to 30s, the max for routes")
 
@@ -118,7 +118,11 @@ def _min_version(reader: ConfigReader, key: str, value: Value, target: LeafOptio
     if numbers is None:
         reader.error(value, f"invalid leafnode's minimum version: {found!r}")
     elif tuple(map(int, numbers.groups())) < MIN_LEAF_VERSION:
-        reader.error(value, "the minimum version should be at least 2.8.0")
+        reader.error(
+            value,
+            "min_version: the minimum version should be at least 2.8.0: "
+            "raise it, or remove it",
+        )
     target.min_version = found
 
 
@@ -129,12 +133,16 @@ def _remotes(reader: ConfigReader, key: str, value: Value, target: LeafOptions) 
         if not reader.section(key, item, _REMOTE_FIELDS, remote):
             continue
         if remote.credentials and remote.nkey:
-            reader.error(item, "Remote leafnode can not have both creds and nkey defined")
+            reader.error(
+                item,
+                "Remote leafnode can not have both credentials and nkey defined: "
+                "remove one",
+            )
         _check_proxy(reader, item, remote)
         _check_discovery(reader, item, remote)
         identity = (remote.urls, remote.account or "$G", remote.credentials, remote.nkey)
         if identity in seen:
-            reader.error(item, "duplicate remote: same urls, account and credentials")
+            reader.error(item, "duplicate remote: same urls, account and credentials: remove one")
         seen.append(identity)
         target.remotes = [*target.remotes, remote]
 
@@ -160,14 +168,14 @@ def _check_proxy(reader: ConfigReader, value: Value, remote: LeafRemoteOptions) 
     if scheme not in ("http", "https") or not separator:
         reader.error(value, f"proxy URL scheme must be http or https, got: {remote.proxy_url}")
     elif not rest.strip("/"):
-        reader.error(value, "proxy URL must specify a host")
+        reader.error(value, "proxy URL must specify a host: write http://host:port")
     if remote.proxy_timeout < 0:
-        reader.error(value, "proxy timeout must be >= 0")
+        reader.error(value, "proxy timeout must be 0s or more")
     if bool(remote.proxy_user) != bool(remote.proxy_password):
         reader.error(value, "proxy username and password must both be specified or both be empty")
     schemes = [url.partition("://")[0] for url in remote.urls]
     if "wss" in schemes and remote.tls is None:
-        reader.error(value, "a proxy and a wss URL need a TLS configuration")
+        reader.error(value, "a proxy and a wss URL need a TLS configuration: add `tls`")
     elif schemes and any(each not in ("ws", "wss") for each in schemes):
         reader.warning(value, "proxy settings only apply to WebSocket URLs (ws:// or wss://)")
 
@@ -191,7 +199,7 @@ def _seed(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOption
     except NKeyError:
         kind = ""
     if kind != "U":
-        reader.error(value, "Remote leafnode nkey is not a valid user seed")
+        reader.error(value, "Remote leafnode nkey is not a valid user seed: it must begin with SU")
         return
     target.nkey = found
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -106,7 +107,24 @@ def _load(document: Value, name: str) -> Loaded:
         check_users(reader, document, options)
     problems.raise_if_any()
     options.config_digest = digest(document)
+    options.places = dict(_places(document, ""))
     return Loaded(options, problems.warnings)
+
+
+_BLOCKS = {"leaf": "leafnodes", "ws": "websocket", "operators": "operator"}
+"""Other names of keys that are spoken of by one."""
+
+
+def _places(value: Value, outer: str) -> Iterator[tuple[str, str]]:
+    """(key with the blocks around it, its place) of every key; the first one comes last."""
+    if isinstance(value.data, dict):
+        for key, member in reversed(value.data.items()):
+            name = outer + _BLOCKS.get(key.lower(), key.lower())
+            yield from _places(member, f"{name}.")
+            yield name, str(member.position)
+    elif isinstance(value.data, list):
+        for item in reversed(value.data):
+            yield from _places(item, outer)
 
 
 def _canonical(data: Any) -> Any:
@@ -160,7 +178,7 @@ def _lame_duck_duration(reader: ConfigReader, key: str, value: Value, options: O
 def _lame_duck_grace(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.duration(key, value)
     if found is not None and found < 0:
-        reader.error(value, "invalid lame_duck_grace_period, needs to be positive")
+        reader.error(value, "invalid lame_duck_grace_period: it needs to be positive")
     elif found is not None:
         options.lame_duck_grace = found
 
@@ -168,9 +186,9 @@ def _lame_duck_grace(reader: ConfigReader, key: str, value: Value, options: Opti
 def _max_sub_tokens(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.integer(key, value)
     if found is not None and found > MAX_SUBSCRIPTION_TOKENS:
-        reader.error(value, f"{key} value is too big")
+        reader.error(value, f"{key} value is too big: use {MAX_INT32} at most")
     elif found is not None and found <= 0:
-        reader.error(value, f"{key} value can not be negative")
+        reader.error(value, f"{key} value can not be negative: use 0 or more")
     elif found is not None:
         options.max_subscription_tokens = found
 
@@ -195,7 +213,11 @@ def _ocsp(reader: ConfigReader, key: str, value: Value, options: Options) -> Non
 def _ocsp_mode(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
     found = reader.string(key, value)
     if found is not None and found.lower() not in _OCSP_MODES:
-        reader.error(value, f'error parsing ocsp config: unsupported ocsp mode "{found}"')
+        reader.error(
+            value,
+            f'error parsing ocsp config: unsupported ocsp mode "{found}": '
+            f'use one of {", ".join(_OCSP_MODES)}',
+        )
     elif found is not None:
         options.ocsp_mode = found.lower()
 
@@ -206,7 +228,11 @@ def _ocsp_urls(reader: ConfigReader, key: str, value: Value, options: Options) -
     for item in items:
         url = reader.string(key, item)
         if url is not None and not url.startswith(("http://", "https://")):
-            reader.error(item, f"error parsing ocsp config: {url!r} is no URL of HTTP")
+            reader.error(
+                item,
+                f"error parsing ocsp config: {url!r} is no URL of HTTP: "
+                "write http://host/path",
+            )
         elif url is not None:
             found.append(url)
     options.ocsp_urls = found
@@ -235,7 +261,7 @@ def _trusted_proxies(reader: ConfigReader, key: str, value: Value, target: Proxy
 def _proxy_key(reader: ConfigReader, key: str, value: Value, target: ProxyOptions) -> None:
     found = reader.string(key, value)
     if found is not None and not is_public_key(found):
-        reader.error(value, f'invalid proxy key "{found}"')
+        reader.error(value, f'invalid proxy key "{found}": it must be a public nkey of a user')
     elif found is not None:
         target.trusted = [*target.trusted, found]
 

@@ -110,15 +110,19 @@ def _check_resolver(reader: ConfigReader, value: Value, found: ResolverOptions) 
         reader.error(value, _RESOLVER_HINT)
         return
     if kind in ("full", "cache") and not found.directory:
-        reader.error(value, "dir has no value and needs to point to a directory")
+        reader.error(value, "dir has no value and needs to be the path of a directory")
     if kind == "cache":
         for name in ("interval", "allow_delete", "hard_delete"):
             if name in members:
-                reader.error(value, f"CACHE does not accept {name}")
+                reader.error(value, f"CACHE does not accept {name}: remove it")
     if kind == "full" and "ttl" in members:
-        reader.error(value, "FULL does not accept ttl")
+        reader.error(value, "FULL does not accept ttl: remove it")
     if kind == "full" and found.hard_delete and not found.allow_delete:
-        reader.error(value, "hard_delete has no effect without delete")
+        reader.error(
+            value,
+            "hard_delete has no effect without allow_delete: "
+            "set it, or remove this",
+        )
 
 
 _RESOLVER_FIELDS = Section(

@@ -44,8 +44,8 @@ def parse_duration(text: str) -> float:
         position = part.end()
     if not body or position < len(body) or total > MAX_DURATION:
         if re.fullmatch(r"(\d+\.?\d*|\.\d+)", body):
-            raise ValueError(f"missing unit in duration {text!r}")
-        raise ValueError(f"invalid duration {text!r}")
+            raise ValueError(f"missing unit in duration {text!r}: use one such as 10s or 500ms")
+        raise ValueError(f"invalid duration {text!r}: use one such as 10s or 1h30m")
     return sign * total
 
 
@@ -58,7 +58,7 @@ def parse_storage_size(text: str) -> int:
         return 0
     number, suffix = text[:-1], text[-1]
     if not re.fullmatch(r"[+-]?\d{1,18}", number, re.ASCII):
-        raise ValueError(f"{text!r} is not a size")
+        raise ValueError(f"{text!r} is not a size: use one such as 512M or 1GiB")
     if suffix not in _SIZE_SHIFTS:
         raise ValueError("sizes defined as strings must end in K, M, G, T")
     return int(number) << _SIZE_SHIFTS[suffix]
@@ -72,9 +72,9 @@ def parse_address(text: str) -> Address:
     elif ":" in host or "[" in host or "]" in host:
         colon = ""
     if not colon:
-        raise ValueError(f"could not parse address string {text!r}")
+        raise ValueError(f"could not parse address string {text!r}: use host:port")
     if not re.fullmatch(r"[+-]?\d{1,9}", port, re.ASCII):
-        raise ValueError(f"could not parse port {port!r}")
+        raise ValueError(f"could not parse port {port!r}: use a number")
     return Address(host, int(port))
 
 

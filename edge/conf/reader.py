@@ -100,7 +100,7 @@ class ConfigReader:
         word = key.lower()
         close = get_close_matches(word, list(known))
         close.sort(key=lambda name: name[:1] != word[:1])
-        hint = f', did you mean "{close[0]}"?' if close else ""
+        hint = f', did you mean "{close[0]}"?' if close else ": remove it, or correct its name"
         self.error(value, f'unknown field "{key}"{hint}')
 
     def wrong_type(self, key: str, value: Value, expected: str) -> None:
@@ -211,7 +211,11 @@ class ConfigReader:
         """Whether `port` can be one; -1 stands for any free port."""
         if -1 <= port <= MAX_PORT:
             return True
-        self.error(value, f'"{key}": port {port} is out of range')
+        self.error(
+            value,
+            f'"{key}": port {port} is out of range: '
+            f'use 0 to {MAX_PORT}, or -1 for any free one',
+        )
         return False
 
     def url(self, key: str, value: Value) -> str | None:
@@ -220,7 +224,7 @@ class ConfigReader:
         if text is None:
             return None
         if not is_url(text.strip()):
-            self.error(value, f'"{key}": error parsing url {text!r}')
+            self.error(value, f'"{key}": error parsing url {text!r}: write it as nats://host:port')
             return None
         return text.strip()
 
@@ -363,7 +367,7 @@ def name_without_spaces(attribute: str) -> Field:
     def field(reader: ConfigReader, key: str, value: Value, target: Any) -> None:
         found = reader.string(key, value)
         if found is not None and " " in found:
-            reader.error(value, f'"{key}" cannot contain spaces')
+            reader.error(value, f'"{key}" cannot contain spaces: choose a name without')
         elif found is not None:
             setattr(target, attribute, found)
 

@@ -51,11 +51,11 @@ def exports(reader: ConfigReader, key: str, value: Value, target: AccountOptions
         reader.members(members, _EXPORT_FIELDS, export)
         lower = {name.lower(): member for name, member in members.items()}
         if "stream" in lower and "service" in lower:
-            reader.error(item, "an export is either a stream or a service")
+            reader.error(item, "an export must be either a stream or a service: remove one")
         export.kind = "service" if "service" in lower else "stream"
         for name in _SERVICE_ONLY:
             if export.kind == "stream" and name in lower:
-                reader.error(lower[name], f"Detected {name} directive on non-service")
+                reader.error(lower[name], f"Detected {name} directive on non-service: remove it")
         if "stream" in lower or "service" in lower:
             _check_export(reader, item, export)
             found.append(export)
@@ -95,18 +95,18 @@ def imports(reader: ConfigReader, key: str, value: Value, target: AccountOptions
             entry.to = entry.to or entry.subject
             for other in found:
                 if (other.kind, other.account, other.to) == ("service", entry.account, entry.to):
-                    reader.error(item, f'Duplicate service import subject "{entry.to}"')
+                    reader.error(item, f'Duplicate service import subject "{entry.to}": remove one')
         found.append(entry)
     target.imports = found
 
 
 def _check_import(reader: ConfigReader, value: Value, entry: ImportOptions, keys: set[str]) -> None:
     if {"stream", "service"} <= keys:
-        reader.error(value, "an import is either a stream or a service")
+        reader.error(value, "an import must be either a stream or a service: remove one")
     if entry.prefix and entry.to and "stream" in keys:
-        reader.error(value, "Stream import can not have a 'prefix' and a 'to' property")
+        reader.error(value, "Stream import can not have a 'prefix' and a 'to' property: remove one")
     if "service" in keys and "allow_trace" in keys:
-        reader.error(value, "Detected allow_trace directive on a non-stream")
+        reader.error(value, "Detected allow_trace directive on a non-stream: remove it")
 
 
 def check_shares(
@@ -215,13 +215,13 @@ def _import_source(reader: ConfigReader, key: str, value: Value, target: ImportO
     if not reader.section(key, value, _SOURCE_FIELDS, target):
         return
     if not target.account or not target.subject:
-        reader.error(value, "Expect an account name and a subject")
+        reader.error(value, "Expect an account name and a subject: add `account` and `subject`")
 
 
 def _response_type(reader: ConfigReader, key: str, value: Value, target: ExportOptions) -> None:
     found = reader.string(key, value)
     if found is not None and found.lower() not in _RESPONSE_TYPES:
-        reader.error(value, f'Unknown response type: "{found}"')
+        reader.error(value, f'Unknown response type: "{found}": use single, stream or chunked')
     elif found is not None:
         target.response_type = _RESPONSE_TYPES[found.lower()]
 
@@ -231,7 +231,7 @@ def _latency(reader: ConfigReader, key: str, value: Value, target: ExportOptions
     if isinstance(value.data, str):
         latency.subject = value.data
     elif reader.section(key, value, _LATENCY_FIELDS, latency) and not latency.subject:
-        reader.error(value, "Latency subject required, but missing")
+        reader.error(value, "Latency subject required, but missing: add `subject`")
     target.latency = latency
 
 

@@ -49,16 +49,20 @@ def read_tls(
     if not reader.section(key, value, _FIELDS, options):
         return None
     if options.check_known_urls and not link:
-        reader.error(value, "verify_cert_and_check_known_urls is only for routes and gateways")
+        reader.error(
+            value,
+            "verify_cert_and_check_known_urls is only for routes and gateways: "
+            "remove it",
+        )
     if options.verify_and_map or options.check_known_urls:
         options.verify = True
     if options.server_name and not solicited:
-        reader.error(value, "server_name is only for leafnode remotes")
+        reader.error(value, "server_name is only for leafnode remotes: remove it")
     if options.cert_file and options.certificates:
-        reader.error(value, "cannot combine 'cert_file' option with 'certs' option")
+        reader.error(value, "cannot combine 'cert_file' option with 'certs' option: remove one")
     elif bool(options.cert_file) != bool(options.key_file):
         missing = "cert_file" if options.key_file else "key_file"
-        reader.error(value, f"missing '{missing}' in TLS configuration")
+        reader.error(value, f"missing '{missing}' in TLS configuration: add it")
     _check_suites(reader, value, options)
     if len(reader.problems.errors) == before:
         _check_files(reader, value, options, solicited)
@@ -109,7 +113,7 @@ def _names(attribute: str, kind: str) -> Field:
         if items is None:
             return
         if not items:
-            reader.error(value, f"'{key}' cannot be empty")
+            reader.error(value, f"'{key}' cannot be empty: remove it, or name some")
         from headwater.security.tls import CIPHER_SUITES, CURVES
 
         known = CIPHER_SUITES if kind == "cipher" else CURVES
@@ -117,7 +121,7 @@ def _names(attribute: str, kind: str) -> Field:
         for item in items:
             name = reader.string(key, item)
             if name is not None and name not in known:
-                reader.error(item, f"unrecognized {kind} {name}")
+                reader.error(item, f"unrecognized {kind} {name}: use one of {', '.join(known)}")
             elif name is not None:
                 names.append(name)
         setattr(target, attribute, names)
@@ -135,7 +139,11 @@ def pins(reader: ConfigReader, key: str, value: Value) -> list[str]:
     for item in reader.array(key, value) or []:
         pin = reader.string(key, item)
         if pin is not None and not _PIN.fullmatch(pin.lower()):
-            reader.error(item, f"{pin} is not the hex SHA-256 of a public key info")
+            reader.error(
+                item,
+                f"{pin} is not the hex SHA-256 of a public key info: "
+                "it must be 64 digits",
+            )
         elif pin is not None:
             found.append(pin.lower())
     return found
@@ -169,7 +177,11 @@ def _certificates(reader: ConfigReader, key: str, value: Value, target: TLSOptio
         if not reader.section(key, item, _PAIR_FIELDS, pair):
             continue
         if not pair.cert_file or not pair.key_file:
-            reader.error(item, "both 'cert_file' and 'key_file' options are required")
+            reader.error(
+                item,
+                "both 'cert_file' and 'key_file' options are required: "
+                "add the other",
+            )
         target.certificates = [*target.certificates, pair]
 
 

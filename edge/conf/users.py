@@ -17,13 +17,15 @@ def check_users(reader: ConfigReader, document: Value, options: Options) -> None
     for user in options.all_users():
         kind, name = ("nkey", user.nkey) if user.nkey else ("user", user.user)
         if name in seen:
-            reader.error(block, f'Duplicate {kind} "{name}" detected')
+            reader.error(block, f'Duplicate {kind} "{name}" detected: remove one')
         seen.add(name)
     callout = options.auth.callout
     for name in callout.allowed_accounts if callout else ():
         if name not in options.accounts:
             reader.error(
-                block, f'auth_callout allowed account "{name}" not found in configured accounts'
+                block,
+                f'auth_callout allowed account "{name}" not found in configured accounts: '
+                "add it to `accounts`",
             )
 
 
@@ -33,6 +35,6 @@ def _check_single(reader: ConfigReader, block: Value, options: Options) -> None:
     if not lists_users and not options.all_users():
         return
     if options.auth.user:
-        reader.error(block, "Can not have a single user/pass and a users array")
+        reader.error(block, "Can not have a single user/pass and a users array: remove one of them")
     if options.auth.token:
-        reader.error(block, "Can not have a token and a users array")
+        reader.error(block, "Can not have a token and a users array: remove one of them")

@@ -52,18 +52,28 @@ _FORBIDDEN_HEADERS = ("host", "content-length", "connection", "upgrade", "nats-n
 def validate(options: Options) -> list[str]:
     """Everything about `options` that does not fit together; empty when all is well.
 
-    They must be complete.
+    They must be complete. Each text begins with the place of a key that it is about, if one of
+    them stands in a file, names the keys, and ends with what to do.
     """
     return [
         *_check_limits(options),
         *_check_operator(options),
         *_check_leaf(options),
-        *_check_no_auth_user(options, options.no_auth_user),
+        *_check_no_auth_user(options, options.no_auth_user, "no_auth_user"),
         *_check_cluster(options),
         *_check_jetstream(options),
         *_check_websocket(options),
         *_check_ocsp_peers(options),
     ]
+
+
+def _placed(options: Options, names: str, text: str) -> str:
+    """`text` behind the place of the first of these keys that stands in a file. What follows from
+    the command line alone has none."""
+    for name in names.split():
+        if name in options.places:
+            return f"{options.places[name]}: {text}"
+    return text
 
 
 def complete(options: Options) -> None:
@@ -102,32 +112,38 @@ def _check_ocsp_peers(options: Options) -> list[str]:
     )
     for name, tls in listeners:
         if tls is not None and tls.ocsp_peer is not None and not tls.verify:
-            problems.append(f"{name}: ocsp_peer needs certificates of the peers: set verify")
+            text = f"{name}: ocsp_peer needs certificates of the peers: set verify"
+            problems.append(_placed(options, f"{name}.ocsp_peer {name}", text))
     tls = options.cluster.tls
     if tls is not None and tls.ocsp_peer is not None:
-        problems.append("cluster.tls: ocsp_peer is not supported here, and was refused")
+        text = "cluster.tls: ocsp_peer is not supported for routes: remove it"
+        problems.append(_placed(options, "cluster.tls.ocsp_peer", text))
     for remote in options.leaf.remotes:
         tls = remote.tls
         if tls is not None and tls.ocsp_peer is not None and tls.insecure:
-            problems.append("leafnodes.remotes: ocsp_peer and insecure exclude one another")
+            text = "leafnodes.remotes: ocsp_peer and insecure exclude one another: remove one"
+            problems.append(_placed(options, "leafnodes.remotes.tls.ocsp_peer", text))
     return problems
 
 
 def _check_limits(options: Options) -> list[str]:
     problems = []
     if options.lame_duck_grace >= options.lame_duck_duration:
-        problems.append(
-            f"lame duck grace period ({format_duration(options.lame_duck_grace)}) should be "
-            "strictly lower than lame duck duration "
-            f"({format_duration(options.lame_duck_duration)})"
+        text = (
+            f"lame_duck_grace_period ({format_duration(options.lame_duck_grace)}) must be lower "
+            f"than lame_duck_duration ({format_duration(options.lame_duck_duration)}): shorten "
+            "the one or lengthen the other"
         )
+        problems.append(_placed(options, "lame_duck_grace_period lame_duck_duration", text))
     if options.max_payload > options.max_pending:
-        problems.append(
+        text = (
             f"max_payload ({options.max_payload}) cannot be higher than "
-            f"max_pending ({options.max_pending})"
+            f"max_pending ({options.max_pending}): lower the one or raise the other"
         )
+        problems.append(_placed(options, "max_payload max_pending", text))
     if " " in options.server_name:
-        problems.append("server name cannot contain spaces")
+        text = "server_name cannot contain spaces: choose a name without"
+        problems.append(_placed(options, "server_name", text))
     return problems
 
 
@@ -135,42 +151,56 @@ def _check_operator(options: Options) -> list[str]:
     operator = options.operator
     if not operator.operators:
         if options.default_sentinel:
-            return ["default sentinel requires operators and accounts"]
+            text = "default_sentinel requires `operator`: add it, or remove this"
+            return [_placed(options, "default_sentinel", text)]
         return []
     from headwater.security import jwt
 
     claims = [jwt.decode_operator(token) for token in operator.operators]
     named = [each.nats.system_account for each in claims if each.nats.system_account]
-    problems = [
-        f"operator JWT requires server version {wanted} or later, this is {NATS_LEVEL}"
+    found = [
+        (
+            "operator",
+            f"the operator's token requires server version {wanted} or later, this is "
+            f"{NATS_LEVEL}: have the operator lower it, or update",
+        )
         for wanted in (each.nats.assert_server_version for each in claims)
         if wanted and not _is_at_least(NATS_LEVEL, wanted)
     ]
     if not operator.resolver.kind:
-        problems.append("operators require an account resolver to be configured")
+        found.append(("operator", "operators require an account resolver: add `resolver: MEM`, or "
+                      "another one"))
     if operator.resolver.kind == "url" and operator.preload:
-        problems.append(
-            "resolver preloads only available for writeable resolver types MEM/DIR/CACHE_DIR"
-        )
+        found.append(("resolver_preload", "resolver_preload goes with the resolvers MEM, full and "
+                      "cache, not with a URL: remove it, or change `resolver`"))
     if options.accounts:
-        problems.append("operators do not allow Accounts to be configured directly")
+        found.append(("accounts", "`accounts` cannot stand beside `operator`, whose accounts come "
+                      "by tokens: remove one of them"))
     if options.all_users():
-        problems.append("operators do not allow users to be configured directly")
+        found.append(("authorization.users authorization accounts", "users cannot stand beside "
+                      "`operator`, whose users come by tokens: remove one of them"))
     if operator.trusted_keys:
-        problems.append("conflicting options for 'TrustedKeys' and 'TrustedOperators'")
+        found.append(("trusted_keys trusted", "`trusted_keys` and `operator` exclude one another: "
+                      "remove one of them"))
     if named and options.system_account and options.system_account not in named:
-        problems.append("system_account in config and operator JWT must be identical")
+        found.append(("system_account", "`system_account` is not the one in the operator's token: "
+                      "remove it, or name that one"))
     if operator.resolver.kind in ("full", "cache") and not options.system_account:
-        problems.append(
-            "using nats based account resolver - the system account needs to be specified in "
-            "configuration or the operator jwt"
-        )
+        found.append(("resolver", "a resolver of type full or cache needs `system_account`: set "
+                      "it, or have it in the operator's token"))
     if options.auth.callout is not None:
-        problems.append("operators do not allow authorization callouts to be configured directly")
-    for key in operator.pinned_accounts:
-        if not is_public_key(key, "A"):
-            problems.append(f'pinned account key "{key}" is not a valid public account nkey')
-    return [*problems, *_check_sentinel(options)]
+        found.append(("authorization.auth_callout", "`auth_callout` cannot stand beside "
+                      "`operator`: remove it, and let the account's token name the callout"))
+    found += [
+        (
+            "resolver_pinned_accounts",
+            f'resolver_pinned_accounts: "{key}" is not a public account nkey: it must begin with '
+            "A and have 56 characters",
+        )
+        for key in operator.pinned_accounts
+        if not is_public_key(key, "A")
+    ]
+    return [_placed(options, *each) for each in found] + _check_sentinel(options)
 
 
 def _is_at_least(version: str, wanted: str) -> bool:
@@ -191,10 +221,12 @@ def _check_sentinel(options: Options) -> list[str]:
     try:
         claims = jwt.decode_user(options.default_sentinel)
     except JWTError:
-        return ["default sentinel JWT not valid"]
+        text = "default_sentinel is no valid token of a user: make it with `nsc add user`"
+        return [_placed(options, "default_sentinel", text)]
     scoped = bool(claims.nats.issuer_account) and not claims.nats.has_own_limits()
     if not claims.nats.bearer_token and not scoped:
-        return ["default sentinel must be a bearer token"]
+        text = "default_sentinel must be a bearer token: make it with `--bearer`"
+        return [_placed(options, "default_sentinel", text)]
     return []
 
 
@@ -207,157 +239,161 @@ def _known_accounts(options: Options) -> set[str]:
 
 def _check_leaf(options: Options) -> list[str]:
     leaf = options.leaf
-    problems = []
+    found: list[tuple[str, str]] = []
     for remote in leaf.remotes:
-        problems.extend(_check_remote(remote))
+        found.extend(_check_remote(remote))
     if options.operator.operators:
         if leaf.authorization.users:
-            problems.append("operator mode does not allow specifying users in leafnode config")
+            found.append(("leafnodes.authorization.users", "leafnodes.authorization.users cannot "
+                          "stand beside `operator`: remove it, users come by tokens"))
         for remote in leaf.remotes:
             if not is_public_key(remote.account, "A"):
-                problems.append(
-                    "operator mode requires account nkeys in remotes: add an `account` key, a 56 "
-                    "character public key starting with the letter 'A', to each remote"
-                )
+                found.append(("leafnodes.remotes.account leafnodes.remotes", "operator mode "
+                              "requires account nkeys in remotes: add an `account` key, a 56 "
+                              "character public key starting with the letter 'A', to each remote"))
         if leaf.port and leaf.authorization.account and not is_public_key(
             leaf.authorization.account, "A"
         ):
-            problems.append("operator mode and non account nkeys are incompatible")
+            found.append(("leafnodes.authorization.account", "leafnodes.authorization.account must "
+                          "be a public account nkey beside `operator`: put that of the account"))
     else:
         known = _known_accounts(options)
-        wanted = [(leaf.authorization.account, "authorization")]
-        wanted += [(user.account, "authorization") for user in leaf.authorization.users]
-        wanted += [(remote.account, "remote") for remote in leaf.remotes]
-        problems += [
-            f'cannot find local account "{name}" specified in leafnode {kind}'
-            for name, kind in wanted
+        wanted = [(leaf.authorization.account, "authorization.account")]
+        users = leaf.authorization.users
+        wanted += [(user.account, "authorization.users.account") for user in users]
+        wanted += [(remote.account, "remotes.account") for remote in leaf.remotes]
+        found += [
+            (
+                f"leafnodes.{key}",
+                f'leafnodes.{key}: there is no account "{name}": add it to `accounts`, or name '
+                "another one",
+            )
+            for name, key in wanted
             if name not in known
         ]
-    if leaf.compression.mode.lower() not in COMPRESSION_MODES:
-        problems.append(f'unsupported compression mode "{leaf.compression.mode}"')
-    return problems
+    found += _check_compression("leafnodes.compression", leaf.compression.mode)
+    return [_placed(options, *each) for each in found]
 
 
-def _check_remote(remote: LeafRemoteOptions) -> list[str]:
-    problems = []
+def _check_compression(key: str, mode: str) -> list[tuple[str, str]]:
+    if mode.lower() in COMPRESSION_MODES:
+        return []
+    modes = "off, accept, s2_auto, s2_fast, s2_better, s2_best or s2_uncompressed"
+    return [(f"{key} {key}.mode", f'{key}: unsupported compression mode "{mode}": use {modes}')]
+
+
+def _check_remote(remote: LeafRemoteOptions) -> list[tuple[str, str]]:
+    found = []
     kinds = {url.partition("://")[0] in ("ws", "wss") for url in remote.urls}
     if len(kinds) > 1:
         shown = [redact_url(url) for url in remote.urls]
-        problems.append(
-            "remote leaf node configuration cannot have a mix of websocket and non-websocket "
-            f"urls: {shown}"
-        )
-    if remote.compression.mode.lower() not in COMPRESSION_MODES:
-        problems.append(f'unsupported compression mode "{remote.compression.mode}"')
-    return problems
+        found.append(("leafnodes.remotes.urls leafnodes.remotes", "leafnodes.remotes: urls cannot "
+                      f"be of WebSocket and others: make two remotes of {shown}"))
+    return found + _check_compression("leafnodes.remotes.compression", remote.compression.mode)
 
 
-def _check_no_auth_user(options: Options, name: str) -> list[str]:
+def _check_no_auth_user(options: Options, name: str, key: str) -> list[str]:
     if not name:
         return []
-    if options.operator.operators:
-        return ["no_auth_user not compatible with Trusted Operator"]
     users = options.all_users()
-    if not users:
-        return [f'no_auth_user: "{name}" present, but users/nkeys are not defined']
-    if any(name == (user.nkey or user.user) for user in users):
+    if options.operator.operators:
+        text = f"{key} cannot stand beside `operator`: remove it, or use `default_sentinel`"
+    elif not users:
+        text = f'{key}: "{name}" is set, but there are no users: add it to `authorization.users`'
+    elif any(name == (user.nkey or user.user) for user in users):
         return []
-    return [
-        f'no_auth_user: "{name}" not present as user or nkey in authorization block or account '
-        "configuration"
-    ]
+    else:
+        text = (
+            f'{key}: there is no user "{name}": add it to `authorization.users` or to an account, '
+            "or name another one"
+        )
+    return [_placed(options, key, text)]
 
 
 def _check_cluster(options: Options) -> list[str]:
-    cluster, problems = options.cluster, []
+    cluster = options.cluster
+    found = []
     if " " in cluster.name:
-        problems.append("cluster name cannot contain spaces")
-    if cluster.compression.mode.lower() not in COMPRESSION_MODES:
-        problems.append(f'unsupported compression mode "{cluster.compression.mode}"')
+        found.append(("cluster.name", "cluster.name cannot contain spaces: choose a name without"))
+    found += _check_compression("cluster.compression", cluster.compression.mode)
     if options.gateway.name and cluster.name and options.gateway.name != cluster.name:
-        problems.append("cluster name conflicts between cluster and gateway definitions")
+        found.append(("cluster.name gateway.name", "cluster.name and gateway.name differ: give "
+                      "both the same"))
     if cluster.accounts and cluster.pool_size < 0:
-        problems.append("pool_size cannot be negative if pinned accounts are specified")
+        found.append(("cluster.pool_size", "cluster.pool_size cannot be negative beside "
+                      "cluster.accounts: set it to 1 or more, or remove one of them"))
     if len(set(cluster.accounts)) < len(cluster.accounts):
-        problems.append("found duplicate account name in pinned accounts list")
+        found.append(("cluster.accounts", "cluster.accounts names an account twice: remove one"))
     if cluster.routes and not cluster.port:
-        problems.append("solicited routes require cluster capabilities, e.g. --cluster")
-    return problems
+        found.append(("cluster.routes", "cluster.routes need a listener of routes: set "
+                      "cluster.port, or --cluster"))
+    return [_placed(options, *each) for each in found]
 
 
 def _check_jetstream(options: Options) -> list[str]:
-    jetstream, problems = options.jetstream, []
+    jetstream = options.jetstream
+    found = []
     if jetstream.domain:
         derived = f"$JS.{jetstream.domain}.API.>"
-        if not is_valid_subject(derived):
-            problems.append(f'invalid domain name: derived "{derived}" is not a valid subject')
-        elif any(char in jetstream.domain for char in ".*>"):
-            problems.append("invalid domain name: may not contain ., * or >")
-    problems += _check_default_domains(options)
+        if not is_valid_subject(derived) or any(char in jetstream.domain for char in ".*>"):
+            found.append(("jetstream.domain", f'jetstream.domain: "{jetstream.domain}" cannot be '
+                          "one token of a subject: remove spaces and . * >"))
     if jetstream.enabled and options.cluster.port:
         if not options.server_name:
-            problems.append("jetstream cluster requires `server_name` to be set")
+            found.append(("cluster", "jetstream in a cluster requires `server_name`: set it"))
         if not options.cluster.name:
-            problems.append("jetstream cluster requires `cluster.name` to be set")
+            found.append(("cluster", "jetstream in a cluster requires `cluster.name`: set it"))
         if jetstream.extension_hint.lower() not in ("", "will_extend", "no_extend"):
-            problems.append(
-                f"expected 'no_extend' for string value, got '{jetstream.extension_hint}'"
-            )
+            found.append(("jetstream.extension_hint", "jetstream.extension_hint must be "
+                          f"will_extend or no_extend, not '{jetstream.extension_hint}'"))
         if jetstream.max_outstanding_catchup < 0:
-            problems.append("jetstream max catchup cannot be negative")
-    return problems
+            found.append(("jetstream.max_outstanding_catchup", "jetstream.max_outstanding_catchup "
+                          "cannot be negative: set bytes, or 0 for the default"))
+    return [_placed(options, *each) for each in found] + _check_default_domains(options)
 
 
 def _check_default_domains(options: Options) -> list[str]:
-    problems = []
+    found = []
     system = options.system_account or SYSTEM_ACCOUNT
+    key = "default_js_domain"
     for name, domain in options.default_js_domain.items():
         account = options.accounts.get(name)
         if options.operator.operators:
             if not is_public_key(name, "A"):
-                problems.append(
-                    f'default_js_domain contains account name "{name}", which is not a valid '
-                    "public account nkey"
-                )
+                found.append(f'{key}: "{name}" is no public account nkey: put that of the account')
         elif account is None and name != GLOBAL_ACCOUNT:
-            problems.append(
-                "in non operator mode, `default_js_domain` references non existing account "
-                f'"{name}"'
-            )
+            found.append(f'{key}: there is no account "{name}": add it to `accounts`, or remove it')
         elif account is not None and account.jetstream is not None and domain:
-            problems.append(
-                f'default_js_domain contains account name "{name}" with enabled JetStream'
-            )
+            found.append(f'{key}: account "{name}" has JetStream of its own: remove one of them')
         if name == system:
-            problems.append(f'system account "{name}" can not be in default_js_domain')
-    return problems
+            found.append(f'{key}: "{name}" is the system account, without JetStream: remove it')
+    return [_placed(options, key, text) for text in found]
 
 
 def _check_websocket(options: Options) -> list[str]:
     websocket = options.websocket
     if not websocket.port:
         return []
-    problems = []
+    found = []
     if websocket.tls is None and not websocket.no_tls:
-        problems.append("websocket requires TLS configuration")
+        found.append(("websocket", "websocket requires `tls`: add it, or set `no_tls: true`"))
     for origin in websocket.allowed_origins:
         scheme, separator, host = origin.partition("://")
         if scheme not in ("http", "https") or not separator or not host.strip("/"):
-            problems.append(f'unable to parse allowed origin "{origin}"')
-    problems += _check_no_auth_user(options, websocket.no_auth_user)
+            found.append(("websocket.allowed_origins", "websocket.allowed_origins: "
+                          f'"{origin}" is no origin: write https://host or https://host:port'))
     auth = websocket.authorization
     if auth is not None and options.all_users():
         for kind, secret in (("username", auth.user), ("token", auth.token)):
             if secret:
-                problems.append(
-                    f"websocket authentication {kind} not compatible with presence of users/nkeys"
-                )
+                found.append(("websocket.authorization", f"websocket.authorization: a {kind} "
+                              "cannot stand beside users: remove it, and add it to the users"))
     if websocket.jwt_cookie and not options.operator.enabled():
-        problems.append(
-            "trusted operators or trusted keys configuration is required for JWT authentication "
-            f'via cookie "{websocket.jwt_cookie}"'
-        )
+        found.append(("websocket.jwt_cookie", f'websocket.jwt_cookie "{websocket.jwt_cookie}" '
+                      "requires tokens: add `operator` or `trusted_keys`, or remove it"))
     for name in websocket.headers:
         if name.lower() in _FORBIDDEN_HEADERS or name.lower().startswith("sec-websocket-"):
-            problems.append(f'websocket: invalid header "{name}" not allowed')
-    return problems
+            found.append(("websocket.headers", f'websocket.headers: "{name}" is of the protocol '
+                          "itself: remove it"))
+    problems = [_placed(options, *each) for each in found]
+    return problems + _check_no_auth_user(options, websocket.no_auth_user, "websocket.no_auth_user")
