@@ -5,6 +5,7 @@ nothing else: whoever is found has still to be authenticated, and has to authent
 library runs in a thread of its own and is loaded there, so that a node starts without waiting.
 """
 
+import contextlib
 import ipaddress
 import logging
 import socket
@@ -22,8 +23,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.discovery")
 
-FOUND_MAX = 256
-"""Hubs that are remembered; further ones are ignored until some vanish."""
+FOUND_MAX = 2048
+"""Hubs that are remembered; a further one takes the place of any, so that nobody can keep others
+out by announcing many."""
+
+ADDRESSES_MAX = 4
+"""Addresses of one hub that are remembered."""
+
+RESOLVERS = 8
+"""Announcements without their addresses that are asked for them side by side."""
+
+UNRESOLVED_MAX = 256
+"""Such announcements that wait; a further one takes the place of any."""
 
 RESOLVE_TIMEOUT_MS = 3000
 LABEL_MAX = 63
@@ -52,10 +63,48 @@ class Hub(msgspec.Struct, kw_only=True, frozen=True):
     domain: str = ""
 
 
+class Waiting:
+    """Names that wait for a thread; a bounded number, of which any gives way to a further one."""
+
+    def __init__(self, choose: Callable[[list[str]], str]) -> None:
+        self._choose = choose
+        self._names: dict[str, None] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, name: str) -> None:
+        """A further one."""
+        with self._changed:
+            if len(self._names) >= UNRESOLVED_MAX:
+                del self._names[self._choose(list(self._names))]
+            self._names[name] = None
+            self._changed.notify()
+
+    def get(self) -> str | None:
+        """The newest, once there is one; None at the end."""
+        with self._changed:
+            while not self._names and not self._closed:
+                self._changed.wait()
+            return None if self._closed else self._names.popitem()[0]
+
+    def close(self) -> None:
+        """Let everybody who waits go."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
 class Discovery:
     """Announces and finds hubs. `on_change()` is called on the loop when the list changed."""
 
-    def __init__(self, options: Options, loop: "asyncio.AbstractEventLoop", node_id: str) -> None:
+    def __init__(
+        self,
+        options: Options,
+        loop: "asyncio.AbstractEventLoop",
+        node_id: str,
+        chance: Callable[[list[str]], str],
+    ) -> None:
+        """`chance` takes any of some names."""
         self._loop = loop
         self._service = options.headwater.discovery_service
         self._label = options.headwater.cluster_label
@@ -67,6 +116,8 @@ class Discovery:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._any = chance
+        self._unresolved = Waiting(chance)
         self.on_change: Callable[[], None] | None = None
         self.error = ""
 
@@ -96,6 +147,7 @@ class Discovery:
             self._closed = True
             opened = self._zeroconf
             self._zeroconf = None
+        self._unresolved.close()
         if opened is not None:
             opened.close()
 
@@ -132,7 +184,7 @@ class Discovery:
         return None
 
     def _browse(self, opened: Any) -> None:
-        from zeroconf import ServiceBrowser, ServiceStateChange
+        from zeroconf import ServiceBrowser, ServiceInfo, ServiceStateChange
 
         def changed(
             zeroconf: Any, service_type: str, name: str, state_change: ServiceStateChange
@@ -140,11 +192,26 @@ class Discovery:
             if state_change is ServiceStateChange.Removed:
                 self._forget(name)
             else:
-                found = zeroconf.get_service_info(service_type, name, RESOLVE_TIMEOUT_MS)
+                found = ServiceInfo(service_type, name)
+                # Most announcements come with everything; nobody waits for those that do not.
+                if found.load_from_cache(zeroconf):
+                    self._learn(name, found)
+                else:
+                    self._unresolved.put(name)
+
+        for number in range(RESOLVERS):
+            threading.Thread(
+                target=self._resolve, args=(opened,), name=f"resolver-{number}", daemon=True
+            ).start()
+        self._browser = ServiceBrowser(opened, self._service, handlers=[changed])
+
+    def _resolve(self, opened: Any) -> None:
+        """Ask for what announcements did not tell, until the end."""
+        while (name := self._unresolved.get()) is not None:
+            with contextlib.suppress(Exception):  # the library raises a great many kinds
+                found = opened.get_service_info(self._service, name, RESOLVE_TIMEOUT_MS)
                 if found is not None:
                     self._learn(name, found)
-
-        self._browser = ServiceBrowser(opened, self._service, handlers=[changed])
 
     def _describe(self, announcement: Announcement) -> Any:
         from zeroconf import ServiceInfo
@@ -186,15 +253,16 @@ class Discovery:
         if text.get("id") == self._node_id or not port.isdigit():
             return
         scheme = "tls" if text.get("tls") == "1" else "nats"
+        addresses = info.parsed_addresses()[:ADDRESSES_MAX]
         hub = Hub(
             node_id=text.get("id", ""),
-            urls=[f"{scheme}://{address}:{port}" for address in info.parsed_addresses()],
+            urls=[f"{scheme}://{address}:{port}" for address in addresses],
             cluster=text.get("cluster", ""),
             domain=text.get("domain", ""),
         )
         with self._lock:
             if name not in self._hubs and len(self._hubs) >= FOUND_MAX:
-                return
+                del self._hubs[self._any(list(self._hubs))]
             known = self._hubs.get(name)
             self._hubs[name] = hub
         if known != hub:

@@ -21,6 +21,7 @@ from headwater.security.errors import SecurityError
 
 if TYPE_CHECKING:
     from headwater.federation.client_tls import ClientTLS
+    from headwater.federation.hub_proofs import HubProofs
 
 log = logging.getLogger("headwater.leaf")
 
@@ -35,6 +36,9 @@ ADMIT_TIMEOUT_S = 10.0
 
 FOUND_PAUSE_S = 0.05
 """Pause before the next of several addresses that were found is tried."""
+
+TRIED_ONE_BY_ONE = 4
+"""Beyond this many addresses that were found, all are asked for their proof side by side."""
 
 DISCOVERED_MAX = 64
 """Addresses learned from hubs that are kept for one remote."""
@@ -75,6 +79,9 @@ class LeafRemote:
         self._learned: list[tuple[str, bool]] = []
         self._url: LeafUrl | None = None
         self._position = 0
+        self._turn = 0
+        """Whose turn it is when many hubs were found: a configured address, or all of those."""
+        self._proofs: HubProofs | None = None
         self._task: asyncio.Task[None] | None = None
         self._conn: LeafConn | None = None
         self._pause: asyncio.Event | None = None
@@ -110,9 +117,10 @@ class LeafRemote:
 
     async def _attempt(self) -> float:
         """Dial once and live with the link until it ends; returns the pause before the next try."""
-        url = self._next_url()
+        url = await self._proven_url() if self._many_found() else self._next_url()
         if url is None:
-            self._complain("no hub found yet")
+            many = self._many_found()
+            self._complain("none of the hubs found proves itself" if many else "no hub found yet")
             return self._delay()
         self._url = url
         if url.found and not self._proves():
@@ -271,6 +279,27 @@ class LeafRemote:
             for text in urls[:DISCOVERED_MAX]
             if isinstance(text, str) and _host_port(text) not in known
         ]
+
+    def _many_found(self) -> bool:
+        """Whether so many hubs were found that trying one after the other takes too long."""
+        found = sum(found for _, found in self.candidates())
+        return found > TRIED_ONE_BY_ONE and self._proves()
+
+    async def _proven_url(self) -> LeafUrl | None:
+        """The next configured address, or one of those found whose hub proves itself."""
+        urls = self.candidates()
+        known = [url for url, found in urls if not found]
+        self._position = 0
+        self._turn = (self._turn + 1) % (len(known) + 1)
+        if self._turn < len(known):
+            return parse_url(known[self._turn])
+        if self._proofs is None:
+            from headwater.federation.hub_proofs import HubProofs
+
+            self._proofs = HubProofs(self.options, self._open)
+        self.state = "connecting"
+        proven = await self._proofs.first([url for url, found in urls if found])
+        return None if proven is None else msgspec.structs.replace(parse_url(proven), found=True)
 
     async def _dial(self, url: LeafUrl) -> socket.socket:
         """A connected socket. Raises OSError."""

@@ -72,7 +72,10 @@ class LeafService:
                 cluster=options.headwater.cluster_label or options.cluster.name,
                 tls=options.leaf.tls is not None,
             )
-        self.discovery = Discovery(options, node.loop, node.server_id)
+        chance = node.kernel.chance
+        self.discovery = Discovery(
+            options, node.loop, node.server_id, lambda names: names[chance.below(len(names))]
+        )
         self.discovery.on_change = self._found
         self.discovery.start(announcement, browse)
 

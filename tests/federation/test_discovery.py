@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -13,10 +14,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
-from headwater.federation.discovery import instance_name
+from headwater.federation.discovery import (
+    ADDRESSES_MAX,
+    FOUND_MAX,
+    Discovery,
+    instance_name,
+)
 from headwater.federation.leaf_remote import LeafRemote
 from tests.certificates import certificate
 from tests.federation.lab import Lab, leaf_service, leafs
+from tests.measuring import within
 from tests.waiting import until
 
 ROGUE_INFO = (
@@ -171,3 +178,121 @@ def test_instance_names_are_one_label() -> None:
     assert instance_name("a.b") == "a-b"
     assert len(instance_name("ä" * 80).encode()) <= 63
     assert instance_name("") == "headwater"
+
+
+class Silent:
+    """Takes connections on a port and says nothing."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    async def visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One edge has come."""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                self.told += len(data)
+        writer.close()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("late", [False, True], ids=["among", "after"])
+async def test_a_thousand_rogues_delay_the_hub_by_ten_seconds_at_most(
+    lab: Lab, tmp_path: Path, late: bool
+) -> None:
+    """They accept, and never say a word; the hub is announced among them, or after them."""
+    certificate(tmp_path, "hub.plant")
+    files = f'cert_file: "{tmp_path}/cert.pem", key_file: "{tmp_path}/key.pem"'
+    hub = await lab.node(
+        "leafnodes { listen: 127.0.0.1:-1, authorization { user: leaf, password: right }, "
+        f"tls {{ {files} }} }}"
+    )
+    edge = await lab.node(
+        'leafnodes { reconnect: 1, remotes [ { url: "discover://leaf:right@plant", '
+        f'disabled: true, hub_pins: ["{pin_of(tmp_path)}"] }} ] }}'
+    )
+    silent = Silent()
+    server = await asyncio.start_server(silent.visit, "127.0.0.1", 0, backlog=1024)
+    port = server.sockets[0].getsockname()[1]
+    real = f"tls://127.0.0.1:{leaf_service(hub).listener.port}"
+    # Paths make the same address a thousand.
+    finder = Announced(*(f"tls://127.0.0.1:{port}/{number}" for number in range(1000)))
+    if not late:
+        finder.found.insert(500, real)
+    (options,) = edge.options.leaf.remotes
+    remote = LeafRemote(leaf_service(edge).links, options, finder)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    remote.start()
+    try:
+        if late:
+            await until(lambda: remote.state == "connecting", "it searches")
+            finder.found.append(real)
+            remote.wake()
+        await until(lambda: leafs(hub), "the hub is linked", 40)
+        assert within(loop.time() - begun, 10.0)
+        assert silent.told == 0
+        # Those who failed are not asked again when the link is made anew.
+        again = loop.time()
+        leaf_service(hub).links.close_all("cut")
+        await until(lambda: leafs(hub) and remote.connects == 2, "the hub is linked again", 40)
+        assert within(loop.time() - again, 10.0)
+    finally:
+        await remote.stop()
+        server.close()
+
+
+def test_nobody_keeps_the_hub_out_of_the_list_for_ever() -> None:
+    loop = asyncio.new_event_loop()
+    found = Discovery(load_text("").options, loop, "me", lambda names: names[-1])
+    for number in range(3000):
+        found._learn(f"rogue-{number}", announced(f"R{number}"))
+    found._learn("hub", announced("HUB"))
+    assert len(found._hubs) == FOUND_MAX
+    assert found._hubs["hub"].node_id == "HUB"
+    assert len(found._hubs["hub"].urls) == ADDRESSES_MAX
+    loop.close()
+
+
+def announced(name: str) -> Any:
+    """An announcement with many addresses."""
+    from zeroconf import ServiceInfo
+
+    return ServiceInfo(
+        "_nats._tcp.local.", f"{name}._nats._tcp.local.", port=7422,
+        addresses=[bytes([10, 0, 0, last]) for last in range(1, 21)],
+        properties={"id": name, "leaf": "7422", "tls": "1"},
+    )  # fmt: skip
+
+
+async def test_names_without_addresses_keep_nobody_waiting(lab: Lab) -> None:
+    """Each of them costs three seconds of asking; the hub is found meanwhile."""
+    from zeroconf import DNSOutgoing, DNSPointer, Zeroconf
+    from zeroconf.const import _CLASS_IN, _FLAGS_AA, _FLAGS_QR_RESPONSE, _TYPE_PTR
+
+    service = f"_hw{secrets.token_hex(3)}._tcp.local."
+    edge = await lab.node(
+        'leafnodes { remotes [ { url: "discover://plant", insecure_discovery: true } ] }\n'
+        f'headwater {{ discovery {{ enabled: true, service: "{service}" }} }}'
+    )
+    discovery = leaf_service(edge).discovery
+    await until(lambda: discovery._browser, "it looks")
+    loop = asyncio.get_running_loop()
+    # In a thread: there it has a loop of its own, which is ready when it is made.
+    liar = await loop.run_in_executor(None, lambda: Zeroconf(interfaces=["127.0.0.1"]))
+    try:
+        for begin in range(0, 300, 20):
+            told = DNSOutgoing(_FLAGS_QR_RESPONSE | _FLAGS_AA)
+            for number in range(begin, begin + 20):
+                name = f"rogue-{number}.{service}"
+                told.add_answer_at_time(DNSPointer(service, _TYPE_PTR, _CLASS_IN, 4500, name), 0)
+            liar.send(told)
+        await until(lambda: len(discovery._unresolved._names) > 100, "they were heard")
+        begun = loop.time()
+        await lab.node(
+            "leafnodes { listen: 127.0.0.1:-1 }\n"
+            f'headwater {{ discovery {{ enabled: true, service: "{service}", cluster: plant }} }}'
+        )
+        await until(lambda: leafs(edge), "the hub is linked", 40)
+        assert within(loop.time() - begun, 10.0)
+    finally:
+        await loop.run_in_executor(None, liar.close)
