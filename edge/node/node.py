@@ -70,7 +70,8 @@ class Node:
         self.farewells: list[Callable[[], None]] = []
         """Called when lame duck mode begins."""
         self.departures: list[Callable[[], Awaitable[None]]] = []
-        """Awaited when the node stops, while clients are still served; each sees to its bound."""
+        """Awaited when the node stops, while clients are still served, the last that came first;
+        each sees to its bound."""
         self.reloader: Callable[[], None] | None = None
         """Reads the configuration again; None where there is none to read."""
         self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
@@ -372,7 +373,7 @@ class Node:
         log.info("Initiating Shutdown...")
         for listener in self.listeners:
             listener.close()
-        for depart in self.departures:
+        for depart in reversed(self.departures):
             await depart()
         self.sessions.halt()
         for service in reversed(self._running):

@@ -20,6 +20,7 @@ from headwater.edge.monitor.pages.statsz import statsz
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system import system_store
+from headwater.edge.system.account_counts import AccountCounts
 from headwater.edge.system.shown_certificate import shown_certificate
 from headwater.edge.system.system_info import ServerInfo, client_info, user_info
 from headwater.edge.system.system_requests import (
@@ -78,16 +79,24 @@ class SystemService:
             self._serve_account(account)
         node.account_hooks.append(self._serve_account)
         node.farewells.append(lambda: self._publish_event(f"$SYS.SERVER.{node.server_id}.LAMEDUCK"))
+        node.departures.append(self._say_goodbye)
         node.sessions.observers.append(self)
+        self._counts = AccountCounts(node, self._tell_connections)
+        self._counts.start()
         self._timer = node.loop.call_later(STATSZ_S, self._send_statsz)
 
+    async def _say_goodbye(self) -> None:
+        """Tell everybody, while there are routes to tell it by."""
+        self._publish_event(f"$SYS.SERVER.{self._node.server_id}.SHUTDOWN")
+        self._node.kernel.turn()
+
     async def stop(self) -> None:
-        """Say goodbye, and stop answering."""
+        """Stop answering."""
         if self._timer is not None:
             self._timer.cancel()
+        self._counts.stop()
         for timer in self._counted.values():
             timer.cancel()
-        self._publish_event(f"$SYS.SERVER.{self._node.server_id}.SHUTDOWN")
         for task in self._purges:
             task.cancel()
         for account, sink in self._sinks:

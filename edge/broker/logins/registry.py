@@ -93,6 +93,10 @@ class Registry:
         self._ends: dict[str, int] = {}
         """When the accounts end that do."""
         self._last_cid = 0
+        self._elsewhere: dict[str, tuple[int, int]] = {}
+        """Clients and leaf links that accounts have on other servers of the cluster."""
+        self.leaf_hook: Callable[[str], None] = _nobody
+        """Called with the account's name a moment after a leaf link has come or gone."""
 
     def next_cid(self) -> int:
         """Number for a new connection of any kind; never used before."""
@@ -125,7 +129,27 @@ class Registry:
         if limit < 0:
             return True
         clients, leafs = self._counts.get(account.name, (0, 0))
-        return bool(limit > (leafs if leaf else clients + leafs))
+        other_clients, other_leafs = self._elsewhere.get(account.name, (0, 0))
+        return bool(limit > (leafs + other_leafs if leaf else clients + leafs + other_clients))
+
+    def busy(self) -> list[str]:
+        """Names of the accounts that have sessions here."""
+        return list(self._counts)
+
+    def elsewhere(self, account: Account, clients: int, leafs: int) -> None:
+        """What an account has on other servers now; those who are too many by that are ended, the
+        newest first. The other servers may do the same, and some will come back."""
+        if clients or leafs:
+            self._elsewhere[account.name] = (clients, leafs)
+        else:
+            self._elsewhere.pop(account.name, None)
+        there = self.of_account(account)
+        links = [session for session in there if session.is_leaf]
+        limits = account.limits
+        over = _surplus(there, limits.get("max_connections", -1), clients)
+        over += _surplus(links, limits.get("max_leafnodes", -1), leafs)
+        for session in {id(each): each for each in over}.values():
+            session.end(*TOO_MANY)
 
     # --- coming and going ---
 
@@ -160,6 +184,7 @@ class Registry:
         clients, leafs = self._counts.get(name, (0, 0))
         if session.is_leaf:
             leafs += by
+            self._loop.call_soon(self.leaf_hook, name)
         else:
             clients += by
         if clients or leafs:
@@ -230,3 +255,13 @@ class Registry:
             timer.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
+
+
+def _surplus(sessions: list[Session], limit: int, elsewhere: int) -> list[Session]:
+    """The newest of `sessions` (oldest first) that are too many beside those elsewhere."""
+    over = len(sessions) + elsewhere - limit if limit >= 0 else 0
+    return sessions[max(0, len(sessions) - over) :] if over > 0 else []
+
+
+def _nobody(account: str) -> None:
+    """Is told of leaf links where nobody else is."""
