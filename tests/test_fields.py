@@ -51,9 +51,8 @@ def bare_fields(text: str) -> list[str]:
             isinstance(base, ast.Name) and base.id.endswith("Enum") for base in node.bases
         ):
             continue
-        made = [m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"]
         fields = [*assigned(node.body, False)]
-        for init in made:
+        for init in makers(node):
             fields += assigned(init.body, True)
         for name, statement, following in fields:
             own = lines[statement.lineno - 2 : statement.end_lineno]
@@ -63,6 +62,52 @@ def bare_fields(text: str) -> list[str]:
             if not said:
                 bare.append(f"{node.name}.{name}")
     return bare
+
+
+def makers(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    """`__init__`, and the methods that it calls: where a class declares its fields."""
+    methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+    init = methods.get("__init__")
+    if init is None:
+        return []
+    calls = [each.func for each in ast.walk(init) if isinstance(each, ast.Call)]
+    own = [call for call in calls if isinstance(call, ast.Attribute)]
+    called = [call.attr for call in own if getattr(call.value, "id", "") == "self"]
+    return [init, *(methods[name] for name in called if name in methods)]
+
+
+def undeclared(texts: list[str]) -> list[str]:
+    """Fields that a method of a class sets, and that nothing declares: neither the class nor one
+    that it inherits from, in any of these modules."""
+    classes = {
+        node.name: node
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def declared(node: ast.ClassDef) -> set[str]:
+        known = {name for name, _, _ in assigned(node.body, False)}
+        for maker in makers(node):
+            known |= {name for name, _, _ in assigned(maker.body, True)}
+        for base in node.bases:
+            if isinstance(base, ast.Name) and base.id in classes:
+                known |= declared(classes[base.id])
+        return known
+
+    return [
+        f"{node.name}.{each.attr}"
+        for node in classes.values()
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute)
+        and isinstance(each.ctx, ast.Store)
+        and getattr(each.value, "id", "") == "self"
+        and each.attr not in declared(node)
+    ]
+
+
+def test_raft_sets_no_field_that_it_does_not_declare() -> None:
+    assert undeclared([(ROOT / path).read_text() for path in RAFT]) == []
 
 
 @pytest.mark.parametrize("path", DECLARATIONS)
@@ -84,3 +129,25 @@ def test_a_bare_field_is_found() -> None:
     assert bare_declarations(pxd) == ["a"]
     module = 'class A:\n    a: int\n    b: int  # bytes\n    c: int\n    """Ticks."""\n'
     assert bare_fields(module) == ["A.a"]
+
+
+def test_a_field_that_is_set_later_is_found() -> None:
+    module = """class A:
+    def __init__(self):
+        self.a = 1  # bytes
+        self.begin()
+
+    def begin(self):
+        self.b = 2
+
+    def run(self):
+        self.a = self.b = self.c = 3
+
+
+class B(A):
+    def stop(self):
+        self.a = 4
+        self.d = 5
+"""
+    assert bare_fields(module) == ["A.b"]
+    assert undeclared([module]) == ["A.c", "B.d"]
