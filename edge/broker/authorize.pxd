@@ -29,4 +29,8 @@ cdef class Peer(Principal):
     cdef public bint acks_leave         # acks and answers leave against any rule, too
 
 cdef int authorize(Principal principal, int action, const unsigned char* subject, Py_ssize_t n, int via, bytes queue) except -1
+# `authorize` for a message that a client publishes. Most logins are restricted in nothing, which is
+# seen here without a call.
+cdef inline int may_put(Login login, Msg* m) except -1:
+    return 1 if login.rights is None else authorize(login, PUBLISH, m.subject, m.subject_len, m.via, None)
 cdef int admits(Msg* m) except -1

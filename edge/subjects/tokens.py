@@ -6,14 +6,9 @@ token, and `>` only as the last one (NATS protocol, "Subject names"). What stand
 """
 
 import cython
-from cython.cimports.libc.stdint import uint64_t
-from cython.cimports.libc.string import memcpy
 
 # Half of the longest line between servers, which carries a subject and a reply.
 WORD_BYTES_MAX = cython.declare(cython.Py_ssize_t, 32 << 10)
-# Of eight bytes at once: the lowest and the highest bit of each, and the space in each.
-LOW_BITS = cython.declare(uint64_t, 0x0101010101010101)
-HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
 DELETE = cython.declare(cython.uchar, 127)
 
 DOT = cython.declare(cython.uchar, 46)
@@ -77,14 +72,8 @@ def is_literal(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bi
 @cython.nogil
 @cython.exceptval(check=False)
 def is_clean(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
-    """Whether a text may stand in a frame: no space or control byte, and not too long.
-
-    Eight bytes at once: one below 33 borrows from the highest bit of its place, and DEL is the
-    byte that becomes zero by exclusive or, which borrows as well.
-    """
+    """Whether a text may stand in a frame: no space or control byte, and not too long."""
     i: cython.Py_ssize_t = 0
-    eight: uint64_t
-    other: uint64_t
     if n > WORD_BYTES_MAX:
         return False
     if n < 8:
@@ -93,15 +82,12 @@ def is_clean(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
                 return False
             i += 1
         return True
-    while True:
-        memcpy(cython.address(eight), text + i, 8)
-        other = eight ^ (LOW_BITS * DELETE)
-        if (((eight - LOW_BITS * 33) & ~eight) | ((other - LOW_BITS) & ~other)) & HIGH_BITS:
+    while i + 8 < n:
+        if unclean(text + i):
             return False
-        if i + 8 >= n:
-            return True
-        # The last eight bytes may overlap those before.
-        i = min(i + 8, n - 8)
+        i += 8
+    # The last eight bytes may overlap those before.
+    return not unclean(text + n - 8)
 
 
 @cython.cfunc

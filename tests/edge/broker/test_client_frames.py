@@ -101,3 +101,29 @@ def test_a_control_byte_makes_no_interest(port: int, line: bytes) -> None:
     with connect(port) as link:
         link.sendall(b'CONNECT {"verbose":false}\r\n' + line + b"\r\nPING\r\n")
         assert b"-ERR 'Invalid Subject'" in read_until(link, b"PONG\r\n")
+
+
+LEVEL = st.sampled_from([b"a", b"ab", b"a" * 30, b"b" * 31, b"*x"])
+WRITTEN = st.lists(LEVEL, min_size=1, max_size=3).map(b".".join)
+GAP = st.sampled_from([b" ", b" ", b" ", b"  ", b"\t"])
+SIZE = st.one_of(st.integers(0, 120), st.sampled_from([999, 1000, 9_999, 10_000, 65_536, 100_000]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(WRITTEN, GAP, st.sampled_from([b"", b"re.ply"]), SIZE), max_size=12))
+def test_a_subject_again_is_the_same_subject(
+    port: int, rows: list[tuple[bytes, bytes, bytes, int]]
+) -> None:
+    """Publishers repeat themselves, which the node makes use of: subjects that come again, that
+    begin as the one before, and that are longer than what is remembered."""
+    wanted = b""
+    with connect(port) as link:
+        link.sendall(b'CONNECT {"verbose":false}\r\nSUB > 1\r\n')
+        for subject, gap, reply, size in rows:
+            words = [word for word in (subject, reply, b"%d" % size) if word]
+            body = b"%d" % (size % 7) * size
+            link.sendall(b"PUB" + gap + gap.join(words) + b"\r\n" + body + b"\r\n")
+            words.insert(1, b"1")
+            wanted += b"MSG " + b" ".join(words) + b"\r\n" + body + b"\r\n"
+        link.sendall(b"PING\r\n")
+        assert read_until(link, b"PONG\r\n") == wanted + b"PONG\r\n"

@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.edge.subjects.tokens import covers, literal_subject, matches, overlap, valid_subject
+from headwater.edge.subjects.tokens import (
+    clean_word,
+    covers,
+    literal_subject,
+    matches,
+    overlap,
+    valid_subject,
+)
 
 TOKEN = st.sampled_from([b"a", b"b", b"foo", b"*", b">", b"a*", b">b"])
 SUBJECT = st.lists(TOKEN, min_size=1, max_size=5).map(b".".join)
@@ -40,3 +47,11 @@ def test_what_a_valid_subject_is() -> None:
     assert all(valid_subject(subject) for subject in good)
     assert not any(valid_subject(subject) for subject in bad)
     assert literal_subject(b"foo*.bar") and not literal_subject(b"foo.*")
+
+
+def test_one_byte_anywhere_makes_a_word_unclean() -> None:
+    for size in range(1, 34):
+        for at in range(size):
+            for byte in range(256):
+                word = b"\xe4" * at + bytes([byte]) + b"~" * (size - at - 1)
+                assert clean_word(word) == (byte > 32 and byte != 127), (size, at, byte)
