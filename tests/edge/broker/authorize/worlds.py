@@ -110,7 +110,8 @@ def permissions(chance: random.Random, templates: bool = False) -> dict[str, Any
 
 def export(chance: random.Random) -> dict[str, Any]:
     subject = pattern(chance)
-    while subject == ">":
+    while subject.endswith(">") and subject[0] in "*>":
+        # It would take in what users ask of the servers themselves.
         subject = pattern(chance)
     stars = [i + 1 for i, token in enumerate(subject.split(".")) if token == "*"]
     found: dict[str, Any] = {"kind": chance.choice(("stream", "service")), "subject": subject}
