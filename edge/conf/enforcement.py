@@ -272,8 +272,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("jetstream.limits.batch", Hint("max_inflight_per_stream bounds each stream"),
             "max_inflight_total"),
     # --- headwater's own ---
-    **_rows("headwater", By("edge.jetstream.node.node"), "durability commit_segment_bytes "
-            "commit_max_delay scrub disk_budget"),
+    **_rows("headwater", By("edge.jetstream.node.node"), "durability profile "
+            "commit_segment_bytes commit_max_delay scrub disk_budget"),
     **_rows("headwater", By("edge.jetstream.config.sealing_keys"), "sealing"),
     **_rows("headwater", By("federation.service"), "discovery"),
     **_rows("headwater.discovery", By("federation.service"), "enabled service name cluster"),

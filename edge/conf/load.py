@@ -370,6 +370,7 @@ _HEADWATER_FIELDS = Section(
     "headwater",
     {
         "durability": choice("durability", "fsync interval"),
+        "profile": choice("profile", "edge"),
         "commit_segment_bytes": storage_size("commit_segment_bytes"),
         "commit_max_delay": _max_delay,
         "disk_budget": size_at_least_zero("disk_budget"),

@@ -468,8 +468,11 @@ class HeadwaterOptions(msgspec.Struct, kw_only=True):
 
     durability: str = "fsync"
     """Of file-backed streams that say nothing themselves: "fsync" or "interval"."""
+    profile: str = ""
+    """"edge" is for gateways with little disk; "" for all others."""
     commit_segment_bytes: int = 0
-    """Size of a commit-log segment; 0 means 8 MiB alone and 64 MiB in a cluster."""
+    """Size of a commit-log segment; 0 means 8 MiB alone, 64 MiB in a cluster and 256 KiB with the
+    profile "edge"."""
     commit_max_delay: float = 0.0
     """Seconds, at most 1, that the sync of such a stream's messages, and their acks, may wait for
     company with "fsync"; 0 syncs at once."""

@@ -50,6 +50,7 @@ UNKNOWN_LIMIT = 1 << 40
 # A segment of the log is at most one of so many of the device, but not smaller than this.
 DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
+EDGE_SEGMENT_BYTES = 256 << 10
 CLUSTER_SEGMENT_BYTES = 64 << 20
 
 APPLIED_SYNC_SECONDS = 0.2
@@ -482,6 +483,8 @@ def segment_bytes(options: Options, directory: Path) -> int:
     share of the device, since a handful of them is always taken."""
     if options.headwater.commit_segment_bytes:
         return options.headwater.commit_segment_bytes
+    if options.headwater.profile == "edge":
+        return EDGE_SEGMENT_BYTES
     size = CLUSTER_SEGMENT_BYTES if options.cluster.port else DEFAULT_SEGMENT_BYTES
     device = device_bytes(directory)
     if options.headwater.disk_budget:
