@@ -73,7 +73,7 @@ class SystemService:
         self._listen_to_servers()
         for name in ACCOUNT:
             self._listen(self._system, f"$SYS.REQ.ACCOUNT.*.{name}", self._on_account_request)
-        if node.jetstream is not None:
+        if node.jetstream is not None and not node.jetstream.clustered:
             self._listen(self._system, "$JS.API.ACCOUNT.PURGE.*", self._on_account_purge)
         for account in list(node.accounts.values()):
             self._serve_account(account)

@@ -15,12 +15,13 @@ from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api import api_consumer
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
-from headwater.edge.jetstream.model.models import Placement, Success, Wire
-from headwater.edge.jetstream.model.requests import TYPE_PREFIX, Context, is_json
-from headwater.hub.api.cluster import Cluster
+from headwater.edge.jetstream.model.models import Placement, StreamInfo, Success, Wire
+from headwater.edge.jetstream.model.requests import TYPE_PREFIX, Context, check_level, is_json
+from headwater.hub.api.cluster import Cluster, node_number
+from headwater.hub.api.moves import Moves
 from headwater.hub.api.stream_requests import StreamRequests
-from headwater.hub.cluster.transport import CallFailed
 from headwater.hub.meta.assignment import NO_GROUP, Assignment
 from headwater.hub.meta.meta_group import NoLeader
 from headwater.hub.raft.model.errors import RaftError
@@ -36,11 +37,17 @@ class StepDownRequest(Wire):
     placement: Placement | None = None
 
 
-class PeerRequest(Wire):
-    """A node by its server name or id."""
+class ServerRequest(Wire):
+    """A member by its server name, or by its id, which counts when both are there."""
 
     peer: str = ""
     peer_id: str = ""
+
+
+class Purge(Wire):
+    """Answer to ACCOUNT.PURGE."""
+
+    initiated: bool = False
 
 
 class DrainRequest(Wire):
@@ -50,20 +57,11 @@ class DrainRequest(Wire):
     undo: bool = False
 
 
-def parsed(payload: bytes, kind: type[Any]) -> Any:
-    """A request's body. Raises JetStreamError 10025."""
-    try:
-        return msgspec.json.decode(payload, type=kind)
-    except msgspec.DecodeError as error:
-        raise errors.INVALID_JSON.error(err=error) from None
-
-
 class StreamAdmin:
     """Requests about one stream."""
 
-    def __init__(self, cluster: Cluster, requests: StreamRequests) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.requests = requests
 
     def step_down(
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
@@ -100,25 +98,6 @@ class StreamAdmin:
         except RaftError as error:
             raise errors.CLUSTER_NOT_AVAIL.error() from error
 
-    async def remove_peer(
-        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
-    ) -> Success:
-        """STREAM.PEER.REMOVE.<stream>, on the meta leader: another node takes its part."""
-        cluster = self.cluster
-        if not payload:
-            raise errors.BAD_REQUEST.error()
-        request = parsed(payload, PeerRequest)
-        known = cluster.state.stream(js.name, tokens[0])
-        if known is None:
-            raise errors.STREAM_NOT_FOUND.error()
-        if not request.peer:
-            raise errors.BAD_REQUEST.error()
-        number = cluster.find_peer(request.peer)
-        if number not in known.assignment.peers:
-            raise errors.CLUSTER_PEER_NOT_MEMBER.error()
-        await self.requests.replace_peer(known, number)
-        return Success(success=True)
-
 
 class SystemAdmin:
     """Requests about the cluster, in the system account."""
@@ -134,23 +113,35 @@ class SystemAdmin:
         how many groups are still led here that others could lead."""
         self.cluster = cluster
         self.requests = requests
+        self.moves = Moves(cluster, requests)
         self.account = account
         self.drain = drain
-        self.routes: dict[str, tuple[str, Handler]] = {
+        routes: dict[str, tuple[str, Handler]] = {
             "META.LEADER.STEPDOWN": ("meta_leader_stepdown", self.step_down),
             "SERVER.REMOVE": ("meta_server_remove", self.remove_server),
+            "SERVER.EVACUATE": ("meta_server_evacuate", self.evacuate_server),
+            "ACCOUNT.PURGE.*": ("account_purge", self.purge),
+            "ACCOUNT.STREAM.MOVE.*.*": ("stream_update", self.move),
+            "ACCOUNT.STREAM.CANCEL_MOVE.*.*": ("stream_cancel_move", self.cancel),
         }
-        for name in self.routes:
-            account.insert(CallbackSink(f"$JS.API.{name}".encode(), self.serve))
+        for name, route in routes.items():
+            account.insert(CallbackSink(f"$JS.API.{name}".encode(), self._serving(name, *route)))
         account.insert(CallbackSink(b"$JS.API.SERVER.DRAIN", self.serve_drain))
 
-    def serve(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
-    ) -> None:
-        """Take one request; only the meta leader answers."""
-        kind, handler = self.routes[subject.decode().split(".", 2)[2]]
-        if self.cluster.group.leads:
-            self.requests.spawn(self._answer(reply, kind, handler, payload))
+    def _serving(self, name: str, kind: str, handler: Handler) -> Callable[..., None]:
+        """The callback that takes one kind of request; only the meta leader answers."""
+        wildcards = name.count("*")
+
+        def serve(
+            subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+        ) -> None:
+            if not self.cluster.group.leads:
+                return
+            tokens = subject.decode("utf-8", "replace").split(".")
+            tokens = tokens[len(tokens) - wildcards :]
+            self.requests.spawn(self._answer(reply, kind, handler, tokens, payload, block))
+
+        return serve
 
     def serve_drain(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
@@ -158,7 +149,7 @@ class SystemAdmin:
         """SERVER.DRAIN: the named node answers; the meta leader does when there is no such node."""
         answer: dict[str, Any] = {"type": f"{TYPE_PREFIX}server_drain_response"}
         try:
-            request = parsed(payload, DrainRequest)
+            request = decode(payload, DrainRequest)
             number = self.cluster.find_peer(request.peer)
             if not number:
                 raise errors.CLUSTER_SERVER_NOT_MEMBER.error()
@@ -173,11 +164,19 @@ class SystemAdmin:
         if reply:
             self.account.send(reply, msgspec.json.encode(answer))
 
-    async def _answer(self, reply: bytes, kind: str, handler: Handler, payload: bytes) -> None:
+    async def _answer(
+        self,
+        reply: bytes,
+        kind: str,
+        handler: Handler,
+        tokens: list[str],
+        payload: bytes,
+        block: bytes,
+    ) -> None:
         answer: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response"}
         try:
-            await handler([], payload)
-            answer["success"] = True
+            check_level(block)
+            answer.update(msgspec.to_builtins(await handler(tokens, payload)))
         except JetStreamError as error:
             answer["error"] = error.wire()
         except (RaftError, NoLeader) as error:
@@ -186,7 +185,7 @@ class SystemAdmin:
         if reply:
             self.account.send(reply, msgspec.json.encode(answer))
 
-    async def step_down(self, tokens: list[str], payload: bytes) -> None:
+    async def step_down(self, tokens: list[str], payload: bytes) -> Success:
         """META.LEADER.STEPDOWN"""
         cluster = self.cluster
         others = [n for n in cluster.group.members if n != cluster.number]
@@ -194,37 +193,61 @@ class SystemAdmin:
         if not target and not any(cluster.founding.is_online(n) for n in others):
             raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
         cluster.group.step_down(target)
+        return Success(success=True)
 
-    async def remove_server(self, tokens: list[str], payload: bytes) -> None:
-        """SERVER.REMOVE: the node is no member any more, and others take its part of streams."""
-        if not payload:
+    def _named(self, payload: bytes) -> int:
+        """The member that a request names. Raises JetStreamError."""
+        if payload.strip() in (b"", b"{}"):
             raise errors.BAD_REQUEST.error()
-        request = parsed(payload, PeerRequest)
-        cluster = self.cluster
-        number = cluster.find_peer(request.peer_id or request.peer)
-        if not number:
+        request = decode(payload, ServerRequest)
+        if request.peer_id:
+            number = node_number(request.peer_id)
+        else:
+            number = self.cluster.find_peer(request.peer)
+        if number not in {*self.cluster.group.members, *self.cluster.state.members}:
             raise errors.CLUSTER_SERVER_NOT_MEMBER.error()
-        log.warning("%s is removed from the cluster by order", cluster.names(number))
-        await cluster.group.remove(number)
-        for known in list(cluster.state.streams.values()):
-            if number in known.assignment.peers and known.assignment.group != NO_GROUP:
-                try:
-                    await self.requests.replace_peer(known, number)
-                except (JetStreamError, CallFailed) as error:
-                    log.error(
-                        "stream '%s > %s' has no replacement for a replica: %s; it has one less: "
-                        "add a "
-                        "node",
-                        *known.assignment.key,
-                        error,
-                    )
+        return number
+
+    async def remove_server(self, tokens: list[str], payload: bytes) -> Success:
+        """SERVER.REMOVE: the node is no member any more, and others take its part of streams."""
+        number = self._named(payload)
+        log.warning("%s is removed from the cluster by order", self.cluster.names(number))
+        await self.cluster.group.remove(number)
+        await self.moves.evacuate(number, removed=True)
+        return Success(success=True)
+
+    async def evacuate_server(self, tokens: list[str], payload: bytes) -> Success:
+        """SERVER.EVACUATE: others take a node's part of all streams; it stays a member."""
+        number = self._named(payload)
+        log.info("streams leave %s by order", self.cluster.names(number))
+        await self.moves.evacuate(number, removed=False)
+        return Success(success=True)
+
+    async def move(self, tokens: list[str], payload: bytes) -> StreamInfo:
+        """ACCOUNT.STREAM.MOVE.<account>.<stream>"""
+        return await self.moves.move(tokens[0], tokens[1], payload)
+
+    async def cancel(self, tokens: list[str], payload: bytes) -> StreamInfo:
+        """ACCOUNT.STREAM.CANCEL_MOVE.<account>.<stream>"""
+        return await self.moves.cancel(*tokens)
+
+    async def purge(self, tokens: list[str], payload: bytes) -> Purge:
+        """ACCOUNT.PURGE.<account>: all its streams are deleted."""
+        if {"/", "\\"} & set(tokens[0]):
+            text = "account name can not contain path separators"
+            raise errors.STREAM_GENERAL_ERROR.error(err=text)
+        found = list(self.cluster.state.of_account(tokens[0]).values())
+        log.info("all %d streams of account '%s' are deleted by order", len(found), tokens[0])
+        for known in found:
+            await self.requests.drop(known.assignment)
+        return Purge(initiated=True)
 
 
 def preferred(cluster: Cluster, payload: bytes, others: list[int]) -> int:
     """The node that a request wants to lead, 0 for any. Raises JetStreamError 10005."""
     if not is_json(payload):
         return 0
-    placement = parsed(payload, StepDownRequest).placement
+    placement = decode(payload, StepDownRequest).placement
     if placement is None:
         return 0
     if placement.preferred:

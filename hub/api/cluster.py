@@ -10,7 +10,14 @@ import msgspec
 from headwater.edge.jetstream.consumer.consumers import limitable
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError
-from headwater.edge.jetstream.model.models import ClusterInfo, PeerInfo, StreamConfig
+from headwater.edge.jetstream.model.models import (
+    ClusterInfo,
+    DesiredClusterInfo,
+    DesiredOrigin,
+    DesiredPeer,
+    PeerInfo,
+    StreamConfig,
+)
 from headwater.edge.jetstream.model.times import format_time
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.stream.stream import Stream
@@ -52,6 +59,9 @@ class StreamGroups(Protocol):
     def status(self, number: int) -> Any:
         """A GroupStatus; None when the group is not here."""
 
+    def members(self, number: int) -> list[int]:
+        """The voters of a group, as far as is known here."""
+
     def waiting(self) -> list[str]:
         """What is committed and cannot be applied here, and why; a sentence for each stream."""
 
@@ -82,6 +92,8 @@ class Cluster:
         self.transport = transport
         self.applier = applier
         self.groups: StreamGroups | None = None
+        self.system_account = "$SYS"
+        """Name of the account that nodes talk in."""
         self.since: dict[str, int] = {}
         """When a stream began to live here, by its incarnation."""
 
@@ -220,7 +232,9 @@ class Cluster:
     def place_of(self, assignment: Assignment, stream: Stream | None = None) -> ClusterInfo:
         """`cluster` of any stream, as far as is known here."""
         leader = self.leader_of(assignment)
-        if assignment.group == NO_GROUP:
+        if assignment.group == NO_GROUP or (
+            leader and assignment.change is None and assignment.peers == [leader]
+        ):
             return ClusterInfo(name=self.cluster_name, leader=self.names(leader))
         status = self.groups.status(assignment.group) if self.groups is not None else None
         since = self._since(stream)
@@ -229,12 +243,37 @@ class Cluster:
             raft_group=group_name(assignment.stream_config, assignment),
             leader=self.names(leader) if leader else "",
             leader_since=format_time(since) if since else None,
+            system_account=True,
+            traffic_account=self.system_account,
+            desired=self._desired(assignment),
         )
         peers = status.peers if status is not None else ()
         rows = {peer.number: (peer.current, peer.lag) for peer in peers}
-        others = [number for number in assignment.peers if number != leader]
+        others = self._members(assignment) - {leader}
         info.replicas = [self._peer(number, *rows.get(number, (False, 0))) for number in others]
+        info.replicas.sort(key=lambda row: row.name)
         return info
+
+    def _members(self, assignment: Assignment) -> set[int]:
+        """The nodes that have a stream: those that it is on its way to are told in `desired`."""
+        if assignment.change is None or self.groups is None:
+            return set(assignment.peers)
+        members: list[int] = self.groups.members(assignment.group)
+        return set(members) or set(assignment.peers)
+
+    def _desired(self, assignment: Assignment) -> DesiredClusterInfo | None:
+        change = assignment.change
+        if change is None:
+            return None
+        origin = change.origin
+        return DesiredClusterInfo(
+            created=format_time(change.began_ns),
+            name=self.cluster_name,
+            replicas=[DesiredPeer(name=self.names(n), peer=peer_of(n)) for n in assignment.peers],
+            origin=DesiredOrigin(replicas=origin.num_replicas, placement=origin.placement)
+            if origin is not None
+            else None,
+        )
 
     def _since(self, stream: Stream | None) -> int:
         if stream is None:

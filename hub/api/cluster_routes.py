@@ -10,16 +10,19 @@ from typing import Any
 
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api_routes import routes
+from headwater.edge.jetstream.api.api_stream import not_clustered
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.requests import Context, Handler, Route
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.api.admin import StreamAdmin
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
+from headwater.hub.api.moves import Moves
 from headwater.hub.api.stream_requests import StreamRequests
 
 API_SUBJECTS = (
     b"$JS.API.INFO",
     b"$JS.API.STREAM.>",
+    b"$JS.API.ACCOUNT.STREAM.>",
     b"$JS.API.CONSUMER.CREATE.>",
     b"$JS.API.CONSUMER.DURABLE.>",
     b"$JS.API.CONSUMER.NAMES.*",
@@ -32,6 +35,11 @@ API_SUBJECTS = (
     b"$JS.API.CONSUMER.LEADER.>",
 )
 """What routers of a cluster listen on. Pulls and direct gets go to whoever serves them alone."""
+OWN_ROUTES = {
+    "ACCOUNT.STREAM.MOVE": Route(not_clustered, "stream_update", 2, 2),
+    "ACCOUNT.STREAM.CANCEL_MOVE": Route(not_clustered, "stream_cancel_move", 2, 2),
+}
+"""Requests that nodes without a cluster leave alone."""
 
 
 class ClusterRoutes:
@@ -40,11 +48,12 @@ class ClusterRoutes:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.streams = StreamRequests(cluster)
-        self.admin = StreamAdmin(cluster, self.streams)
+        self.admin = StreamAdmin(cluster)
+        self.moves = Moves(cluster, self.streams)
 
     def table(self) -> dict[str, Route]:
         """Every request that is served, by its name below `$JS.API.`."""
-        found = routes()
+        found = {**routes(), **OWN_ROUTES}
         requests = self.streams
         leaders: dict[str, Handler] = {
             "INFO": requests.account_info,
@@ -54,7 +63,11 @@ class ClusterRoutes:
             "STREAM.RESTORE": requests.restore,
             "STREAM.NAMES": requests.names,
             "STREAM.LIST": requests.listing,
-            "STREAM.PEER.REMOVE": self.admin.remove_peer,
+            "STREAM.PEER.REMOVE": self.moves.remove_peer,
+            "STREAM.PEER.EVACUATE": self.moves.evacuate_peer,
+            "STREAM.CANCEL_MOVE": self.moves.cancel_move,
+            "ACCOUNT.STREAM.MOVE": self.moves.own_move,
+            "ACCOUNT.STREAM.CANCEL_MOVE": self.moves.own_cancel,
         }
         own: dict[str, Handler] = {
             "STREAM.LEADER.STEPDOWN": self.admin.step_down,
@@ -154,8 +167,8 @@ class ClusterRoutes:
             if cluster.group.leads:
                 raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
             return None
-        online = [n for n in assignment.peers if cluster.founding.is_online(n)]
-        if cluster.number not in assignment.peers:
+        online = [n for n in assignment.holders if cluster.founding.is_online(n)]
+        if cluster.number not in assignment.holders:
             if not online and cluster.group.leads:
                 raise errors.STREAM_OFFLINE.error()
             return None

@@ -16,7 +16,7 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_info import stream_info
 from headwater.hub.api.cluster import Cluster, accepted, refusal
 from headwater.hub.cluster.transport import CallFailed
-from headwater.hub.meta.assignment import Assignment
+from headwater.hub.meta.assignment import Assignment, Settled, decode
 
 MADE_SECONDS = 4.0
 """That the nodes of a stream have to make or change it."""
@@ -65,6 +65,7 @@ class Answers:
             "infos": self.infos,
             "usage": self.usage,
             "ended": self.ended,
+            "settled": self.settled,
         }
         cluster.transport.methods["echo"] = lambda sender, body: body
         for name, method in methods.items():
@@ -130,6 +131,14 @@ class Answers:
         js.check_reservation(config, stream.config)
         return b""
 
+    async def settled(self, body: bytes) -> bytes:
+        """The group of a stream has the members that were wanted; on the meta leader."""
+        operation = decode(body)
+        if not isinstance(operation, Settled):
+            raise CallFailed("nothing has settled")
+        await self.cluster.submit(operation)
+        return b""
+
     async def infos(self, body: bytes) -> bytes:
         """Infos of the streams that are led here, of those that are named."""
         question = msgspec.json.decode(body, type=InfosQuestion)
@@ -174,7 +183,7 @@ class Questions:
             incarnation=assignment.incarnation,
             version=assignment.version,
         )
-        answer = await self._first(assignment.peers, "made", msgspec.json.encode(question))
+        answer = await self._first(assignment.holders, "made", msgspec.json.encode(question))
         return msgspec.json.decode(answer, type=StreamInfo)
 
     async def check(self, assignment: Assignment, config: StreamConfig) -> None:
@@ -184,7 +193,7 @@ class Questions:
             name=assignment.name,
             config=msgspec.Raw(msgspec.json.encode(config)),
         )
-        await self._first(assignment.peers, "check", msgspec.json.encode(question))
+        await self._first(assignment.holders, "check", msgspec.json.encode(question))
 
     async def _first(self, numbers: list[int], method: str, body: bytes) -> bytes:
         """The first answer of several nodes; what one refuses counts when no other accepts."""

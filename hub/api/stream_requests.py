@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,10 +35,35 @@ from headwater.hub.api.cluster import Cluster
 from headwater.hub.api.questions import InfosQuestion, Questions, Usage
 from headwater.hub.cluster.transport import CallFailed
 from headwater.hub.meta import placement
-from headwater.hub.meta.assignment import NEW_GROUP, NO_GROUP, Assignment, Gone
+from headwater.hub.meta.assignment import (
+    NEW_GROUP,
+    NO_GROUP,
+    Assignment,
+    Change,
+    Gone,
+    Origin,
+)
 from headwater.hub.meta.state import Conflict, Known
 
 log = logging.getLogger("headwater.meta")
+
+STALE_TRIES = 5
+"""Of a change that comes too late each time."""
+
+T = TypeVar("T")
+
+
+class Stale(Exception):
+    """A stream was changed after something about it was decided."""
+
+
+def refuse_second(there: Assignment, moves: bool) -> None:
+    """Refuse to move or scale a stream that is on its way somewhere. Raises JetStreamError."""
+    change = there.change
+    if change is not None and change.moves:
+        raise errors.STREAM_MOVE_IN_PROGRESS.error()
+    if change is not None and moves:
+        raise errors.STREAM_RECONFIGURE_IN_PROGRESS.error()
 
 
 class StreamRequests:
@@ -68,11 +93,11 @@ class StreamRequests:
         known = state.stream(js.name, config.name)
         if known is not None:
             if stream_config.same_config(known.config, config):
-                return api_stream.created(await self._made(known.assignment), did_create=False)
+                return api_stream.created(await self.made(known.assignment), did_create=False)
             raise errors.STREAM_NAME_EXIST.error()
         js.check_consumers(config)
         self._refuse_overlap(js, config, "")
-        peers = self._place(config)
+        peers = self.place(config)
         boots = self._boots(peers)
         assignment = Assignment(
             account=js.name,
@@ -89,10 +114,10 @@ class StreamRequests:
         if isinstance(done, Conflict):
             raise errors.STREAM_NAME_EXIST.error()
         try:
-            return api_stream.created(await self._made(done))
+            return api_stream.created(await self.made(done))
         except JetStreamError as error:
             if error.err_code != errors.CLUSTER_NOT_AVAIL.err_code:
-                await self._drop(done)
+                await self.drop(done)
             raise
 
     def checked(self, js: AccountJetStream, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
@@ -111,9 +136,10 @@ class StreamRequests:
 
         return msgspec.structs.replace(js.scope(pedantic), lookup=lookup)
 
-    def _place(
+    def place(
         self, config: StreamConfig, keep: list[int] | None = None, ignore: list[int] | None = None
     ) -> list[int]:
+        """Nodes for a stream, as of `placement.choose`. Raises JetStreamError."""
         unique = self.cluster.jetstream.options.jetstream.unique_tag
         nodes = self.cluster.candidates()
         return placement.choose(config, nodes, unique, keep or [], ignore or [])
@@ -129,14 +155,16 @@ class StreamRequests:
         now = self.cluster.jetstream.kernel.clock()
         return [kept.get(n) or max(now, members[n].boot + 1) for n in peers]
 
-    async def _made(self, assignment: Assignment) -> StreamInfo:
+    async def made(self, assignment: Assignment) -> StreamInfo:
+        """A stream's info, once it is in force where it is led. Raises JetStreamError."""
         try:
             return await self.ask.made(assignment)
         except CallFailed as error:
             log.warning("stream '%s > %s': %s", assignment.account, assignment.name, error)
             raise errors.CLUSTER_NOT_AVAIL.error() from error
 
-    async def _drop(self, assignment: Assignment) -> None:
+    async def drop(self, assignment: Assignment) -> None:
+        """Delete a stream for good. Raises JetStreamError."""
         gone = Gone(
             account=assignment.account, name=assignment.name, incarnation=assignment.incarnation
         )
@@ -154,6 +182,11 @@ class StreamRequests:
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
     ) -> StreamInfo:
         """STREAM.UPDATE.<stream>"""
+        return await self.again(lambda: self._update(js, tokens, payload, ctx))
+
+    async def _update(
+        self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+    ) -> StreamInfo:
         wanted = decode(payload, StreamRequest, ctx.strict)
         await long_work.find_apart(js, wanted.subjects)
         scope = self._scope(js, wanted.pedantic)
@@ -165,7 +198,14 @@ class StreamRequests:
         config = stream_config.checked_update(known.config, wanted, scope)
         js.check_consumers(config)
         self._refuse_overlap(js, config, config.name)
-        return await self.reassign(known.assignment, config, self._peers(known, config))
+        moves = bool(config.placement) and config.placement != known.config.placement
+        scales = config.num_replicas != known.config.num_replicas
+        if moves and scales:
+            raise errors.STREAM_MOVE_AND_SCALE.error()
+        if moves or scales:
+            refuse_second(known.assignment, moves)
+        peers = self._peers(known, config, moves) if moves or scales else known.assignment.peers
+        return await self.reassign(known.assignment, config, peers, moves)
 
     def _refuse_overlap(self, js: AccountJetStream, config: StreamConfig, own: str) -> None:
         """Refuse subjects that another stream than `own` has."""
@@ -176,67 +216,76 @@ class StreamRequests:
         if taken:
             raise errors.STREAM_SUBJECT_OVERLAP.error()
 
-    def _peers(self, known: Known, config: StreamConfig) -> list[int]:
+    def _peers(self, known: Known, config: StreamConfig, moves: bool) -> list[int]:
         """The nodes of a stream with another configuration: as many as possible stay."""
-        old, peers = known.config, known.assignment.peers
-        moved = (config.placement or None) != (old.placement or None)
-        if config.num_replicas == old.num_replicas and not moved:
-            return peers
-        if known.assignment.group == NO_GROUP and config.storage != "file":
-            # What is in one node's memory alone has no log that others could follow.
-            raise errors.STREAM_REPLICAS_NOT_UPDATABLE.error()
-        if moved:
-            return self._place(config)
+        peers = known.assignment.peers
+        if moves:
+            nodes = {node.number: node for node in self.cluster.candidates()}
+            stay = [n for n in peers if n in nodes and placement.may_stay(config, nodes[n])]
+            return self.place(config, keep=stay)
         if config.num_replicas < len(peers):
             leader = self.cluster.leader_of(known.assignment) or peers[0]
             online = self.cluster.founding.is_online
             return sorted(peers, key=lambda n: (n != leader, not online(n)))[: config.num_replicas]
-        return self._place(config, keep=peers)
+        return self.place(config, keep=peers)
 
     async def reassign(
-        self, old: Assignment, config: StreamConfig, peers: list[int]
+        self, old: Assignment, config: StreamConfig, peers: list[int], moves: bool
     ) -> StreamInfo:
-        """Give a stream another configuration or other nodes; returns its info then."""
+        """Give a stream another configuration or other nodes; returns its info, which may be of
+        before its data has moved. Raises JetStreamError."""
         try:
             await self.ask.check(old, config)
         except CallFailed as error:
             raise errors.CLUSTER_NOT_AVAIL.error() from error
-        group, founders = old.group, old.founders
-        if group == NO_GROUP and (len(peers) > 1 or peers != old.peers):
-            group, founders = NEW_GROUP, dict(zip(old.peers, old.boots, strict=True))
-        wanted = msgspec.structs.replace(
-            old,
-            config=raw(config),
-            peers=peers,
-            boots=self._boots(peers, old),
-            founders=founders,
-            group=group,
-            version=old.version + 1,
+        origin = Origin(
+            num_replicas=old.stream_config.num_replicas,
+            placement=old.stream_config.placement,
+            peers=old.peers,
+            boots=old.boots,
         )
-        done = await self.cluster.submit(wanted)
-        if isinstance(done, Conflict):
-            raise errors.STREAM_UPDATE.error(err="the stream was changed meanwhile")
-        return await self._made(done)
+        wanted = self.with_peers(old, peers, moves, origin)
+        done = await self.submit(msgspec.structs.replace(wanted, config=raw(config)))
+        return await self.made(done)
 
-    async def replace_peer(self, known: Known, number: int) -> None:
-        """Put another node in the place of one of a stream's; with none left, fewer have it.
-        Raises JetStreamError."""
-        old = known.assignment
-        if old.group == NO_GROUP:
-            raise errors.PEER_REMAP.error()
-        keep = [peer for peer in old.peers if peer != number]
-        try:
-            peers = self._place(known.config, keep=keep, ignore=[number])
-        except JetStreamError as error:
-            if not keep:
-                raise errors.PEER_REMAP.error() from error
-            peers = keep
+    def with_peers(
+        self, old: Assignment, peers: list[int], moves: bool = False, origin: Origin | None = None
+    ) -> Assignment:
+        """The next version of a stream, with these nodes. One whose single node's log decides
+        becomes a group when it is to be elsewhere. Raises JetStreamError 10061."""
         wanted = msgspec.structs.replace(
             old, peers=peers, boots=self._boots(peers, old), version=old.version + 1
         )
+        if set(peers) == set(old.peers):
+            return wanted
+        if old.group == NO_GROUP:
+            if old.stream_config.storage != "file":
+                # What is in one node's memory alone has no log that others could follow.
+                raise errors.STREAM_REPLICAS_NOT_UPDATABLE.error()
+            wanted.group = NEW_GROUP
+            wanted.founders = dict(zip(old.peers, old.boots, strict=True))
+        before = old.change or Change(began_ns=self.cluster.jetstream.kernel.clock(), origin=origin)
+        wanted.change = msgspec.structs.replace(
+            before,
+            moves=before.moves or moves,
+            leaving=[n for n in {*old.peers, *before.leaving} if n not in peers],
+        )
+        return wanted
+
+    async def submit(self, wanted: Assignment) -> Assignment:
+        """Commit a changed stream. Raises Stale, JetStreamError."""
         done = await self.cluster.submit(wanted)
         if isinstance(done, Conflict):
-            raise errors.PEER_REMAP.error()
+            raise Stale(wanted.name)
+        return done  # type: ignore[no-any-return]  # what an assignment becomes
+
+    async def again(self, decide: Callable[[], Awaitable[T]]) -> T:
+        """Decide something about a stream, and once more when it was changed meanwhile. Raises
+        JetStreamError."""
+        for _ in range(STALE_TRIES):
+            with contextlib.suppress(Stale):
+                return await decide()
+        raise errors.STREAM_UPDATE.error(err="the stream was changed meanwhile")
 
     async def delete(
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
@@ -244,7 +293,7 @@ class StreamRequests:
         """STREAM.DELETE.<stream>"""
         require_empty(payload)
         known = self._known(js, tokens[0])
-        await self._drop(known.assignment)
+        await self.drop(known.assignment)
         with contextlib.suppress(JetStreamError):
             await self.ask.everybody("ended", known.assignment.incarnation.encode())
         return Success(success=True)

@@ -23,7 +23,7 @@ from headwater.hub.cluster.healing import Healing
 from headwater.hub.cluster.spreading import Spreading
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.applier import EMPTIED, Applier
-from headwater.hub.meta.assignment import META_GROUP, Assignment, decode, encode
+from headwater.hub.meta.assignment import META_GROUP, Assignment, Settled, decode, encode
 from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
@@ -73,6 +73,8 @@ class ClusterService:
         self._ticker: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._telling = False
+        self._settling: set[str] = set()
+        """Incarnations of streams that the meta leader is being told of."""
         self._arrivals: set[asyncio.Task[None]] = set()
 
     # -- before the store is open -------------------------------------------------
@@ -113,6 +115,7 @@ class ClusterService:
         self.cluster.groups = groups
         groups.on_leader = self._led_here
         groups.on_quorum_lost = self._quorum_lost
+        groups.on_settled = self._settled
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         self.spreading = Spreading(self.cluster)
@@ -136,6 +139,28 @@ class ClusterService:
         cluster.led_here(assignment)
         leader = {"leader": cluster.jetstream.server_name}
         self._advise(assignment, "LEADER_ELECTED", "stream_leader_elected", leader)
+
+    def _settled(self, assignment: Any) -> None:
+        """A stream that is led here has the members that were wanted: tell the meta leader."""
+        if assignment.incarnation not in self._settling:
+            self._settling.add(assignment.incarnation)
+            self._spawn(self._tell_settled(assignment))
+
+    async def _tell_settled(self, assignment: Any) -> None:
+        cluster = self.cluster
+        assert cluster is not None
+        settled = Settled(
+            account=assignment.account,
+            name=assignment.name,
+            incarnation=assignment.incarnation,
+            version=assignment.version,
+        )
+        try:
+            await self._transport.call(cluster.group.leader, "settled", encode(settled))
+        except CallFailed as error:
+            log.debug("the leader does not hear that a stream has settled: %s", error)
+        finally:
+            self._settling.discard(assignment.incarnation)
 
     def _quorum_lost(self, assignment: Any) -> None:
         """This node led a stream, and too few replicas are heard to go on."""
@@ -191,6 +216,7 @@ class ClusterService:
         node.departures.append(self._leave)
         assert self._routes is not None
         account = node.account(node.system_account)
+        self.cluster.system_account = node.system_account
         SystemAdmin(self.cluster, self._routes.streams, account, self.drain)
         self.driver.start()
         self._tick()

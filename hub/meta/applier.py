@@ -46,6 +46,9 @@ class Groups(Protocol):
     def has_left(self, number: int) -> bool:
         """Whether the group of a stream has taken this node out."""
 
+    def remake(self, number: int) -> None:
+        """Begin again with nothing, as a member that the group takes in anew."""
+
 
 class Applier:
     """Follows the meta state on one node."""
@@ -157,14 +160,18 @@ class Applier:
             self.groups.start(assignment)
 
     def leave_groups(self) -> None:
-        """Remove what is here of streams whose group has taken this node out."""
+        """Remove what is here of streams whose group has taken this node out. Where it is wanted
+        again meanwhile, it begins again: to the group its old incarnation is over."""
         if self.groups is None:
             return
         for known in list(self.state.streams.values()):
             assignment = known.assignment
-            if assignment.group == NO_GROUP or self.number in assignment.peers:
+            if assignment.group == NO_GROUP or not self.groups.has_left(assignment.group):
                 continue
-            if self.groups.has_left(assignment.group):
+            if self.number in assignment.peers:
+                log.info("stream '%s > %s' comes back to this node", *assignment.key)
+                self.groups.remake(assignment.group)
+            else:
                 log.info("stream '%s > %s' has left this node", *assignment.key)
                 self.groups.delete(assignment)
 

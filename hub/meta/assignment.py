@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.model.models import StreamConfig
+from headwater.edge.jetstream.model.models import Placement, StreamConfig
 
 META_GROUP = 1
 FIRST_STREAM_GROUP = 2
@@ -17,6 +17,29 @@ NEW_GROUP = -1
 """In an operation: the state gives the stream a group number that no stream had before."""
 
 _CONFIG = msgspec.json.Decoder(StreamConfig)
+
+
+class Origin(msgspec.Struct, kw_only=True):
+    """What a stream was before a reconfiguration, which a cancellation gives it back."""
+
+    num_replicas: int
+    placement: Placement | None = None
+    peers: list[int]
+    boots: list[int]
+
+
+class Change(msgspec.Struct, kw_only=True):
+    """A reconfiguration that is under way: the members of a stream's group are not yet those that
+    are wanted."""
+
+    began_ns: int
+    """Wall-clock time in ns at which the first step was ordered."""
+    moves: bool = False
+    """Another place was ordered, not another number of replicas."""
+    leaving: list[int] = []
+    """Nodes that are not wanted any more, and may still have the stream."""
+    origin: Origin | None = None
+    """None when nobody may take the order back."""
 
 
 class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
@@ -41,6 +64,8 @@ class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
     lost: str = ""
     """Why nothing is left of it. It stays so until it is deleted: made anew under the same
     incarnation it would use its sequence numbers a second time."""
+    change: Change | None = None
+    """Until the group has the members that are wanted."""
 
     @property
     def stream_config(self) -> StreamConfig:
@@ -48,9 +73,23 @@ class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
         return _CONFIG.decode(self.config)
 
     @property
+    def holders(self) -> list[int]:
+        """The nodes that may lead it: those that are wanted, and those that still have it."""
+        return [*self.peers, *(self.change.leaving if self.change is not None else ())]
+
+    @property
     def key(self) -> tuple[str, str]:
         """Account and name."""
         return self.account, self.name
+
+
+class Settled(msgspec.Struct, kw_only=True, tag="settled"):
+    """The group of a stream has the members that this version of it wants."""
+
+    account: str
+    name: str
+    incarnation: str
+    version: int
 
 
 class Gone(msgspec.Struct, kw_only=True, tag="gone"):
@@ -85,7 +124,7 @@ class Founded(msgspec.Struct, kw_only=True, tag="founded"):
     identity: int
 
 
-Operation = Assignment | Gone | Member | Left | Founded
+Operation = Assignment | Settled | Gone | Member | Left | Founded
 _OPERATION = msgspec.json.Decoder(Operation)
 
 

@@ -10,6 +10,8 @@ fewest streams is taken: so nodes on equal machines share the load.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import Placement, StreamConfig
 
@@ -92,6 +94,11 @@ def choose(
     if not kept:
         found.sort(key=lambda node: node.leads)
     return [node.number for node in found]
+
+
+def may_stay(config: StreamConfig, node: Node) -> bool:
+    """Whether a node that has a stream fits its placement."""
+    return _fits(msgspec.structs.replace(config, max_bytes=-1), node, Reasons())
 
 
 def _ordered(

@@ -20,10 +20,12 @@ from headwater.hub.meta.assignment import (
     FIRST_STREAM_GROUP,
     NEW_GROUP,
     Assignment,
+    Founded,
     Gone,
     Left,
     Member,
     Operation,
+    Settled,
     decode,
     encode,
 )
@@ -118,10 +120,15 @@ class MetaState:
         self.load()
         operation = decode(entry.data)
         before = None
-        if isinstance(operation, Assignment | Gone):
+        if isinstance(operation, Assignment | Settled | Gone):
             there = self.streams.get((operation.account, operation.name))
             before = there.assignment if there is not None else None
-        if isinstance(operation, Assignment):
+        if isinstance(operation, Settled):
+            if before is None or not _is_of(operation, before):
+                return Conflict(operation.name)
+            # A decision that was made by what was known before clashes with it.
+            operation = msgspec.structs.replace(before, change=None, version=before.version + 1)
+        elif isinstance(operation, Assignment):
             taken = self._refused(operation)
             if taken:
                 return Conflict(taken)
@@ -180,7 +187,7 @@ class MetaState:
             self.members[operation.number] = operation
         elif isinstance(operation, Left):
             self.members.pop(operation.number, None)
-        else:
+        elif isinstance(operation, Founded):
             self.rest.identity = operation.identity
 
     def _leave(self, key: Key) -> None:
@@ -218,6 +225,11 @@ class MetaState:
                 self._enter(decode(bytes(message.payload)), at)
             at += 1
         self.on_load()
+
+
+def _is_of(settled: Settled, there: Assignment) -> bool:
+    """Whether what has settled is still what is wanted."""
+    return (settled.incarnation, settled.version) == (there.incarnation, there.version)
 
 
 def subject_of(operation: Operation) -> bytes:

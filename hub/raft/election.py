@@ -27,6 +27,9 @@ def tick(r: Core) -> None:
         recovery.leaderless(r)
         if eligible(r):
             pre_campaign(r)
+        elif r.node in r.log.config.learners:
+            # The group may have taken it out without its hearing of that: nobody tells it again.
+            recovery.ask(r)
 
 
 def eligible(r: Core) -> bool:

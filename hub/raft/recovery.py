@@ -58,8 +58,13 @@ def tick(r: Core) -> None:
     r.recovery.since_hello += 1
     if r.recovery.since_hello >= r.options.heartbeat_ticks:
         r.recovery.since_hello = 0
-        for node in asked(r):
-            r.send(Message(Kind.HELLO, r.node, node, term=0))
+        ask(r)
+
+
+def ask(r: Core) -> None:
+    """Ask what the others know of the group, and of this member."""
+    for node in asked(r):
+        r.send(Message(Kind.HELLO, r.node, node, term=0))
 
 
 def asked(r: Core) -> list[int]:

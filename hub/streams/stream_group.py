@@ -112,6 +112,8 @@ class StreamGroup:
         """The stream has begun to live here."""
         self.on_quorum_lost: Callable[[], None] = lambda: None
         """This node led it, and hears too few replicas to go on."""
+        self.on_settled: Callable[[], None] = lambda: None
+        """The members are those that the cluster wants, and it does not know yet."""
         self.on_quiet: Callable[[], None] = lambda: None
         """It lives here no more."""
 
@@ -262,7 +264,11 @@ class StreamGroup:
         """Make the members those that the cluster wants, one change at a time."""
         config = raft.log.config
         wanted = dict(zip(self.wanted.peers, self.wanted.boots, strict=True))
-        if set(config.members()) == set(wanted) or not membership.ready_for_change(raft):
+        if not membership.ready_for_change(raft):
+            return
+        if set(config.members()) == set(wanted):
+            if self.wanted.change is not None and not config.learners:
+                self.on_settled()
             return
         missing = [node for node in wanted if config.incarnation(node) is None]
         extra = [node for node in config.members() if node not in wanted]

@@ -54,8 +54,8 @@ class Driver(Protocol):
 
 class StreamGroups:
     """Not thread-safe. An assignment has `account`, `name`, `incarnation`, `created_ns`,
-    `stream_config`, `group`, `peers` (numbers of nodes), and `boots`: the start in which each of
-    them was taken into the cluster."""
+    `stream_config`, `group`, `peers` (numbers of nodes), `boots`: the start in which each of them
+    was taken into the cluster, and `change`: None when the members are known to be the peers."""
 
     def __init__(self, jetstream: NodeJetStream) -> None:
         self.jetstream = jetstream
@@ -71,6 +71,8 @@ class StreamGroups:
         """A stream lives here no more."""
         self.on_quorum_lost: Callable[[Any], None] = lambda assignment: None
         """This node led a stream, and hears too few of its replicas."""
+        self.on_settled: Callable[[Any], None] = lambda assignment: None
+        """The group of a stream that is led here has the members that are wanted."""
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """See `StreamGroup`."""
         self.proposals = Proposals()
@@ -119,6 +121,7 @@ class StreamGroups:
         )
         group.on_leader = lambda stream: self.on_leader(group.wanted)
         group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
+        group.on_settled = lambda: self.on_settled(group.wanted)
         group.barrier = lambda done: self.barrier(done)
         group.on_quiet = lambda: self.on_quiet(group.wanted)
         restored = store.start.groups.get(number)
@@ -253,6 +256,12 @@ class StreamGroups:
         """How a group is; None when it is not here."""
         group = self.groups.get(number)
         return group.status() if group is not None else None
+
+    def members(self, number: int) -> list[int]:
+        """The voters of a group, as far as is known here."""
+        group = self.groups.get(number)
+        raft = group.raft if group is not None else None
+        return sorted(raft.log.config.voters) if raft is not None else []
 
     def waiting(self) -> list[str]:
         """What is committed and cannot be applied here, and why; a sentence for each stream."""

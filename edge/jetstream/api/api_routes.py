@@ -33,6 +33,8 @@ def routes() -> dict[str, Route]:
         "STREAM.RESTORE": Route(api_stream.restore, "stream_restore", 1, 1),
         "STREAM.LEADER.STEPDOWN": Route(api_stream.not_clustered, "stream_leader_stepdown", 1, 1),
         "STREAM.PEER.REMOVE": Route(api_stream.not_clustered, "stream_remove_peer", 1, 1),
+        "STREAM.PEER.EVACUATE": Route(api_stream.not_clustered, "stream_evacuate_peer", 1, 1),
+        "STREAM.CANCEL_MOVE": Route(api_stream.not_clustered, "stream_cancel_move", 1, 1),
         "CONSUMER.LEADER.STEPDOWN": Route(
             api_stream.not_clustered, "consumer_leader_stepdown", 2, 2
         ),

@@ -175,6 +175,29 @@ class PeerInfo(Wire):
     peer: str = always("")
 
 
+class DesiredPeer(Wire):
+    """A server that is to carry an asset."""
+
+    name: str = always("")
+    peer: str = always("")
+
+
+class DesiredOrigin(Wire):
+    """What a cancellation gives a stream back."""
+
+    replicas: Signed = always(0)
+    placement: Placement | None = None
+
+
+class DesiredClusterInfo(Wire):
+    """Where an asset is on its way to."""
+
+    created: str = always("")
+    name: str = ""
+    replicas: list[DesiredPeer] = []
+    origin: DesiredOrigin | None = None
+
+
 class ClusterInfo(Wire):
     """The servers that carry an asset."""
 
@@ -185,6 +208,7 @@ class ClusterInfo(Wire):
     system_account: bool = False
     traffic_account: str = ""
     replicas: list[PeerInfo] = []
+    desired: DesiredClusterInfo | None = None
 
 
 class SourceInfo(Wire):

@@ -104,6 +104,62 @@ async def test_a_node_that_is_gone_is_removed_and_may_come_back(tmp_path: Path) 
         await lab.stop()
 
 
+async def test_a_node_is_evacuated_and_stays_a_member(tmp_path: Path) -> None:
+    lab = with_system_user(tmp_path)
+    try:
+        await lab.formed()
+        client = await lab.connect(0, user="A", password="A")
+        tied = {"placement": {"tags": ["az:2"]}}
+        await api(client, "STREAM.CREATE.R", name="R", subjects=["r"], num_replicas=3)
+        for name in ("FREE", "TIED"):
+            made = await api(client, f"STREAM.CREATE.{name}", name=name, subjects=[name], **tied)
+            assert made["cluster"]["leader"] == "n2"
+            await client.jetstream().publish(name, b"kept")
+        await api(client, "STREAM.UPDATE.FREE", name="FREE", subjects=["FREE"])
+        assert (await order(lab, 0, "SERVER.EVACUATE", peer="n2"))["success"]
+
+        async def leader(name: str) -> tuple[str, int, int]:
+            """Who leads a stream, its replicas besides, and its messages."""
+            found = await api(client, f"STREAM.INFO.{name}")
+            place = found["cluster"]
+            if "desired" in place:
+                return "", 0, 0
+            return place["leader"], len(place.get("replicas", [])), found["state"]["messages"]
+
+        async def left() -> bool:
+            name, others, messages = await leader("FREE")
+            return name in ("n0", "n1") and (others, messages) == (0, 1)
+
+        await until(left, "FREE has left")
+
+        async def fewer() -> bool:
+            name, others, _ = await leader("R")
+            return name in ("n0", "n1") and others == 1
+
+        await until(fewer, "R has one replica less")
+        assert await leader("TIED") == ("n2", 0, 1)
+        assert len(lab.cluster(0).group.members) == 3
+    finally:
+        await lab.stop()
+
+
+async def test_all_streams_of_an_account_are_deleted(tmp_path: Path) -> None:
+    lab = with_system_user(tmp_path)
+    try:
+        await lab.formed()
+        client = await lab.connect(1, user="A", password="A")
+        for replicas in (1, 3):
+            fields = {"name": f"S{replicas}", "num_replicas": replicas}
+            assert "error" not in await api(client, f"STREAM.CREATE.S{replicas}", **fields)
+        for index in range(3):
+            assert (await order(lab, index, "ACCOUNT.PURGE.A"))["initiated"]
+        assert (await api(client, "STREAM.NAMES"))["total"] == 0
+        for cluster in lab.clusters():
+            await until(lambda c=cluster: len(c.jetstream.store().stores()) == 1)
+    finally:
+        await lab.stop()
+
+
 async def test_a_farewell_hands_the_leadership_over(lab: Lab) -> None:
     await lab.formed()
     before = lab.leader()

@@ -109,22 +109,23 @@ def write_config(path: Path, index: int, ports: list[int], route_ports: list[int
         f'server_tags: ["az:{index}", "all"]\n'
         f'cluster {{ name: C, listen: "127.0.0.1:{route_ports[index]}", routes: [{routes}] }}\n'
         "accounts { $SYS { users: [ { user: sys, password: sys } ] }\n"
-        "  A { jetstream: enabled, users: [ { user: a, password: a } ] } }\n"
+        "  A { jetstream: enabled, users: [ { user: a, password: a } ] }\n"
+        "  B { jetstream: enabled, users: [ { user: b, password: b } ] } }\n"
     )
     return config
 
 
 @contextlib.asynccontextmanager
-async def anchors(path: Path) -> AsyncIterator[str]:
-    """Three nats-servers; the first one's address."""
-    ports, route_ports = ([free_port() for _ in range(3)] for _ in range(2))
+async def anchors(path: Path, size: int = 3) -> AsyncIterator[str]:
+    """So many nats-servers; the first one's address."""
+    ports, route_ports = ([free_port() for _ in range(size)] for _ in range(2))
     with (path / "anchor.log").open("w") as output:
         processes = [
             subprocess.Popen(
                 [str(ANCHOR), "-c", str(write_config(path, index, ports, route_ports))],
                 stderr=output,
             )
-            for index in range(3)
+            for index in range(size)
         ]
     try:
         yield f"127.0.0.1:{ports[0]}"

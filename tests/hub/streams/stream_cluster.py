@@ -53,6 +53,7 @@ class Wanted(msgspec.Struct):
     incarnation: str = "ab" * 16
     created_ns: int = 1
     founders: dict[int, int] = {}
+    change: None = None
 
 
 class OneLife:
