@@ -20,7 +20,7 @@ WIRE_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_
 	tests/edge/jetstream/config/test_guarded_subjects.py \
 	tests/edge/jetstream/model/test_odd_header_blocks.py
 
-.PHONY: cluster-faults decisions sanitize bench-access bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
+.PHONY: cluster-faults decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -101,6 +101,9 @@ bench: $(STAMP) ext  ## Side by side with nats-server
 
 bench-storage: $(STAMP) ext  ## Storage beside nats-server, and what is required of it
 	@$(BIN)/python -m bench.storage $(ARGS)
+
+bench-cluster: $(STAMP) ext  ## Clusters of three beside three nats-servers: speed, gaps, many streams
+	@$(BIN)/python -m bench.cluster_speed $(ARGS)
 
 bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
 	@$(BIN)/python -m bench.access --check $(ARGS)

@@ -35,6 +35,8 @@ class ClusterRecipe:
 
     recipe: Recipe
     jetstream: str = ""
+    synced: bool = False
+    """It syncs each message before it acknowledges, one at a time."""
 
     @property
     def name(self) -> str:
@@ -45,14 +47,15 @@ class ClusterRecipe:
 SERVERS["headwater"] = ClusterRecipe(headwater())
 SERVERS["real"] = ClusterRecipe(anchor())
 SERVERS["real-synced"] = ClusterRecipe(
-    Recipe("nats-server, sync always", anchor().command), "sync_interval: always"
+    Recipe("nats-server, sync always", anchor().command), "sync_interval: always", synced=True
 )
 
 
 class ClusterNodes:
     """A context manager that ends all nodes and removes what they stored.
 
-    Node `i` is called `n{i}`. `more` is a further piece of every node's configuration.
+    Node `i` is called `n{i}`; one node alone is no cluster. `more` is a further piece of every
+    node's configuration.
     """
 
     def __init__(
@@ -98,6 +101,10 @@ class ClusterNodes:
         where = zip(self.hosts, self.route_ports, strict=True)
         routes = ", ".join(f"nats-route://{host}:{port}" for host, port in where)
         host = self.hosts[index]
+        cluster = (
+            f'cluster {{ name: C, listen: "{host}:{self.route_ports[index]}"\n'
+            f" routes: [ {routes} ] }}\n"
+        )
         return (
             f"server_name: n{index}\n"
             f'listen: "{host}:{self.ports[index]}"\n'
@@ -105,8 +112,7 @@ class ClusterNodes:
             f'server_tags: [ "az:{index}" ]\n'
             f'jetstream {{ store_dir: "{self.store(index)}", domain: hub\n'
             f" {self.recipe.jetstream} }}\n"
-            f'cluster {{ name: C, listen: "{host}:{self.route_ports[index]}"\n'
-            f" routes: [ {routes} ] }}\n"
+            f"{cluster if self.size > 1 else ''}"
             f'leafnodes {{ listen: "{host}:{self.leaf_ports[index]}" }}\n'
             f"{self.more}\n"
         )
@@ -158,6 +164,17 @@ class ClusterNodes:
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
+
+    def leave(self, index: int, seconds: float) -> None:
+        """Lame duck; returns when the node has ended. Raises subprocess.TimeoutExpired."""
+        process = self._process(index)
+        process.send_signal(signal.SIGUSR2)
+        process.wait(seconds)
+        self.processes[index] = None
+
+    def pid(self, index: int) -> int:
+        """Process id of a node that runs."""
+        return self._process(index).pid
 
     def wipe(self, index: int) -> None:
         """Remove what a node that does not run has stored."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from bench import build
 from bench.servers import Server
@@ -36,6 +37,14 @@ JS_FRAMES = 1600
 """Prebuilt JetStream frames: a multiple of 64 per write and of 100 subjects."""
 
 INBOX = "_INBOX.bench"
+
+
+class Listening(Protocol):
+    """A server, for those who only connect to it."""
+
+    @property
+    def port(self) -> int:
+        """Of its clients, on the loopback interface."""
 
 
 class Mismatch(Exception):
@@ -109,15 +118,21 @@ def whole(messages: int, per_write: int) -> int:
 
 
 def core_publish(
-    server: Server, load: Load, *, size: int, receivers: int, user: str = ""
+    server: Listening,
+    load: Load,
+    *,
+    size: int,
+    receivers: int,
+    user: str = "",
+    subject: str = SUBJECT,
 ) -> Figure:
     """One publisher to `receivers` subscribers; ends when all of them have everything. `user` is
     who all of them are, as in a URL: `name:password@`."""
     generator = build.generator()
     payload = b"x" * size
-    frame = f"PUB {SUBJECT} {size}\r\n".encode() + payload + b"\r\n"
-    header = f"MSG {SUBJECT} 1 {size}\r\n".encode()
-    end = b"PUB bench.end 0\r\n\r\nPING\r\n"
+    frame = f"PUB {subject} {size}\r\n".encode() + payload + b"\r\n"
+    header = f"MSG {subject} 1 {size}\r\n".encode()
+    end = f"PUB {subject}.end 0\r\n\r\nPING\r\n".encode()
     links = [Link(server.port, load.timeout, user=user) for _ in range(receivers + 1)]
     results: list[tuple[int, int]] = []
     errors: list[Exception] = []
@@ -131,8 +146,8 @@ def core_publish(
     threads = [threading.Thread(target=receive, args=(link,)) for link in links[1:]]
     try:
         for link in links[1:]:
-            link.subscribe(SUBJECT, "1")
-            link.subscribe("bench.end", "2")
+            link.subscribe(subject, "1")
+            link.subscribe(f"{subject}.end", "2")
         for thread in threads:
             thread.start()
         sent, begin, finish = generator.publish(
@@ -220,7 +235,7 @@ def js_frame(number: int, size: int) -> bytes:
 
 
 def publish_frames(
-    server: Server, load: Load, size: int, frames: int, per_write: int
+    server: Listening, load: Load, size: int, frames: int, per_write: int
 ) -> tuple[int, int, int]:
     """Publish `load.messages` within the window, `frames` different ones in turn; returns how many
     were acknowledged, the last sequence, and nanoseconds."""
@@ -239,7 +254,7 @@ def publish_frames(
     return found
 
 
-def fill(server: Server, load: Load, size: int) -> Figure:
+def fill(server: Listening, load: Load, size: int) -> Figure:
     """Publish `load.messages` to the stream within the window, and check the count."""
     acked, last, total = publish_frames(server, load, size, JS_FRAMES, JS_PER_WRITE)
     if last != acked:

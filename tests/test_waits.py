@@ -19,6 +19,7 @@ SLEEPS = {
     "tests/federation/lab.py": (1, "a slow link: " + PACES),
     "bench/cluster_faults.py": (10, "how long a fault lasts; " + ANOTHER),
     "bench/cluster_nodes.py": (4, ANOTHER),
+    "bench/cluster_rows.py": (7, "how long it is watched, and the pace of probes; " + ANOTHER),
     "tests/hub/cluster/consumer_stories.py": (1, "a reader without a leader tries again"),
     "tests/hub/cluster/test_healing.py": (1, "a reader without a leader tries again"),
     "tests/hub/cluster/stream_stories.py": (1, PACES),
