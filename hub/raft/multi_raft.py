@@ -171,8 +171,15 @@ class MultiRaft:
         return len(self._unsynced) < WRITE_SETS_MAX
 
     def has_ready(self) -> bool:
-        """Whether `ready` would give anything to do."""
-        return bool(self._pings) or any(raft.has_ready() for raft in self._touched.values())
+        """Whether `ready` would give anything to do. Groups without work are forgotten until they
+        are touched again, so that they are asked once."""
+        if self._pings:
+            return True
+        for group, raft in list(self._touched.items()):
+            if raft.has_ready():
+                return True
+            del self._touched[group]
+        return False
 
     def ready(self) -> WriteSet:
         """The work of every group that has some."""
@@ -180,16 +187,19 @@ class MultiRaft:
         write_set = WriteSet(self._number, packets=self._pings)
         self._pings = []
         messages: list[Message] = []
-        for raft in list(self._touched.values()):
+        touched, self._touched = self._touched, {}
+        for group, raft in touched.items():
+            if self.groups.get(group) is not raft or not raft.has_ready():
+                continue
+            try:
+                ready = raft.ready()
+            except Exception as error:
+                self.on_fault(raft, error)
+                continue
+            write_set.groups.append((raft, ready))
+            messages += ready.messages
             if raft.has_ready():
-                try:
-                    ready = raft.ready()
-                except Exception as error:
-                    self.on_fault(raft, error)
-                    continue
-                write_set.groups.append((raft, ready))
-                messages += ready.messages
-        self._touched = {raft.group: raft for raft in self._touched.values() if raft.has_ready()}
+                self._touched[group] = raft
         write_set.packets += self._pack(messages)
         if write_set.groups:
             self._unsynced.append((write_set.number, write_set.groups))

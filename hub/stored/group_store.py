@@ -105,6 +105,8 @@ class GroupStore:
         """Groups whose log ends before their mark: a crash came when a snapshot was installed, and
         before the log said so."""
         self._rafts: dict[int, Raft] = {}
+        self._unmarked: dict[int, Replica] = {}
+        """Replicas whose newest mark storage did not take."""
         self._queue: deque[PendingWrite] = deque()
         self._unsynced: deque[PendingWrite] = deque()
         self.on_news: Callable[[Raft], None] = lambda raft: None
@@ -171,6 +173,7 @@ class GroupStore:
 
     def _add_replica(self, group: int, store: FileStore | None, mark: Mark | None) -> Replica:
         made = self.replicas[group] = Replica(self.log, self.machine(group), store, mark)
+        made.on_unmarked = lambda replica: self._unmarked.update({group: replica})
         return made
 
     def create(
@@ -268,16 +271,21 @@ class GroupStore:
                 )
             self._waits = True
         self._sync_hard()
-        for replica in self.replicas.values():
-            if replica.marked != replica.mark.index and not replica.doubtful:
-                self._mark(replica)
+        if self._unmarked:
+            self._mark_again()
         self._report_synced()
 
-    def _mark(self, replica: Replica) -> None:
-        try:
-            replica.write_mark()
-        except StoreError as error:
-            log.debug("a mark waits for storage: %s", error)
+    def _mark_again(self) -> None:
+        """Write the marks that storage did not take."""
+        waiting, self._unmarked = self._unmarked, {}
+        for group, replica in waiting.items():
+            if self.replicas.get(group) is not replica or replica.doubtful:
+                continue
+            try:
+                replica.write_mark()
+            except StoreError as error:
+                self._unmarked[group] = replica
+                log.debug("a mark waits for storage: %s", error)
 
     def _write_pending(self, pending: PendingWrite) -> bool:
         """Write one batch, group by group; False when a snapshot has to be durable first."""
@@ -488,6 +496,7 @@ class GroupStore:
         self.transfers.drop(group)
         self.start.groups.pop(group, None)
         replica = self.replicas.pop(group, None)
+        self._unmarked.pop(group, None)
         self._behind.discard(group)
         self._installed.discard(group)
         self.log.delete_state(OWNER, b"%d" % group)

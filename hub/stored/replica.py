@@ -1,6 +1,7 @@
 """A group's state on one node: a stream of the node's store, and the mark that goes with it."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from headwater.edge.storage.format.errors import Damaged, StoreError
@@ -46,6 +47,8 @@ class Replica:
         self.doubtful = False
         """A message that is needed to go on cannot be read: only a start helps, which asks the
         group for the state."""
+        self.on_unmarked: Callable[[Replica], None] = lambda replica: None
+        """The newest mark could not be written: `write_mark` is to be tried again."""
         machine.restore(self.mark.state)
 
     @property
@@ -69,6 +72,8 @@ class Replica:
             self.doubtful = True
         except StoreError:
             self.log.kernel.kick()
+        if self.marked != self.mark.index:
+            self.on_unmarked(self)
         return done
 
     def _apply(self, entry: Entry) -> Any:
