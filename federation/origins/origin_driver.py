@@ -15,6 +15,7 @@ from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.storage.format.errors import StoreError, invariant
+from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.federation.origins.origin_follower import OriginFollower
 from headwater.federation.origins.origin_request import parse_source_header, source_parts
 from headwater.federation.origins.origin_sink import (
@@ -138,7 +139,7 @@ class OriginDrivers:
             return Cursor()
         try:
             return msgspec.json.decode(value, type=Cursor)
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             log.error(
                 "the cursor of %r in stream %s is unreadable (%s): the newest messages from it "
                 "tell where to go on",

@@ -17,6 +17,7 @@ from headwater.edge.jetstream.model.times import format_time, parse_time
 from headwater.edge.ports.draws import draw_between
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.transform import transform
+from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.federation.origins.health import LIVE, OFFLINE, RECREATED, WELL, Health
 from headwater.federation.origins.origin_errors import (
     Barred,
@@ -329,7 +330,7 @@ class OriginFollower:
             self.health.message_bytes = int(state["bytes"]) / messages if messages else 0.0
         except LinkChanged:
             raise
-        except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError) as error:
             # Whoever may not ask for this may still have a consumer.
             self._info_answers = not isinstance(error, OriginError) or isinstance(error, Nobody)
             return
@@ -519,7 +520,7 @@ class OriginFollower:
             delivered = int(fields["delivered"]["consumer_seq"])
             if self._listens_to(sink):
                 self.health.said(int(fields["num_pending"]) + max(0, delivered - sink.dseq))
-        except (OriginError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+        except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError, AttributeError):
             pass
         now = self._now_s()
         pause = CHECK_S if self.health.state == LIVE else CHECK_BEHIND_S

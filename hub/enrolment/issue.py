@@ -65,7 +65,7 @@ def judge(payload: bytes, name: str, account: AccountClaims, now: float) -> Enro
         raise JWTError("the request is too long")
     try:
         asked = msgspec.json.decode(payload, type=EnrolmentRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JWTError("the request is malformed") from error
     claims = jwt.decode_user(asked.token)
     allowed, scope = account.scope_of(claims.iss)

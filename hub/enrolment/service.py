@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink
+from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.hub.enrolment.issue import Enrolment, grant, judge
 from headwater.security.claims import AccountClaims
 from headwater.security.errors import JWTError, SecurityError
@@ -224,6 +225,6 @@ class EnrolmentService:
             self._account.remove(sink)
         try:
             found = msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise JWTError("the hub's JetStream answers what is not JSON") from error
         return found if isinstance(found, dict) else {}

@@ -47,6 +47,7 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_info import stream_info
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.tokens import literal_subject
+from headwater.edge.wire.json_objects import BAD_JSON
 
 Page = tuple[int, dict[str, int]]
 """How many subjects match, and messages of some of them."""
@@ -303,7 +304,7 @@ def message_delete(
 def is_empty(payload: bytes) -> bool:
     try:
         return not payload or msgspec.json.decode(payload) == {}
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return False
 
 

@@ -76,7 +76,7 @@ def nak_delay(body: cython.p_const_uchar, n: cython.Py_ssize_t) -> object:
         if text.startswith(b"{"):
             return _NAK.decode(text).delay
         return parse_duration(text.decode())
-    except (DecodeError, ValueError):
+    except (DecodeError, ValueError, RecursionError):
         return None
 
 

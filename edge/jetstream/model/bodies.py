@@ -13,6 +13,7 @@ from headwater.edge.jetstream.model import bounds, errors
 from headwater.edge.jetstream.model.models import PullRequest
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.jetstream.model.times import canonical_time
+from headwater.edge.wire.json_objects import BAD_JSON
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
         return kind()
     try:
         raw = msgspec.json.decode(payload)
-    except msgspec.DecodeError as exc:
+    except BAD_JSON as exc:
         raise errors.INVALID_JSON.error(err=_syntax(payload, exc)) from None
     if raw is None:
         return kind()
@@ -135,7 +136,7 @@ def decode_pull(payload: bytes) -> PullRequest:
     """
     try:
         return _PULL.decode(payload)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         pass
     try:
         return decode(payload, PullRequest, strict=False)
@@ -147,6 +148,8 @@ def decode_pull(payload: bytes) -> PullRequest:
 
 
 def _syntax(payload: bytes, exc: Exception) -> str:
+    if isinstance(exc, RecursionError):
+        return "exceeded max depth"
     text = str(exc)
     if "truncated" in text or not payload.strip():
         return "unexpected EOF"

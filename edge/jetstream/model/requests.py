@@ -14,6 +14,7 @@ import msgspec
 from headwater.edge.jetstream.model import errors, headers
 from headwater.edge.jetstream.model.times import ZERO_TIME
 from headwater.edge.view.version import API_LEVEL
+from headwater.edge.wire.json_objects import BAD_JSON
 
 TYPE_PREFIX = "io.nats.jetstream.api.v1."
 PREFIX = "$JS.API."
@@ -84,7 +85,7 @@ def require_empty(payload: bytes) -> None:
     try:
         if msgspec.json.decode(payload) == {}:
             return
-    except msgspec.DecodeError:
+    except BAD_JSON:
         pass
     raise errors.NOT_EMPTY_REQUEST.error()
 
