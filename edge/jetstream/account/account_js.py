@@ -1,5 +1,6 @@
 """JetStream of one account: its streams, its limits and what it uses."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 from typing import Any
@@ -60,6 +61,8 @@ class AccountJetStream:
             "file": Usage("file", -1, node.usage["file"]),
         }
         self.set_limits(options)
+        self.leaving: dict[tuple[str, str], asyncio.Future[None]] = {}
+        """Consumers by stream and name whose deletion is not durable yet; done when it is."""
         self.router: Any = None
         """Serves the API while it is not None; the node sets it."""
 

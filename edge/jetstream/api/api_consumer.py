@@ -1,5 +1,6 @@
 """Requests about consumers. See `api` for what a handler is."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ from headwater.edge.jetstream.model.requests import is_json, require_empty
 from headwater.edge.jetstream.model.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
 from headwater.edge.jetstream.progress import consumer_setup
 from headwater.edge.jetstream.progress.consumer_events import paused as paused_event
+from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.jetstream.progress.consumer_setup import unpin_client
 from headwater.edge.ports.draws import draw_text
 
@@ -251,7 +253,50 @@ def info(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> ConsumerInfo:
 def delete(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Awaitable[Success]:
     """CONSUMER.DELETE.<stream>.<consumer>"""
     require_empty(payload)
-    return _done(consumers.delete_consumer(find(js, tokens)), Success(success=True))
+    durable = consumers.delete_consumer(find(js, tokens))
+    if durable is None:
+        return _done(None, Success(success=True))
+    key = tokens[0], tokens[1]
+    gone = js.leaving[key] = js.account.kernel.loop.create_future()
+    return _leave(js, key, gone, durable)
+
+
+async def _leave(
+    js: Any, key: tuple[str, str], gone: asyncio.Future[None], durable: Awaitable[None]
+) -> Success:
+    try:
+        await durable
+        gone.set_result(None)
+    except StoreError as error:
+        gone.set_exception(error)
+        gone.exception()  # for whoever waits; nobody need
+        raise
+    finally:
+        if js.leaving.get(key) is gone:
+            del js.leaving[key]
+    return Success(success=True)
+
+
+def _after_deletions(handler: Handler) -> Handler:
+    """A handler that tells of no deletion before it is durable: after a crash the consumer would
+    be back."""
+
+    def serve(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Any:
+        there = getattr(js.streams.get(tokens[0]), "consumers", ())
+        going = [
+            gone
+            for (stream, name), gone in js.leaving.items()
+            if stream == tokens[0] and name not in there and tokens[1:] in ([], [name])
+        ]
+        return later(going, js, tokens, payload, ctx) if going else handler(js, tokens, payload, ctx)
+
+    async def later(going: list[Any], *request: Any) -> Any:
+        for gone in going:
+            await gone
+        answer = handler(*request)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    return serve
 
 
 async def _done(durable: Awaitable[None] | None, answer: Any) -> Any:
@@ -318,11 +363,11 @@ async def _reset_done(
 HANDLERS: dict[str, Handler] = {
     "CREATE": create,
     "DURABLE.CREATE": create_durable,
-    "NAMES": names,
-    "LIST": listing,
-    "INFO": info,
-    "DELETE": delete,
-    "PAUSE": pause,
-    "UNPIN": unpin,
-    "RESET": reset,
+    "NAMES": _after_deletions(names),
+    "LIST": _after_deletions(listing),
+    "INFO": _after_deletions(info),
+    "DELETE": _after_deletions(delete),
+    "PAUSE": _after_deletions(pause),
+    "UNPIN": _after_deletions(unpin),
+    "RESET": _after_deletions(reset),
 }

@@ -70,6 +70,30 @@ def test_a_leader_without_a_quorum_acknowledges_nothing() -> None:
     assert answers == []
 
 
+def test_no_request_hears_of_a_deletion_that_is_not_committed() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    leader.ask(
+        "$JS.API.CONSUMER.CREATE.S.C",
+        b'{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}',
+    )
+    answers: list[tuple[str, dict[str, object]]] = []
+    requests = ("DELETE.S.C", "DELETE.S.C", "INFO.S.C", "NAMES.S")
+    for number, request in enumerate(requests):
+        inbox = f"_INBOX.gone.{number}"
+        leader.listen(inbox, lambda body, of=request: answers.append((of, json.loads(body))))
+        leader.publish(f"$JS.API.CONSUMER.{request}", b"", inbox)
+    cluster.wait(lambda: len(answers) == 4)
+    (first, done), *others = answers
+    assert (first, done.get("success")) == ("DELETE.S.C", True), answers
+    found = {of: answer for of, answer in others}
+    assert found["NAMES.S"]["total"] == 0
+    for request in ("DELETE.S.C", "INFO.S.C"):
+        error = found[request]["error"]
+        assert isinstance(error, dict) and error["err_code"] == 10014
+
+
 def test_consumers_go_on_where_they_were() -> None:
     cluster = StreamCluster()
     cluster.make(retention="workqueue")
