@@ -86,7 +86,8 @@ class Load:
         self.acked: dict[int, str] = {}
         self.twice = 0
         """Sequences that were given to two messages."""
-        self.confirmed: set[int] = set()
+        self.confirmed: dict[int, float] = {}
+        """When the ack of a message was confirmed."""
         self.again = 0
         self.gap = 0.0
         self.halt = asyncio.Event()
@@ -147,13 +148,15 @@ class Load:
         sub = await js.pull_subscribe_bind(DURABLE, STREAM)
         while not self.drained.is_set():
             try:
+                asked = time.monotonic()
                 batch = await sub.fetch(20, timeout=TRY_SECONDS)
                 places = [message.metadata.sequence.stream for message in batch]
-                # Judged when they come: what waits here may be confirmed by another meanwhile.
-                self.again += len(self.confirmed.intersection(places))
+                # A message may have come at once and waited here for others, while another leader
+                # gave it to somebody who confirmed it. What was confirmed before is no such case.
+                self.again += sum(self.confirmed.get(n, asked) < asked for n in places)
                 for sequence, message in zip(places, batch, strict=True):
                     await self._confirm(message)
-                    self.confirmed.add(sequence)
+                    self.confirmed.setdefault(sequence, time.monotonic())
             except (NatsError, JetStreamError, TimeoutError):
                 await asyncio.sleep(PACE_SECONDS)
 
@@ -171,7 +174,7 @@ class Load:
         await asyncio.gather(*self._publishers)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
-                while not self.acked.keys() <= self.confirmed:
+                while not self.acked.keys() <= self.confirmed.keys():
                     await asyncio.sleep(0.1)
         self.drained.set()
         await asyncio.gather(*self._consumers)

@@ -24,6 +24,12 @@ async def test_headwater_keeps_its_promises(tmp_path: Path, fault: str) -> None:
     assert outcome.gap > 0
 
 
+async def test_a_leader_that_was_stopped_hands_out_nothing_that_is_done(tmp_path: Path) -> None:
+    outcome = await run("pauses", "headwater", Plan(2, seconds=4.0, parent=tmp_path))
+    assert outcome.acked > 0
+    assert outcome.broken == 0, outcome
+
+
 async def test_the_same_script_drives_the_real_server(tmp_path: Path) -> None:
     outcome = await run("kills", "real", tiny(tmp_path))
     assert outcome.acked > 0

@@ -183,3 +183,22 @@ def a_stream_of_one_node_keeps_its_first_description(put: Put) -> None:
 
     true = Applier.reconcile
     put(Applier, "reconcile", reconcile)
+
+
+@bug
+def two_leaders_place(put: Put) -> None:
+    def leads(self: MetaGroup) -> bool:
+        if leading.fget(self):
+            self.led_once = True
+        return self.raft is not None and getattr(self, "led_once", False)
+
+    async def submit(self: MetaGroup, operation: Any) -> Any:
+        if self.raft is not None and not self.raft.is_leader and self.leads:
+            return operation
+        return await true(self, operation)
+
+    true = MetaGroup.submit
+    leading: Any = MetaGroup.leads
+    put(MetaGroup, "leads", property(leads))
+    put(MetaGroup, "submit", submit)
+    put(MetaGroup, "sure", property(leads))

@@ -13,7 +13,7 @@ from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.ready import bootstrap
 from headwater.hub.raft.raft import Raft
-from headwater.hub.stored import state_end
+from headwater.hub.stored import arrival, state_end
 from headwater.hub.stored.replica import Replica
 from headwater.hub.streams import stream_machine
 from headwater.hub.streams.stream_group import StreamGroup
@@ -304,3 +304,52 @@ def a_confirmation_is_taken_for_granted(put: Put) -> None:
         told(True)
 
     put(Leadership, "confirm", confirm)
+
+
+@bug
+def expiry_is_decided_by_each_replica(put: Put) -> None:
+    def apply(self: StreamMachine, store: Any, entry: Any) -> None:
+        true(self, store, entry)
+        oldest = store.get(store.first_seq) if store.messages else None
+        wall = self.jetstream.kernel.wall_ns()
+        if not self.lives and oldest is not None and wall - oldest.timestamp > 2 * 10**9:
+            store.purge(None, oldest.sequence + 1)
+
+    true = StreamMachine.apply
+    put(StreamMachine, "apply", apply)
+
+
+@bug
+def a_consumer_is_ahead_of_its_stream(put: Put) -> None:
+    def apply(self: StreamMachine, store: Any, entry: Any) -> None:
+        late = getattr(self, "late", None)
+        if self.lives:
+            true(self, store, entry)
+        elif late is None and b"consumer/C" not in entry.data:
+            self.late = entry
+        else:
+            self.late = None
+            true(self, store, entry)
+            if late is not None:
+                true(self, store, late)
+
+    true = StreamMachine.apply
+    put(StreamMachine, "apply", apply)
+
+
+@bug
+def what_died_while_a_state_travelled_stays(put: Put) -> None:
+    def bring_to(log: Any, store: Any, end: Any) -> None:
+        store.skip(end.last_seq)
+        state_end.keep_states(log, store, end.states)
+
+    put(arrival, "bring_to", bring_to)
+
+
+@bug
+def a_state_ends_with_its_last_message(put: Put) -> None:
+    def bring_to(log: Any, store: Any, end: Any) -> None:
+        state_end.keep_runs(store, end.alive)
+        state_end.keep_states(log, store, end.states)
+
+    put(arrival, "bring_to", bring_to)
