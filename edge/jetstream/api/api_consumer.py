@@ -37,9 +37,9 @@ from headwater.edge.jetstream.model.requests import is_json, require_empty
 from headwater.edge.jetstream.model.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
 from headwater.edge.jetstream.progress import consumer_setup
 from headwater.edge.jetstream.progress.consumer_events import paused as paused_event
-from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.jetstream.progress.consumer_setup import unpin_client
 from headwater.edge.ports.draws import draw_text
+from headwater.edge.storage.format.errors import StoreError
 
 IDENTITY = b"Nats-Stream-Identity"
 
@@ -288,7 +288,8 @@ def _after_deletions(handler: Handler) -> Handler:
             for (stream, name), gone in js.leaving.items()
             if stream == tokens[0] and name not in there and tokens[1:] in ([], [name])
         ]
-        return later(going, js, tokens, payload, ctx) if going else handler(js, tokens, payload, ctx)
+        request = (js, tokens, payload, ctx)
+        return later(going, *request) if going else handler(*request)
 
     async def later(going: list[Any], *request: Any) -> Any:
         for gone in going:

@@ -87,7 +87,7 @@ def test_no_request_hears_of_a_deletion_that_is_not_committed() -> None:
     cluster.wait(lambda: len(answers) == 4)
     (first, done), *others = answers
     assert (first, done.get("success")) == ("DELETE.S.C", True), answers
-    found = {of: answer for of, answer in others}
+    found = dict(others)
     assert found["NAMES.S"]["total"] == 0
     for request in ("DELETE.S.C", "INFO.S.C"):
         error = found[request]["error"]
