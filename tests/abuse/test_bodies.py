@@ -39,6 +39,7 @@ BODIES: dict[str, bytes] = {
     "a number of digits": b'{"name":"F","max_msgs":' + b"9" * 500_000 + b',"seq":1}',
     "a long string": b'{"name":"F","description":"' + b"x" * 900_000 + b'"}',
     "a long name": b'{"name":"' + b"F" * 900_000 + b'"}',
+    "many keys": b"{" + b",".join(b'"k%d":1' % n for n in range(60_000)) + b"}",
     "a long key": b'{"' + b"k" * 100_000 + b'":1}',
     "NUL": b'{"name":"F\\u0000","subjects":["f\\u0000"]}\x00',
     "a byte order mark": b'\xef\xbb\xbf{"name":"F"}',

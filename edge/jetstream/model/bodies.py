@@ -8,6 +8,7 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
 
 from headwater.edge.jetstream.model import bounds, errors
 from headwater.edge.jetstream.model.models import PullRequest
@@ -83,17 +84,29 @@ def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
 def _decode_loosely(raw: dict[str, Any], kind: type[T], strict: bool) -> T:
     """Second try with lower-case keys and, unless `strict`, without the unknown ones."""
     raw = _lowered(raw)
-    while True:
-        try:
-            return msgspec.convert(raw, kind)
-        except msgspec.ValidationError as exc:
-            unknown = _UNKNOWN.search(str(exc))
-            if unknown is None:
-                raise errors.INVALID_JSON.error(err=_go_text(str(exc), kind, raw)) from None
-            if strict:
-                text = f'json: unknown field "{unknown[1]}"'
-                raise errors.INVALID_JSON.error(err=text) from None
-            raw = _without(raw, unknown[1])
+    if not strict:
+        raw = _known(raw, type_info(kind))
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as exc:
+        unknown = _UNKNOWN.search(str(exc))
+        text = _go_text(str(exc), kind, raw)
+        if unknown is not None:
+            text = f'json: unknown field "{unknown[1]}"'
+        raise errors.INVALID_JSON.error(err=text) from None
+
+
+def _known(value: Any, info: Type) -> Any:
+    """`value` without the fields that its type does not have; one pass, however many they are."""
+    if isinstance(info, UnionType):
+        of_value = [one for one in info.types if not isinstance(one, NoneType)]
+        return _known(value, of_value[0]) if len(of_value) == 1 else value
+    if isinstance(info, StructType) and isinstance(value, dict):
+        fields = {field.encode_name: field.type for field in info.fields}
+        return {k: _known(v, fields[k]) for k, v in value.items() if k in fields}
+    if isinstance(info, ListType) and isinstance(value, list):
+        return [_known(one, info.item_type) for one in value]
+    return value
 
 
 def _without_null(value: Any) -> Any:
@@ -118,14 +131,6 @@ def _lowered(value: Any) -> Any:
         return {k.lower(): v if k.lower() in _FREE_KEYS else _lowered(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_lowered(v) for v in value]
-    return value
-
-
-def _without(value: Any, key: str) -> Any:
-    if isinstance(value, dict):
-        return {k: v if k in _FREE_KEYS else _without(v, key) for k, v in value.items() if k != key}
-    if isinstance(value, list):
-        return [_without(v, key) for v in value]
     return value
 
 
