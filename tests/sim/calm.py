@@ -172,10 +172,21 @@ def check(cluster: World, missing: set[int], when: str) -> None:
 
 
 def none_waits(cluster: World) -> None:
-    """No node that is up owes an answer to a read for long. One that was asked a moment ago may."""
-    asked = {node.number: set(node.reads) for node in cluster.nodes.values()}
+    """No node that is up owes an answer to a read for long. One that was asked a moment ago may,
+    and so may a replica that was taken out of its group and made silent before it heard of it."""
+    asked = {node.number: owed(cluster, node) for node in cluster.nodes.values()}
     cluster.pass_time(ANSWER_US)
     for node in cluster.nodes.values():
-        forgotten = asked[node.number] & node.reads.keys() if node.up else set()
+        forgotten = asked[node.number] & owed(cluster, node) if node.up else set()
         if forgotten:
             raise Violation(f"liveness: node {node.number} has forgotten reads {forgotten}")
+
+
+def owed(cluster: World, node: SimNode) -> set[int]:
+    """Reads of groups that the node is a member of, as their leaders know."""
+    leaders = {group: cluster.leader(group) for group in cluster.groups}
+    return {
+        number
+        for number, (group, *_) in node.reads.items()
+        if (leader := leaders[group]) is None or node.number in leader.log.config.members()
+    }

@@ -51,6 +51,7 @@ KNOWN_SEEDS = (
     820003,
     820115,
     829406292537,
+    5000383,
 )
 """These found bugs when the product was young."""
 SAMPLE = (
