@@ -97,7 +97,8 @@ async def test_a_link_that_takes_no_bytes_is_told(
         await near.publish("bulk", bytes(512 * 1024))
     await until(lambda: "LEAFNODE.STALLED" in heard.links(), "it takes nothing")
     event = next(event for tail, event in heard.events if tail == "LEAFNODE.STALLED")
-    assert event["pending_bytes"] > 4 << 20
+    # What sockets and the proxy have taken is not counted; that is some megabytes.
+    assert event["pending_bytes"] > 1 << 20
     made.wire.silence(False)
 
 
