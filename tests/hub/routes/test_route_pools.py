@@ -112,7 +112,15 @@ async def test_a_cluster_with_nats_server(
         await until(lambda: kinds(routes(node)) == wanted == kinds(anchor.routes()))
         await until(lambda: {r["compression"] for r in routes(node)} == {compression})
         for name in NAMES:
-            await exchange(cluster, anchor, name)
+            try:
+                await exchange(cluster, anchor, name)
+            except (AssertionError, nats.errors.Error):
+                # When both dial, one of two routes is given up, up to a second after the first was
+                # there; what was on its way on it is lost. Once.
+                if who_dials != "both":
+                    raise
+                await until(lambda: kinds(routes(node)) == wanted == kinds(anchor.routes()))
+                await exchange(cluster, anchor, name)
 
 
 async def exchange(cluster: Cluster, anchor: Anchor, name: str) -> None:
