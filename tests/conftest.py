@@ -3,20 +3,30 @@
 `make test` runs two workers. The tests of a file stay in one worker, in their order, so that what
 is made once for a module is made once; a package in `ONE_WORKER` stays in one worker as a whole.
 A test marked `alone` measures time or loads every core: while it runs, no other worker does.
+
+What a test that passed has written goes with it. A worker that is stuck where no signal reaches it
+shows every thread's stack and ends, so that the rest of the suite goes on.
 """
 
+import faulthandler
 import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from xdist.scheduler import LoadScopeScheduling
 
 ONE_WORKER = {"tests/spark": "a session of Spark takes ten seconds to start and 1 GiB"}
 LOCKS = pytest.StashKey[Path]()
+PASSED = pytest.StashKey[bool]()
+TURN_SECONDS = 1800.0
+"""How long a test waits for its turn, at most: longer than the longest test of the suite."""
+STUCK_SECONDS = 60.0
+"""How long after its own time limit a test may go on before its worker ends."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,6 +60,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduli
     return FileScheduling(config, log)
 
 
+def _end_when_stuck(item: pytest.Item, seconds: float) -> None:
+    """Let the worker show all stacks and exit if it is still at this in so many seconds."""
+    error = item.config.stash.get(fault_handler_stderr_fd_key, 2)
+    faulthandler.dump_traceback_later(seconds, file=error, exit=True)
+
+
+def _limit(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    own = marker.args[0] if marker and marker.args else item.config.getini("timeout")
+    return float(own) + STUCK_SECONDS
+
+
+def _take_turn(item: pytest.Item, door: IO[str], room: IO[str]) -> None:
+    """Wait until this test may run: whoever waits for the room keeps the door."""
+    fcntl.flock(door, fcntl.LOCK_EX)
+    alone = item.get_closest_marker("alone")
+    fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    fcntl.flock(door, fcntl.LOCK_UN)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Take turns: waiting for one does not count to a test's time limit."""
@@ -57,9 +87,32 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     folder = item.config.stash[LOCKS]
     with (folder / "door").open("w") as door, (folder / "room").open("w") as room:
-        # Whoever waits for the room keeps the door, so that nobody overtakes.
-        fcntl.flock(door, fcntl.LOCK_EX)
-        alone = item.get_closest_marker("alone")
-        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(door, fcntl.LOCK_UN)
-        return (yield)
+        _end_when_stuck(item, TURN_SECONDS)
+        _take_turn(item, door, room)
+        _end_when_stuck(item, _limit(item))
+        try:
+            return (yield)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    item.stash[PASSED] = item.stash.get(PASSED, True) and report.outcome != "failed"
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """When every fixture has ended, remove the folder of a test that passed.
+
+    pytest's own policy removes it while fixtures that are older than the folder still use it.
+    """
+    if LOCKS in item.config.stash:
+        _end_when_stuck(item, _limit(item))
+    result = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if folder is not None and item.stash.get(PASSED, False):
+        shutil.rmtree(folder, ignore_errors=True)
+    return result

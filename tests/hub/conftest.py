@@ -1,6 +1,5 @@
 """Clusters for tests."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,5 +13,3 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     found = Lab(tmp_path)
     yield found
     await found.stop()
-    # Three nodes take a gigabyte, and pytest keeps it to the end of the run.
-    shutil.rmtree(tmp_path)
