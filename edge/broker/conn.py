@@ -446,7 +446,7 @@ class Conn(Endpoint):
     def queue(self, data: bytes):
         """Queue protocol bytes; they are sent when the turn ends."""
         n: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
-        if self.closed:
+        if self.closed or n == 0:
             return
         self.room(n)
         memcpy(self.out + self.out_end, PyBytes_AS_STRING(data), n)

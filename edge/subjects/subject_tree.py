@@ -94,6 +94,11 @@ class SubjectTree:
             place = path[len(path) - 1]
             del place.below[tokens.pop()]
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is kept, not even a place on the way to a value."""
+        return not self.root.below and self.root.values is None
+
     def overlapping(self, pattern: str, steps: Steps | None = None) -> dict[Any, Any]:
         """Values by key of the patterns that match some subject which `pattern` matches."""
         found: dict = {}

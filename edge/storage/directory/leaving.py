@@ -15,7 +15,7 @@ log = logging.getLogger("headwater.storage")
 
 RETRY_S = 1.0
 # How long an answer waits for room that it will have made.
-WAIT_S = 1.0
+WAIT_S = 3.0
 
 
 class Leaving:

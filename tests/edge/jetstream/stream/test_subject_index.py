@@ -49,7 +49,7 @@ def test_what_overlaps() -> None:
             seen += len(found)
         index.leave(there.pop(chance.randrange(len(there))))
     assert seen > 1000
-    assert not index.tree.root.below, "nothing is left of streams that are gone"
+    assert index.tree.empty, "nothing is left of streams that are gone"
 
 
 def test_tokens_without_end() -> None:
@@ -59,4 +59,4 @@ def test_tokens_without_end() -> None:
     assert set(index.overlapping(">")) == {"D"}
     assert not index.overlapping("a.a")
     index.leave(deep)
-    assert not index.tree.root.below
+    assert index.tree.empty

@@ -1,5 +1,6 @@
 """Every cell of the table in docs/DURABILITY.md names a test that exists, for its own column."""
 
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,10 @@ FAILURES = 7
 def collected() -> set[tuple[str, str]]:
     """(function, parameter) of every test in the files."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", *TESTS]
-    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    own = {**os.environ, "PYTEST_ADDOPTS": ""}
+    text = subprocess.run(
+        command, cwd=ROOT, env=own, capture_output=True, text=True, check=True
+    ).stdout
     found = set()
     for name, parameters in re.findall(r"::(\w+)\[([^\]]+)\]", text):
         found |= {(name, parameter) for parameter in parameters.split("-")}
