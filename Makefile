@@ -10,15 +10,16 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
 
-# A copy of the tree that is compiled with the compiler's checks, and the tests of the wire.
+# A copy of the tree that is compiled with the compiler's checks, and the tests of the wire and the log.
 SANITIZED := build/sanitized
 CHECKS := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=alignment
-WIRE_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_frames.py \
+SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_frames.py \
 	tests/edge/broker/test_protocol_transcripts.py \
 	tests/edge/broker/websocket/test_websocket_frames.py \
 	tests/federation/test_leaf_frames.py tests/edge/wire tests/edge/subjects \
 	tests/edge/jetstream/config/test_guarded_subjects.py \
-	tests/edge/jetstream/model/test_odd_header_blocks.py
+	tests/edge/jetstream/model/test_odd_header_blocks.py \
+	tests/edge/storage/erase/test_erase.py tests/edge/storage/log
 
 .PHONY: cluster-faults decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
@@ -82,14 +83,14 @@ damage: $(STAMP) ext  ## Every crash point and every flipped byte of small store
 fleet: $(STAMP) ext  ## Gateways on loopback over real SSH: bad versions, power cuts, kills (minutes; root, openssh-server)
 	@HEADWATER_FLEET=all $(BIN)/python -m pytest -q -rs tests/deploy/fleet $(ARGS)
 
-sanitize: $(STAMP)  ## Tests of the wire on a copy compiled with address and undefined-behaviour checks
+sanitize: $(STAMP)  ## Tests of the wire and the log on a copy compiled with address and undefined-behaviour checks
 	@mkdir -p $(SANITIZED)
 	@git ls-files -z | xargs -0 cp --parents -u -t $(SANITIZED)
 	@cd $(SANITIZED) && HEADWATER_SANITIZE="$(CHECKS)" $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	@cd $(SANITIZED) && PYTHONPATH="$(CURDIR)/$(SANITIZED)/build/tree" PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-		$(CURDIR)/$(BIN)/python -m pytest -n0 -p no:cacheprovider --timeout=300 $(WIRE_TESTS) $(ARGS)
+		$(CURDIR)/$(BIN)/python -m pytest -n0 -p no:cacheprovider --timeout=300 $(SANITIZED_TESTS) $(ARGS)
 
 clients: $(STAMP) ext  ## Tours of the official clients of other languages, installed from their registries
 	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi

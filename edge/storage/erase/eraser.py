@@ -23,7 +23,7 @@ from headwater.edge.storage.erase.erase_jobs import (
     record_for,
     wipe,
 )
-from headwater.edge.storage.erase.erase_log import submit_zeros, wipe_images
+from headwater.edge.storage.erase.erase_log import ZEROS_MAX, submit_zeros, wipe_images
 from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT, names_subject, rows_of
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.format.record_layout import ERASE, ERASE_DONE
@@ -40,8 +40,6 @@ LOOK_SECONDS = 0.02
 SEGMENTS_MAX = 8
 # Messages that one round overwrites.
 ROUND_MAX = 1024
-# Part of the active log slot that is wiped between two batches.
-SLICE_BYTES = 1 << 20
 
 log = logging.getLogger("headwater.storage")
 
@@ -85,7 +83,6 @@ class Eraser:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._checkpoints_before = 0
         self._wiped_to = (0, 0)
-        self._zeros = bytes(SLICE_BYTES)
         self._wiping: Slot | None = None
 
     # Intents.
@@ -361,16 +358,16 @@ class Eraser:
         start = active.end
         if self._wiped_to[0] == active.number:
             start = max(start, self._wiped_to[1])
-        zeros = self._zeros[: max(active.slot.capacity - start, 0)]
-        if not zeros:
+        length = min(active.slot.capacity - start, ZEROS_MAX)
+        if length <= 0:
             active.slot.blank = True
             self._wipe_next()
             return
         try:
-            if not submit_zeros(self.log, zeros, start):
+            if not submit_zeros(self.log, length, start):
                 self._later(LOOK_SECONDS, self._wipe_next)
                 return
-            self._wiped_to = (active.number, start + len(zeros))
+            self._wiped_to = (active.number, start + length)
             lsn = self.log.write_record(ERASE_DONE, 0, self._ready[0].number - 1, b"", b"", b"")
         except StoreError as error:
             self._failed(error)
