@@ -444,12 +444,14 @@ class Conn(Endpoint):
 
     @cython.ccall
     def queue(self, data: bytes):
-        """Queue protocol bytes; they are sent when the turn ends."""
+        """Queue protocol bytes; they are sent when the turn ends. Without any, what a filter has to
+        say is sent."""
         n: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
-        if self.closed or n == 0:
+        if self.closed:
             return
-        self.room(n)
-        memcpy(self.out + self.out_end, PyBytes_AS_STRING(data), n)
+        if n:
+            self.room(n)
+            memcpy(self.out + self.out_end, PyBytes_AS_STRING(data), n)
         self.commit(n)
         if not self.kernel.turning:
             self.kernel.kick()

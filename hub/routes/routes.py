@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.route")
 
 PING_INTERVAL_MAX_S = 30.0
+DOUBT_S = 5.0
+"""How long a route may say nothing after its peer has opened another one."""
 FIRST_PING_S = 1.0
 """The first one comes early: round trips choose the compression."""
 
@@ -369,7 +371,8 @@ class Routes:
             if session.pool_place < 0:
                 return False
         old = peer.at(account, session.pool_place)
-        if old is not None and self._dialed_by(old) < self._dialed_by(conn):
+        if old is not None and self._keeps(old, conn):
+            self._doubt(old)
             return False
         self._use(conn, peer, old)
         return True
@@ -425,10 +428,31 @@ class Routes:
         for watcher in self.peer_watchers:
             watcher(conn, there)
 
-    def _dialed_by(self, conn: RouteConn) -> str:
-        """Id of the node that opened a route: both ends keep that of the lower one."""
+    def _keeps(self, old: RouteConn, conn: RouteConn) -> bool:
+        """Whether an old route stays, and a new one to its place goes.
+
+        Both ends have to say the same, or no route is left. What both use stays, as with
+        nats-server. If both have dialled at once, nats-server stays with what it dialled itself,
+        and two nodes of ours with what the one of the lower id has dialled.
+        """
+        before: RouteSession = old.session
         session: RouteSession = conn.session
-        return self.server_id if session.solicited else session.peer.server_id
+        if before.solicited == session.solicited:
+            # Who dials again has seen that the old one is gone.
+            return False
+        if before.accepted or not before.solicited:
+            return True
+        return bool(session.peer.headwater) and self.server_id < session.peer.server_id
+
+    def _doubt(self, conn: RouteConn) -> None:
+        """A peer has opened another route: if this one says nothing soon, it is half open."""
+        heard = conn.received_ns
+        conn.ping()
+        self.node.loop.call_later(DOUBT_S, self._silent_since, conn, heard)
+
+    def _silent_since(self, conn: RouteConn, heard: int) -> None:
+        if not conn.closed and conn.received_ns == heard:
+            conn.fail("Stale Connection", "Stale Connection")
 
     def _forward(self, conn: RouteConn) -> None:
         """Tell the others of a new node, or of its route for an account, so that they connect."""

@@ -156,6 +156,8 @@ class RouteSession:
         self.compression = OFF
         """What this end does to what it sends."""
         self.registered = False
+        self.accepted = False
+        """Whether the peer has answered over the route: it uses it too."""
         self.on_proven: Callable[[], None] | None = None
         """Called when the peer has answered over a route that is in use: it has accepted it."""
         self._negotiated = False
@@ -306,6 +308,7 @@ class RouteSession:
     def got_pong(self, conn: Any) -> None:
         """A round trip has been measured."""
         self.compression = retuned(conn, self.registry.compression, self.compression)
+        self.accepted = self.registered
         proven, self.on_proven = self.on_proven, None
         if proven is not None:
             proven()
