@@ -73,6 +73,7 @@ COMPILED = (
     "edge/subjects/subject_tree.py",
     "edge/broker/mappings.py",
     "edge/broker/imports/responses.py",
+    "edge/broker/imports/latency_watch.py",
     "edge/broker/imports/service_import.py",
     "edge/broker/imports/stream_imports.py",
     "edge/jetstream/replication/operations.py",

@@ -12,6 +12,8 @@ from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
 from cython.cimports.headwater.federation.leaf_conn import LeafConn
 
+from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch
+
 LOOP_PREFIX = b"$LDS."
 
 
@@ -66,7 +68,7 @@ class Interest(InterestCounts):
         """Whether the peer is to know of a sink."""
         owner: LeafConn
         conn: LeafConn = self.conn
-        if sink.owner is conn:
+        if sink.owner is conn or isinstance(sink, (AnswerWatch, RequestWatch)):
             return False
         loop: cython.bint = sink.subject.startswith(LOOP_PREFIX)
         if sink.remote and sink.owner.kind == KIND_LEAF:

@@ -10,8 +10,12 @@ from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
 from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 
+from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch
 from headwater.edge.broker.imports.service_import import ServiceImport
 from headwater.edge.jetstream.publish.ingest import LastIngest
+
+# What other nodes have themselves, or do not serve.
+UNTOLD = (ServiceImport, LastIngest, AnswerWatch, RequestWatch)
 
 # Services that answer for the node a client is connected to, and for no other.
 LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))
@@ -53,7 +57,7 @@ class RouteInterest(InterestCounts):
         Not of a service import: they have it themselves, and it says nothing of whether anybody
         serves. Nor of a stream that another node is about to lead.
         """
-        if isinstance(sink, (ServiceImport, LastIngest)) or isinstance(sink.owner, RouteConn):
+        if isinstance(sink, UNTOLD) or isinstance(sink.owner, RouteConn):
             return False
         if not self.principal.may_be_asked(sink.subject):
             return False

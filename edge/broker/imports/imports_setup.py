@@ -27,6 +27,12 @@ class Setup:
         self._entries: list[tuple[Account, list[StreamImport]]] = []
         self._streams: list[StreamImports] = []
         self._mappings: list[tuple[Account, Mappings]] = []
+        self._measured = [
+            (node.account(name), export.subject)
+            for name, shares in plan.items()
+            for export in shares.exports
+            if export.kind == "service" and export.latency is not None
+        ]
         for name, shares in plan.items():
             if not (shares.imports or shares.mappings):
                 continue
@@ -50,6 +56,8 @@ class Setup:
             account.insert(service)
         for account, entries in self._entries:
             self._streams.append(StreamImports(self._crossing, account, entries))
+        if self._crossing.remote is not None:
+            self._crossing.remote.watch(self._measured)
 
     def stop(self) -> None:
         """Take it out of force. Answers that are awaited still come."""

@@ -43,10 +43,14 @@ class Shares:
         # Compiled code that a node whose accounts share nothing need not load.
         from headwater.edge.broker.imports.imports_info import RequestInfo
         from headwater.edge.broker.imports.imports_setup import Setup
+        from headwater.edge.broker.imports.remote_latency import RemoteLatency
         from headwater.edge.broker.imports.responses import Crossing
 
         if self._crossing is None:
-            self._crossing = Crossing(self._node.kernel, RequestInfo(self._node))
+            describe = RequestInfo(self._node)
+            self._crossing = Crossing(self._node.kernel, describe)
+            if not self._node.options.no_system_account:
+                self._crossing.remote = RemoteLatency(self._node, describe)
         fresh = Setup(self._node, self._crossing, plan)
         if self._setup is not None:
             self._setup.stop()

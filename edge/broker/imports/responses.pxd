@@ -28,6 +28,7 @@ cdef class Crossing:
     cdef Trace trace                # of the message that crosses next; None
     cdef object relay               # makes the subject to which its trace goes on; None
     cdef readonly dict waiting      # account -> its Responses
+    cdef public object remote       # RemoteLatency; None without a system account
     cdef dict watches               # account -> its InterestWatch
     cdef Py_ssize_t cross(self, Account account, Msg* m, Endpoint sender, tuple chain) except -1
 

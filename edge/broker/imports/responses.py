@@ -146,6 +146,8 @@ class Crossing:
         for responses in self.waiting.values():
             responses.stop()
         self.waiting.clear()
+        if self.remote is not None:
+            self.remote.stop()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -199,6 +201,9 @@ class Responses(Sink):
         kernel: Kernel = self.crossing.kernel
         due_ns: cython.longlong = kernel.now_ns + export.threshold_ns
         subject: bytes = self.prefix + letters(kernel.random(), 10)
+        if measured is not None and self.crossing.remote is not None:
+            subject = subject + self.crossing.remote.suffix
+            measured.follow(self.crossing.remote, subject)
         self.entries[subject] = Response(
             account, reply, export, kernel.now_ns, measured
         )

@@ -2,11 +2,11 @@
 
 An export names the subject and how many requests are measured: a percentage, or those whose headers
 say that they are traced. A measurement ends with the first answer, or with what went wrong. Where
-the service answers over a route, the time on the way counts as the service's.
+the answer comes over a link, the server at the other end tells its half (`remote_latency.py`).
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,6 +18,9 @@ from headwater.edge.ports.draws import draw_text
 from headwater.edge.subjects.tokens import matches
 from headwater.edge.wire.json_objects import object_in
 
+_LEAF = 1
+_ROUTE = 3
+
 EVENT = "io.nats.server.metric.v1.service_latency"
 BAD_REQUEST = (400, "Bad Request")
 INTEREST_LOST = (408, "Request Timeout")
@@ -28,6 +31,19 @@ WATCHED_MAX = 1024
 """Requests of one account for which the end of interest in their answer is told."""
 
 Describe = Callable[[Endpoint | None, Account, bool, bytes], bytes]
+
+
+class Halves(Protocol):
+    """What brings both halves of a measurement together; `RemoteLatency`."""
+
+    def expect(self, reply: bytes, measured: "Measurement") -> None:
+        """A request goes out with a reply subject."""
+
+    def hold(self, reply: bytes) -> None:
+        """Its answer came over a link."""
+
+    def forget(self, reply: bytes) -> None:
+        """Nothing more is expected of it."""
 
 
 class ServiceLatency:
@@ -68,7 +84,19 @@ class ServiceLatency:
 class Measurement:
     """One request that waits for its answer."""
 
-    __slots__ = ("_account", "_begun_ns", "_describe", "_headers", "_latency", "_requestor")
+    __slots__ = (
+        "_account",
+        "_begun_ns",
+        "_describe",
+        "_half",
+        "_headers",
+        "_latency",
+        "_link",
+        "_remote",
+        "_reply",
+        "_requestor",
+        "_whole_ns",
+    )
 
     def __init__(
         self,
@@ -85,11 +113,36 @@ class Measurement:
         self._headers = headers
         self._requestor = object_in(describe(sender, account, share, b"")) or {}
         self._begun_ns = account.kernel.clock()
+        self._remote: Halves | None = None
+        self._reply = b""
+        self._whole_ns: int | None = None
+        self._link: dict[str, Any] = {}
+        self._half: tuple[dict[str, Any], int] | None = None
+
+    @property
+    def exporter(self) -> str:
+        """The account that is told."""
+        return self._latency.account.name
+
+    def follow(self, remote: Halves, reply: bytes) -> None:
+        """The request goes out with `reply`; another server may tell its half."""
+        self._remote, self._reply = remote, reply
+        remote.expect(reply, self)
 
     def answered(self, sender: Endpoint | None) -> None:
         """The first answer came from `sender`."""
         now_ns = self._account.kernel.clock()
-        responder = object_in(self._describe(sender, self._latency.account, True, b"")) or {}
+        if self._remote is not None and sender is not None and sender.kind in (_LEAF, _ROUTE):
+            self._whole_ns = now_ns - self._begun_ns
+            if sender.kind == _LEAF:
+                self._link = self._responder(sender)
+            if self._half is not None:
+                self.joined(*self._half)
+            else:
+                self._remote.hold(self._reply)
+            return
+        self._ended()
+        responder = self._responder(sender)
         theirs, ours = responder.get("rtt", 0), self._requestor.get("rtt", 0)
         whole = now_ns - self._begun_ns
         system = max(0, self._account.kernel.clock() - now_ns) if theirs else 0
@@ -97,8 +150,37 @@ class Measurement:
             200, "", responder, max(0, whole - theirs), system, ours + whole + system
         )
 
+    def joined(self, responder: dict[str, Any], service: int) -> bool:
+        """Another server says who answered, and how long that took, in ns. False as long as the
+        answer itself is not there."""
+        if self._whole_ns is None:
+            self._half = responder, service
+            return False
+        self._ended()
+        rtt = responder.get("rtt", 0)
+        system = max(0, self._whole_ns - service - rtt)
+        total = self._requestor.get("rtt", 0) + self._whole_ns
+        self._publish(200, "", responder, service, system, total)
+        return True
+
+    def alone(self) -> None:
+        """No other server will tell its half."""
+        self._remote = None
+        if self._whole_ns is not None:
+            total = self._requestor.get("rtt", 0) + self._whole_ns
+            self._publish(200, "", self._link, self._whole_ns, 0, total)
+
+    def _responder(self, sender: Endpoint | None) -> dict[str, Any]:
+        return object_in(self._describe(sender, self._latency.account, True, b"")) or {}
+
+    def _ended(self) -> None:
+        if self._remote is not None:
+            self._remote.forget(self._reply)
+            self._remote = None
+
     def failed(self, what: tuple[int, str]) -> None:
         """There will be no answer."""
+        self._ended()
         self._publish(*what, {}, 0, 0, 0)
 
     def _publish(
