@@ -224,6 +224,8 @@ class LeafLinks:
             leaves=rules.send.denying(both + outgoing),
             wants=None if conn.spoke else rules.send,
             asks=asks,
+            # As nats-server has it. What leaves is judged message by message.
+            wide=True,
         )
 
     def _replace_twin(self, conn: LeafConn, account: str) -> None:

@@ -2,7 +2,8 @@
 
 Rules are evaluated as NATS does: an allow list admits, a deny list overrules. A wildcard
 subscription that merely overlaps a deny rule is admitted, and the broker asks
-`delivery_denied` for each message instead.
+`delivery_denied` for each message instead. So is one whose `>` stands where an allow rule
+has `*`: nats-server takes it for any token. It is given only what the rule allows.
 """
 
 from headwater.security.auth_options import PermissionOptions, ResponseRules
@@ -31,6 +32,10 @@ class _Rule:
     def takes_queue(self, queue: str) -> bool:
         """Whether a queue group's name is the rule's, or is matched by its pattern."""
         return queue == self.queue or covers(self.queue_tokens, queue.split("."))
+
+    def is_for(self, queue: str) -> bool:
+        """Whether the rule counts for subscriptions in a queue group; "" is without one."""
+        return not self.queue or (bool(queue) and self.takes_queue(queue))
 
 
 class Permissions:
@@ -90,7 +95,7 @@ class Permissions:
         tokens = _tokens(subject)
         group = _text(queue) if queue else ""
         if self._subscribe_allow is not None:
-            hits = [rule for rule in self._subscribe_allow if covers(rule.tokens, tokens)]
+            hits = [rule for rule in self._subscribe_allow if matches(rule.tokens, tokens)]
             queued = [rule for rule in hits if rule.queue]
             if group and queued:
                 allowed = any(rule.takes_queue(group) for rule in queued)
@@ -98,33 +103,30 @@ class Permissions:
                 allowed = len(queued) < len(hits)
             if not allowed:
                 return False
-        return not _denied(self._subscribe_deny, tokens, group)
-
-    def can_import(self, subject: bytes) -> bool:
-        """As `can_subscribe` for a leaf link: a wildcard broader than the rules is admitted.
-
-        Its traffic is then pruned per message by the publishing side.
-        """
-        if self.can_subscribe(subject):
-            return True
-        tokens = _tokens(subject)
-        if _denied(self._subscribe_deny, tokens, "") or is_literal(".".join(tokens)):
-            return False
-        return any(covers(tokens, rule.tokens) for rule in self._subscribe_allow or [])
+        return not _named(self._subscribe_deny, tokens, group)
 
     def needs_delivery_check(self, subject: bytes, queue: bytes | None = None) -> bool:
         """Whether messages for an admitted subscription must pass `delivery_denied`."""
         tokens = _tokens(subject)
         if not queue and is_literal(".".join(tokens)):
             return False
-        return any(overlaps(rule.tokens, tokens) for rule in self._subscribe_deny)
+        if any(overlaps(rule.tokens, tokens) for rule in self._subscribe_deny):
+            return True
+        group = _text(queue or b"")
+        return self._subscribe_allow is not None and not any(
+            covers(rule.tokens, tokens) for rule in self._subscribe_allow if rule.is_for(group)
+        )
 
     def delivery_denied(self, subject: bytes, queue: bytes | None = None) -> bool:
         """Whether a message on literal `subject` must be withheld from the subscriber."""
         key = (bytes(subject), queue)
         verdict = self._delivery_cache.get(key)
         if verdict is None:
-            verdict = _denied(self._subscribe_deny, _tokens(subject), _text(queue or b""))
+            tokens, group = _tokens(subject), _text(queue or b"")
+            verdict = _named(self._subscribe_deny, tokens, group) or (
+                self._subscribe_allow is not None
+                and not _named(self._subscribe_allow, tokens, group)
+            )
             if len(self._delivery_cache) >= CACHE_LIMIT:
                 self._delivery_cache.clear()
             self._delivery_cache[key] = verdict
@@ -149,13 +151,9 @@ def _compile(rules: list[str] | None, with_queue: bool) -> list[_Rule] | None:
     return None if rules is None else [_Rule(text, with_queue) for text in rules]
 
 
-def _denied(rules: list[_Rule], tokens: list[str], group: str) -> bool:
-    for rule in rules:
-        if matches(rule.tokens, tokens) and (
-            not rule.queue or (group and rule.takes_queue(group))
-        ):
-            return True
-    return False
+def _named(rules: list[_Rule], tokens: list[str], group: str) -> bool:
+    """Whether a rule is for this subject, of a subscription in queue group `group` ("": none)."""
+    return any(rule.is_for(group) and matches(rule.tokens, tokens) for rule in rules)
 
 
 def _tokens(subject: bytes) -> list[str]:

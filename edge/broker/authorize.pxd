@@ -27,6 +27,7 @@ cdef class Peer(Principal):
     cdef public Rules wants             # interest that the peer may tell of
     cdef public Rules asks              # interest that the peer may be told of
     cdef public bint acks_leave         # acks and answers leave against any rule, too
+    cdef public bint wide               # wildcards may be wanted against any rule; messages are asked for
 
 cdef int authorize(Principal principal, int action, const unsigned char* subject, Py_ssize_t n, int via, bytes queue) except -1
 # `authorize` for a message that a client publishes. Most logins are restricted in nothing, which is

@@ -24,6 +24,8 @@ from cython.cimports.headwater.edge.broker.rights.rules import Rules
 from cython.cimports.headwater.edge.subjects.tokens import is_clean
 from cython.cimports.libc.string import memcmp
 
+from headwater.edge.subjects.tokens import literal_subject
+
 JETSTREAM = cython.declare(cython.p_const_char, b"$JS.")
 SYSTEM = cython.declare(cython.p_const_char, b"$SYS.")
 # Where servers of a cluster wait for answers to their own requests.
@@ -264,6 +266,7 @@ class Peer(Principal):
         wants: Rules = None,
         asks: Rules = None,
         acks_leave: bool = False,
+        wide: bool = False,
     ):
         self.account = account
         self.comes = comes or Rules()
@@ -272,6 +275,7 @@ class Peer(Principal):
         self.wants = wants or Rules()
         self.asks = asks or Rules()
         self.acks_leave = acks_leave
+        self.wide = wide
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -301,7 +305,9 @@ class Peer(Principal):
             return 1
         name = PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), n)
         if action == SUBSCRIBE:
-            return 1 if name.startswith(LINKS_OWN) or self.wants.permits_interest(name) else 0
+            if name.startswith(LINKS_OWN) or (self.wide and not literal_subject(name)):
+                return 1
+            return 1 if self.wants.permits_interest(name) else 0
         return 1 if name.startswith(LOOP) or self.asks.permits_interest(name) else 0
 
 

@@ -13,6 +13,14 @@ from headwater.security.permissions import CACHE_LIMIT, Permissions
 from headwater.security.subjects import covers, is_valid_subject, matches, overlaps
 
 
+_token = st.sampled_from(["a", "b", "c"])
+_literal = st.lists(_token, min_size=1, max_size=4)
+_pattern = st.tuples(
+    st.lists(st.sampled_from(["a", "b", "c", "*"]), min_size=1, max_size=3),
+    st.sampled_from([[], [">"]]),
+).map(lambda parts: parts[0] + parts[1])
+
+
 def compiled(
     publish: SubjectRules | None = None,
     subscribe: SubjectRules | None = None,
@@ -58,10 +66,35 @@ def test_queue_rules() -> None:
     assert rules.can_subscribe(b"bar", b"any") and not rules.can_subscribe(b"bar", b"admin")
 
 
-def test_leaf_imports_may_be_broader() -> None:
-    rules = compiled(subscribe=SubjectRules(allow=["a.b"]))
-    assert not rules.can_subscribe(b"a.*") and rules.can_import(b"a.*")
-    assert not rules.can_import(b"c.*") and not rules.can_import(b"a.c")
+def test_an_end_wildcard_where_one_token_is_allowed_is_filtered_at_delivery() -> None:
+    """So nats-server admits it; what no rule allows is not delivered all the same."""
+    rules = compiled(subscribe=SubjectRules(allow=["_INBOX.*", "q.* g", "ok.>"]))
+    for queue in (None, b"any"):
+        assert rules.can_subscribe(b"_INBOX.>", queue)
+        assert rules.needs_delivery_check(b"_INBOX.>", queue)
+        assert not rules.delivery_denied(b"_INBOX.a", queue)
+        assert rules.delivery_denied(b"_INBOX.a.b", queue)
+    assert not rules.can_subscribe(b"q.>") and not rules.can_subscribe(b"q.>", b"h")
+    assert rules.can_subscribe(b"q.>", b"g") and rules.delivery_denied(b"q.a.b", b"g")
+    assert not rules.delivery_denied(b"q.a", b"g") and rules.delivery_denied(b"q.a")
+    assert not rules.needs_delivery_check(b"ok.*.>") and not rules.can_subscribe(b">")
+
+
+@given(st.data())
+def test_nothing_is_delivered_that_no_rule_allows(data: st.DataObject) -> None:
+    patterns = st.lists(_pattern.map(".".join), min_size=1, max_size=3)
+    allow, deny = data.draw(patterns), data.draw(patterns)
+    rules = compiled(subscribe=SubjectRules(allow=allow, deny=deny))
+    wanted, name = data.draw(_pattern), data.draw(_literal)
+    subject, literal = ".".join(wanted).encode(), ".".join(name).encode()
+    given_out = (
+        rules.can_subscribe(subject)
+        and matches(wanted, name)
+        and not (rules.needs_delivery_check(subject) and rules.delivery_denied(literal))
+    )
+    if given_out:
+        assert any(matches(rule.split("."), name) for rule in allow)
+        assert not any(matches(rule.split("."), name) for rule in deny)
 
 
 def test_caches_are_bounded() -> None:
@@ -79,14 +112,6 @@ def test_malformed_rules_are_refused(rule: str) -> None:
         compiled(subscribe=SubjectRules(deny=[rule]))
     with pytest.raises(PermissionRuleError):
         compiled(publish=SubjectRules(allow=["a b"]))
-
-
-_token = st.sampled_from(["a", "b", "c"])
-_literal = st.lists(_token, min_size=1, max_size=4)
-_pattern = st.tuples(
-    st.lists(st.sampled_from(["a", "b", "c", "*"]), min_size=1, max_size=3),
-    st.sampled_from([[], [">"]]),
-).map(lambda parts: parts[0] + parts[1])
 
 
 @given(_pattern, _pattern, _literal)
@@ -107,7 +132,6 @@ def test_any_bytes_get_an_answer(subject: bytes, queue: bytes) -> None:
     for verdict in (
         rules.can_publish(subject),
         rules.can_subscribe(subject, queue),
-        rules.can_import(subject),
         rules.needs_delivery_check(subject, queue),
         rules.delivery_denied(subject, queue),
     ):
