@@ -1,1 +1,1 @@
-"""Leaf connections, JetStream domains, mirrors and sources."""
+"""Leaf links, JetStream domains, mirrors and sources. Door: `service.py`."""

@@ -13,10 +13,10 @@ from headwater.edge.view.service import Service
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
-    from headwater.federation.discovery import Discovery
-    from headwater.federation.leaf_links import LeafLinks
-    from headwater.federation.leaf_listener import LeafListener
-    from headwater.federation.leaf_remote import LeafRemote
+    from headwater.federation.dialling.discovery import Discovery
+    from headwater.federation.leaf.leaf_links import LeafLinks
+    from headwater.federation.leaf.leaf_listener import LeafListener
+    from headwater.federation.leaf.leaf_remote import LeafRemote
     from headwater.federation.origins.origin_driver import OriginDrivers
 
 log = logging.getLogger("headwater.leaf")
@@ -35,9 +35,9 @@ class LeafService:
 
     def start(self, node: "NodeView") -> None:
         """Listen and begin to dial. Raises ListenError or TLSConfigError."""
-        from headwater.federation.leaf_links import LeafLinks
-        from headwater.federation.leaf_listener import LeafListener
-        from headwater.federation.leaf_remote import LeafRemote, needs_discovery
+        from headwater.federation.leaf.leaf_links import LeafLinks
+        from headwater.federation.leaf.leaf_listener import LeafListener
+        from headwater.federation.leaf.leaf_remote import LeafRemote, needs_discovery
 
         options = node.options.leaf
         self.links = LeafLinks(node)
@@ -58,7 +58,7 @@ class LeafService:
 
     def _discover(self, node: "NodeView", browse: bool) -> None:
         """Announce the leaf listener, and look for hubs when a remote has no fixed address."""
-        from headwater.federation.discovery import Announcement, Discovery
+        from headwater.federation.dialling.discovery import Announcement, Discovery
 
         options = node.options
         announcement = None

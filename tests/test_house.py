@@ -30,6 +30,7 @@ ROOMS = {
     "edge/jetstream": """
         model config replication stream publish progress consumer read account backup api node
     """,
+    "federation": "dialling leaf origins .",
     "hub/raft": "model .",
 }
 """Rooms of a folder, low to high; `.` is what lies in the folder itself. A module imports its own

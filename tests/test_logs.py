@@ -22,7 +22,7 @@ WORDS_MIN = 2
 
 THEIRS = re.compile(
     r"^(edge/broker|edge/ocsp/(?:staples|peer_checks)|edge/system|edge/monitor/visitors|hub/routes/\w+|"
-    r"federation/leaf_\w+|deploy/serve)"
+    r"federation/leaf/\w+|deploy/serve)"
 )
 """Modules whose lines are nats-server's, word by word, or pass a sentence on that was made below:
 operators' tools look for these. They name their subject like all others."""

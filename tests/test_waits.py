@@ -61,8 +61,8 @@ SILENCES = {
     "tests/edge/broker/logins/test_before_login.py": (1, "a server without files does little"),
     "tests/edge/broker/listeners/test_tls_demands.py": (1, "a limit counts in full seconds"),
     "tests/edge/jetstream/consumer/test_consumer_wire.py": (2, "nothing more comes"),
-    "tests/federation/test_bad_links.py": (1, "a slow link is not given up"),
-    "tests/federation/test_leaf_interop.py": (3, "nothing more crosses"),
+    "tests/federation/leaf/test_bad_links.py": (1, "a slow link is not given up"),
+    "tests/federation/leaf/test_leaf_interop.py": (3, "nothing more crosses"),
     "tests/hub/cluster/test_replicas.py": (1, "a publisher without a leader tries again"),
     "tests/spark/read/test_range_reads.py": (1, "messages have different times"),
 }

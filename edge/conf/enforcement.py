@@ -121,7 +121,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", _PATIENT, "connect_error_reports reconnect_error_reports"),
     **_rows("", By("edge.broker.websocket.websocket_listener"), "websocket ws"),
     **_rows("", Refused("MQTT; connect such devices through a bridge that speaks NATS"), "mqtt"),
-    **_rows("", By("federation.domains"), "default_js_domain"),
+    **_rows("", By("federation.leaf.domains"), "default_js_domain"),
     **_rows("", Hint("fast producers wait for slow receivers, within a bound"),
             "no_fast_producer_stall"),
     **_rows("", By("security.authenticator"), "proxies"),
@@ -131,7 +131,7 @@ _FATES: dict[tuple[str, str], Fate] = {
             "curve_preferences certs certificates min_version"),
     **_rows("tls", By("security.authenticator"), "verify_and_map"),
     **_rows("tls", By("edge.conf.tls_section"), "allow_insecure_cipher_suites"),
-    **_rows("tls", By("federation.leaf_remote"), "server_name"),
+    **_rows("tls", By("federation.leaf.leaf_remote"), "server_name"),
     **_rows("tls", By("edge.node.node"), "timeout handshake_first first immediate"),
     **_rows("tls", Refused("a check of peers against known URLs; use pinned_certs"),
             "verify_cert_and_check_known_urls"),
@@ -158,7 +158,7 @@ _FATES: dict[tuple[str, str], Fate] = {
             "timeout"),
     **_rows("leafnodes.authorization", By("security.authenticator"),
             _USERS + " nkey users account"),
-    **_rows("leafnodes.authorization", By("federation.leaf_listener"), "timeout"),
+    **_rows("leafnodes.authorization", By("federation.leaf.leaf_listener"), "timeout"),
     **_rows("leafnodes.authorization.users", By("security.authenticator"), _USERS + " account"),
     **_rows("users", By("security.authenticator"), _USERS + " nkey permission permissions "
             "authorization allowed_connection_types connection_types clients"),
@@ -183,7 +183,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("accounts.trace", By("edge.broker.logins.sessions"), "dest sampling"),
     **_rows("accounts.limits", By("edge.broker.logins.sessions"), "max_connections max_conn "
             "max_subscriptions max_subs max_payload max_pay"),
-    **_rows("accounts.limits", By("federation.leaf_links"), "max_leafnodes max_leafs"),
+    **_rows("accounts.limits", By("federation.leaf.leaf_links"), "max_leafnodes max_leafs"),
     **_rows("accounts.jetstream", By("edge.jetstream.account.account_js"),
         "max_memory max_mem mem memory "
             "max_store max_file max_disk store disk max_streams streams max_consumers consumers "
@@ -219,34 +219,36 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("cluster", _WRITE, "write_timeout"),
     **_rows("cluster", By("hub.routes.route_conn"), "permissions"),
     **_rows("cluster", By("hub.routes.peer_routes"), "pool_size accounts"),
-    **_rows("cluster", By("federation.compression"), "compression"),
+    **_rows("cluster", By("federation.leaf.compression"), "compression"),
     **_rows("gateway", Inside("gateway"), _GATEWAY),
     **_rows("gateway.gateways", Inside("gateway"), "name tls url urls"),
-    **_rows("leafnodes", By("federation.leaf_listener"), _LIST + " authorization tls "
+    **_rows("leafnodes", By("federation.leaf.leaf_listener"), _LIST + " authorization tls "
             "leafnode_advertise advertise min_version minimum_version isolate_leafnode_interest "
             "isolate"),
-    **_rows("leafnodes", By("federation.leaf_links"), "write_deadline"),
-    **_rows("leafnodes", By("federation.leaf_remote"), "remotes reconnect reconnect_delay "
+    **_rows("leafnodes", By("federation.leaf.leaf_links"), "write_deadline"),
+    **_rows("leafnodes", By("federation.leaf.leaf_remote"), "remotes reconnect reconnect_delay "
             "reconnect_interval dial_timeout"),
     **_rows("leafnodes", _WRITE, "write_timeout"),
     **_rows("leafnodes", Hint("spokes are told one address, that by which they came"),
             "no_advertise"),
-    **_rows("leafnodes", By("federation.compression"), "compression"),
-    **_rows("compression", By("federation.compression"), "mode rtt_thresholds thresholds rtts rtt"),
-    **_rows("remotes", By("federation.leaf_remote"), "no_randomize dont_randomize url urls account "
-            "local creds credentials nkey seed tls hub deny_imports deny_import deny_exports "
-            "deny_export isolate_leafnode_interest isolate request_isolation first_info_timeout "
-            "dial_timeout proxy ignore_discovered_servers hub_pins insecure_discovery"),
+    **_rows("leafnodes", By("federation.leaf.compression"), "compression"),
+    **_rows("compression", By("federation.leaf.compression"), "mode rtt_thresholds thresholds "
+            "rtts rtt"),
+    **_rows("remotes", By("federation.leaf.leaf_remote"), "no_randomize dont_randomize url urls "
+            "account local creds credentials nkey seed tls hub deny_imports deny_import "
+            "deny_exports deny_export isolate_leafnode_interest isolate request_isolation "
+            "first_info_timeout dial_timeout proxy ignore_discovered_servers hub_pins "
+            "insecure_discovery"),
     **_rows("remotes", By("federation.service"), "disabled"),
     **_rows("remotes", _PLAIN_LINKS, "ws_compress ws_compression websocket_compress "
             "websocket_compression"),
-    **_rows("remotes", By("federation.compression"), "compression"),
+    **_rows("remotes", By("federation.leaf.compression"), "compression"),
     **_rows("remotes", Hint("frames to the hub are masked"),
             "ws_no_masking websocket_no_masking"),
     **_rows("remotes", Hint("streams are not replicated, so no leader moves"),
             "jetstream_cluster_migrate js_cluster_migrate"),
     **_rows("remotes.migrate", Inside("jetstream_cluster_migrate"), "leader_migrate_delay"),
-    **_rows("remotes.proxy", By("federation.leaf_remote"), "url username password timeout"),
+    **_rows("remotes.proxy", By("federation.leaf.leaf_remote"), "url username password timeout"),
     # --- jetstream ---
     **_rows("jetstream", By("edge.jetstream.node.node"), "strict store store_dir storedir sync "
             "sync_interval max_memory_store max_mem_store max_mem max_file_store max_file domain "

@@ -27,7 +27,7 @@ from headwater.federation.origins.origin_sink import (
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
-    from headwater.federation.leaf_links import LeafLinks
+    from headwater.federation.leaf.leaf_links import LeafLinks
 
 log = logging.getLogger("headwater.upstream")
 

@@ -191,7 +191,7 @@ class Dialer:
         tls = self.routes.options.tls
         if tls is None:
             return None
-        from headwater.federation.client_tls import dialled_tls
+        from headwater.federation.dialling.client_tls import dialled_tls
 
         # A node that others have told of has an address, where its certificate has the name of
         # the cluster's nodes.

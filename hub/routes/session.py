@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.wire.json_objects import BAD_JSON
-from headwater.federation.compression import AUTO, OFF, compress, normal, retuned
+from headwater.federation.leaf.compression import AUTO, OFF, compress, normal, retuned
 from headwater.security.errors import SecurityError
 
 log = logging.getLogger("headwater.route")

@@ -32,7 +32,7 @@ LATER = {
 
 ROOMS = {
     "": {
-        "federation.leaf_links",
+        "federation.leaf.leaf_links",
         "federation.origins.origin_driver",
         "hub",
         "spark",
@@ -40,7 +40,7 @@ ROOMS = {
         "edge.storage.node",
         "edge.monitor.service",
     },
-    "-js": {"federation.leaf_listener", "hub", "spark", "edge.monitor.service"},
+    "-js": {"federation.leaf.leaf_listener", "hub", "spark", "edge.monitor.service"},
 }
 """Headwater's own that a node without (other) options leaves alone."""
 

@@ -18,9 +18,9 @@ from headwater.edge.node.node import Node
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.node import node_store
-from headwater.federation.leaf_links import LeafLinks
-from headwater.federation.leaf_listener import LeafListener
-from headwater.federation.leaf_remote import LeafRemote
+from headwater.federation.leaf.leaf_links import LeafLinks
+from headwater.federation.leaf.leaf_listener import LeafListener
+from headwater.federation.leaf.leaf_remote import LeafRemote
 from headwater.federation.service import LeafService, OriginService
 from tests.sim.jetstream.network import Network, SimSocket
 from tests.sim.jetstream.world import MachineClock, World

@@ -15,7 +15,7 @@ from headwater.edge.broker.websocket.websocket_request import (
     DEFLATE_ANSWER,
     HEAD_BYTES_MAX,
 )
-from headwater.federation.credentials import LeafUrl
+from headwater.federation.dialling.credentials import LeafUrl
 
 UNTOLD = -1
 """What a dialled peer may send before the login is bounded by the connection alone."""

@@ -10,18 +10,18 @@ import msgspec
 
 from headwater.edge.conf.options import LeafRemoteOptions
 from headwater.edge.ports.draws import draw_between
-from headwater.federation.compression import OFF, normal_options
-from headwater.federation.credentials import LeafUrl, credential_fields, parse_url
-from headwater.federation.http_proxy import ask_proxy, proxy_address
-from headwater.federation.leaf_conn import LeafConn
-from headwater.federation.leaf_links import LeafLinks
-from headwater.federation.leaf_session import SpokeSession, connect_line
+from headwater.federation.dialling.credentials import LeafUrl, credential_fields, parse_url
+from headwater.federation.dialling.http_proxy import ask_proxy, proxy_address
+from headwater.federation.leaf.compression import OFF, normal_options
+from headwater.federation.leaf.leaf_conn import LeafConn
+from headwater.federation.leaf.leaf_links import LeafLinks
+from headwater.federation.leaf.leaf_session import SpokeSession, connect_line
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.errors import SecurityError
 
 if TYPE_CHECKING:
-    from headwater.federation.client_tls import ClientTLS
-    from headwater.federation.hub_proofs import HubProofs
+    from headwater.federation.dialling.client_tls import ClientTLS
+    from headwater.federation.dialling.hub_proofs import HubProofs
 
 log = logging.getLogger("headwater.leaf")
 
@@ -50,7 +50,7 @@ DISCOVER_SCHEME = "discover"
 
 
 class Finder(Protocol):
-    """Where addresses for `discover://` URLs come from; see `headwater.federation.discovery`."""
+    """Where addresses for `discover://` URLs come from; see `federation/dialling/discovery.py`."""
 
     def urls(self, cluster: str) -> list[str]:
         """Leaf URLs of the hubs found so far that carry this cluster label."""
@@ -294,7 +294,7 @@ class LeafRemote:
         if self._turn < len(known):
             return parse_url(known[self._turn])
         if self._proofs is None:
-            from headwater.federation.hub_proofs import HubProofs
+            from headwater.federation.dialling.hub_proofs import HubProofs
 
             self._proofs = HubProofs(self.options, self._open)
         self.state = "connecting"
@@ -361,7 +361,7 @@ class LeafRemote:
     def _open_websocket(self, conn: LeafConn, url: LeafUrl) -> None:
         """Have a link go through a WebSocket, under TLS before anything else if that is wanted."""
         from headwater.edge.broker.websocket.websocket_filter import FilterStack
-        from headwater.federation.leaf_websocket import DialledWebSocket
+        from headwater.federation.leaf.leaf_websocket import DialledWebSocket
 
         node = self.links.node
         frames = DialledWebSocket(
@@ -381,7 +381,7 @@ class LeafRemote:
         conn.queue(b"")
 
     def _tls(self, conn: LeafConn, then: Callable[[], None] | None) -> "ClientTLS":
-        from headwater.federation.client_tls import dialled_tls
+        from headwater.federation.dialling.client_tls import dialled_tls
 
         def ready(session: Any) -> None:
             tls = self.options.tls

@@ -11,7 +11,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.broker.rights.rules import Rules
-from headwater.federation.leaf_conn import LeafConn
+from headwater.federation.leaf.leaf_conn import LeafConn
 
 STREAM = (
     b"LS+ wanted\r\nLS+ grouped workers 3\r\nPING\r\n"

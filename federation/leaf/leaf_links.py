@@ -14,11 +14,11 @@ from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.view.info import info_fields, info_line
-from headwater.federation.compression import OFF, agreed, normal, normal_options
-from headwater.federation.domains import domain_denies
-from headwater.federation.interest import Interest
-from headwater.federation.leaf_conn import LeafConn
-from headwater.federation.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
+from headwater.federation.leaf.compression import OFF, agreed, normal, normal_options
+from headwater.federation.leaf.domains import domain_denies
+from headwater.federation.leaf.interest import Interest
+from headwater.federation.leaf.leaf_conn import LeafConn
+from headwater.federation.leaf.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
 from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest
 

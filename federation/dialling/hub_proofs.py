@@ -9,8 +9,8 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 
 from headwater.edge.conf.options import LeafRemoteOptions
-from headwater.federation.client_tls import dialled_tls
-from headwater.federation.credentials import parse_url
+from headwater.federation.dialling.client_tls import dialled_tls
+from headwater.federation.dialling.credentials import parse_url
 from headwater.security.errors import SecurityError
 
 SIDE_BY_SIDE = 256

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, Wire, client_port, free_port, leafs
-from tests.federation.test_leaf_tls import certificate
+from tests.federation.leaf.test_leaf_tls import certificate
 from tests.waiting import until
 
 TELEMETRY = [

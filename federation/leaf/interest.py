@@ -10,7 +10,7 @@ from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import Peer
 from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
-from cython.cimports.headwater.federation.leaf_conn import LeafConn
+from cython.cimports.headwater.federation.leaf.leaf_conn import LeafConn
 
 from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch
 

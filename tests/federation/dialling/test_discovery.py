@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
-from headwater.federation.discovery import (
+from headwater.federation.dialling.discovery import (
     ADDRESSES_MAX,
     FOUND_MAX,
     Discovery,
     instance_name,
 )
-from headwater.federation.leaf_remote import LeafRemote
+from headwater.federation.leaf.leaf_remote import LeafRemote
 from tests.certificates import certificate
 from tests.federation.lab import Lab, leaf_service, leafs
 from tests.measuring import within

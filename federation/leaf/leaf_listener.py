@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.listeners.listener import Listener, shown_hosts
 from headwater.edge.ports.draws import draw_nonce
-from headwater.federation.leaf_links import LeafLinks
-from headwater.federation.leaf_session import HubSession
+from headwater.federation.leaf.leaf_links import LeafLinks
+from headwater.federation.leaf.leaf_session import HubSession
 
 if TYPE_CHECKING:
     from headwater.edge.broker.websocket.websocket_listener import Handshake
     from headwater.edge.broker.websocket.websocket_request import Upgrade
     from headwater.edge.view.node_view import NodeView
-    from headwater.federation.leaf_conn import LeafConn
+    from headwater.federation.leaf.leaf_conn import LeafConn
 
 log = logging.getLogger("headwater.leaf")
 

@@ -17,7 +17,7 @@ from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
-from headwater.federation.compression import OFF, compress, retuned
+from headwater.federation.leaf.compression import OFF, compress, retuned
 from headwater.security.auth_options import PermissionOptions
 from headwater.security.errors import SecurityError
 
@@ -58,7 +58,7 @@ class LinkRules(msgspec.Struct, kw_only=True):
 
 
 class Links(Protocol):
-    """The registry that sessions turn to; see `headwater.federation.leaf_links`."""
+    """The registry that sessions turn to; see `headwater.federation.leaf.leaf_links`."""
 
     server_id: str
     server_name: str

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from headwater.federation.credentials import parse_url
-from headwater.federation.leaf_websocket import DialledWebSocket
+from headwater.federation.dialling.credentials import parse_url
+from headwater.federation.leaf.leaf_websocket import DialledWebSocket
 from tests.federation.lab import Lab, RealServer, free_port, leaf_service
-from tests.federation.test_leaf_tls import certificate
+from tests.federation.leaf.test_leaf_tls import certificate
 from tests.waiting import until
 
 HUB = """

@@ -1,0 +1,1 @@
+"""Leaf links, whichever side opened them. Door: `leaf_links.py`."""
