@@ -12,7 +12,6 @@ from headwater.security.errors import PermissionRuleError
 from headwater.security.permissions import CACHE_LIMIT, Permissions
 from headwater.security.subjects import covers, is_valid_subject, matches, overlaps
 
-
 _token = st.sampled_from(["a", "b", "c"])
 _literal = st.lists(_token, min_size=1, max_size=4)
 _pattern = st.tuples(

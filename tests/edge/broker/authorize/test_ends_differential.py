@@ -1,5 +1,5 @@
-"""Wildcards at the ends of rules and of subscriptions, in queue groups, too: what nats-server admits
-to clients and to leaf links, and of what it delivers there, what a rule allows."""
+"""Wildcards at the ends of rules and of subscriptions, in queue groups, too: what nats-server
+admits to clients and to leaf links, and of what it delivers there, what a rule allows."""
 
 import json
 import random
@@ -117,7 +117,9 @@ def test_what_is_admitted_and_what_is_delivered(over: Any) -> None:
     narrowed = 0
     for key, theirs in real.items():
         allow = rules[key[0]]["allow"]
-        allowed = [each for each in theirs if each in ("-ERR", "ended") or permitted(allow, each, key[2])]
+        allowed = [
+            each for each in theirs if each in ("-ERR", "ended") or permitted(allow, each, key[2])
+        ]
         assert mine[key] == allowed, (rules[key[0]], key, mine[key], theirs)
         narrowed += allowed != theirs
     assert bool(narrowed) == (over is clients)
