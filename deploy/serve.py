@@ -27,6 +27,9 @@ from headwater.edge.view.version import NATS_LEVEL
 log = logging.getLogger("headwater.node")
 
 CORE_DUMPS = "HEADWATER_CORE_DUMPS"
+PID_MAX = 2**22
+"""The greatest process id of Linux on 64 bits."""
+
 GARBAGE = (5_000, 20, 20)
 """New objects until the youngest are looked at, and how often until the older ones are."""
 
@@ -195,14 +198,33 @@ def send_signal(invocation: Invocation) -> int:
         "reload": signal.SIGHUP,
         "ldm": signal.SIGUSR2,
     }
+    target = invocation.signal.target
     try:
-        os.kill(_process_id(invocation.signal.target), numbers[invocation.signal.name])
-    except (ProcessLookupError, FileNotFoundError, ValueError):
-        print("nats-server: no nats-server processes running", file=sys.stderr)
-        return 1
+        os.kill(_process_id(target), numbers[invocation.signal.name])
+    except ProcessLookupError:
+        return _not_told(f"no nats-server processes running: {target} names one that has ended")
+    except ValueError as error:
+        return _not_told(str(error))
+    except OSError as error:
+        return _not_told(f"{target}: {error.strerror}: use the user that runs the node")
     return 0
 
 
+def _not_told(text: str) -> int:
+    """Say on standard error why a signal was not sent; the status to end with."""
+    print(f"nats-server: {text}", file=sys.stderr)
+    return 1
+
+
 def _process_id(target: str) -> int:
-    """A process id, or the one in a pid file. Raises ValueError when there is none."""
-    return int(target) if target.isdigit() else int(Path(target).read_text())
+    """A process id, or the one in a pid file. Raises ValueError when there is none, OSError for a
+    file that cannot be read."""
+    if not target:
+        raise ValueError("which process? use --signal <signal>=<pid>, or =<pid file>")
+    text = target
+    if not target.isdecimal() and Path(target).is_file():
+        text = Path(target).read_text(errors="replace").strip()
+    # 0 and below would name whole groups of processes.
+    if not (text.isdecimal() and 0 < int(text) <= PID_MAX):
+        raise ValueError(f"invalid pid: {target}: name a process id, or a file that holds one")
+    return int(text)

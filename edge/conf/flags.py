@@ -156,7 +156,7 @@ def _split(argv: list[str]) -> tuple[Given, list[str]]:
             return given, argv[index - 1 :]
         name, equals, text = argument[2 if argument[1] == "-" else 1 :].partition("=")
         if not name or name[0] in "-=":
-            raise FlagError(f"bad flag syntax: {argument}")
+            raise FlagError(f"bad flag syntax: {argument} ({USAGE_HINT})")
         canonical = _NAMES.get(name)
         if canonical is None:
             raise FlagError(_unknown(name))
@@ -164,7 +164,7 @@ def _split(argv: list[str]) -> tuple[Given, list[str]]:
             text = text if equals else "true"
         elif not equals:
             if index >= len(argv):
-                raise FlagError(f"flag needs an argument: -{name}")
+                raise FlagError(f"flag needs an argument: -{name} ({USAGE_HINT})")
             text = argv[index]
             index += 1
         given.append((canonical, text))
@@ -184,11 +184,16 @@ def _check_values(given: Given) -> None:
     for name, text in given:
         if name in _BOOLEANS:
             if text not in _TRUE and text not in _FALSE:
-                raise FlagError(f'invalid boolean value "{text}" for -{name}: parse error')
+                raise FlagError(
+                    f'invalid boolean value "{text}" for -{name}: parse error: use true or false'
+                )
         elif name in _INTEGERS:
             number = _integer(name, text)
             if name in _PORTS and not -1 <= number <= MAX_PORT:
-                raise FlagError(f'invalid value "{text}" for flag -{name}: value out of range')
+                raise FlagError(
+                    f'invalid value "{text}" for flag -{name}: value out of range: use 0 to '
+                    f"{MAX_PORT}, or -1 for any free port"
+                )
         elif name == "durability" and text not in ("fsync", "interval"):
             raise FlagError(
                 f'invalid value "{text}" for flag -durability: use fsync or interval'
@@ -199,7 +204,9 @@ def _integer(name: str, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError as error:
-        raise FlagError(f'invalid value "{text}" for flag -{name}: parse error') from error
+        raise FlagError(
+            f'invalid value "{text}" for flag -{name}: parse error: use a whole number'
+        ) from error
 
 
 def _action(given: Given, words: list[str]) -> str:
@@ -211,16 +218,18 @@ def _action(given: Given, words: list[str]) -> str:
     for word in words:
         if word.lower() in ("version", "help"):
             return word.lower()
-        raise FlagError(f'unrecognized command: "{word}"')
+        raise FlagError(f'unrecognized command: "{word}" ({USAGE_HINT})')
     return "test" if "t" in on else "serve"
 
 
 def _signal(text: str) -> Signal:
     name, _, target = text.partition("=")
     if "=" in target:
-        raise FlagError(f"invalid signal parameters: {target.partition('=')[2]}")
+        raise FlagError(
+            f"invalid signal parameters: {target.partition('=')[2]}: use --signal <signal>=<pid>"
+        )
     if name not in SIGNALS:
-        raise FlagError(f'unknown signal "{name}"')
+        raise FlagError(f'unknown signal "{name}": use one of {", ".join(SIGNALS)}')
     return Signal(name, target)
 
 
@@ -247,9 +256,9 @@ def _apply_tls(options: Options, given: Given) -> None:
         options.tls = None
         return
     if not chosen.get("tlscert"):
-        raise FlagError("TLS Server certificate must be present and valid")
+        raise FlagError("TLS Server certificate must be present and valid: name it by --tlscert")
     if not chosen.get("tlskey"):
-        raise FlagError("TLS Server private key must be present and valid")
+        raise FlagError("TLS Server private key must be present and valid: name it by --tlskey")
     from headwater.edge.conf.options import TLSOptions
     from headwater.security.errors import TLSConfigError
     from headwater.security.tls import server_context
@@ -312,7 +321,7 @@ def _set_cluster(options: Options, text: object) -> None:
     options.cluster.host, options.cluster.port = host.strip("[]"), number
     name, has_password, password = user.partition(":")
     if at and not has_password:
-        raise FlagError("expected cluster password to be set")
+        raise FlagError("expected cluster password to be set: use nats://user:password@host:port")
     from urllib.parse import unquote
 
     options.cluster.authorization.user = unquote(name)

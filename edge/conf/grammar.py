@@ -28,15 +28,22 @@ _SEPARATORS = "=:"
 class Value:
     """A value and its position: of its key in a map, its own in an array.
 
-    `used` tells that a variable referred to it, so that its key need not be an option.
+    `used` tells that a variable referred to it, so that its key need not be an option. `variable`
+    is the name of the variable that the value came from, or empty.
     """
 
-    __slots__ = ("data", "position", "used")
+    __slots__ = ("data", "position", "used", "variable")
 
-    def __init__(self, data: "Scalar | list[Value] | dict[str, Value]", position: Position) -> None:
+    def __init__(
+        self,
+        data: "Scalar | list[Value] | dict[str, Value]",
+        position: Position,
+        variable: str = "",
+    ) -> None:
         self.data = data
         self.position = position
         self.used = False
+        self.variable = variable
 
     def __repr__(self) -> str:
         return f"Value({self.data!r} at {self.position})"
@@ -272,18 +279,23 @@ class _Parser:
             known = scope.get(name)
             if known is not None:
                 known.used = True
-                return Value(known.data, position)
+                return Value(known.data, position, name)
         if name in self.looking_up:
-            raise ConfigError([f"{position}: variable reference cycle for '{name}'"])
+            raise ConfigError(
+                [
+                    f"{position}: variable reference cycle for '{name}': give it a value that does "
+                    "not lead back to it"
+                ]
+            )
         text = os.environ.get(name)
         if text is None:
             raise ConfigError(
                 [
                     f"{position}: variable reference for '{name}' on line {position.line} "
-                    "can not be found"
+                    "can not be found: define it above, or in the environment"
                 ]
             )
-        return Value(self._environment(name, text, position).data, position)
+        return Value(self._environment(name, text, position).data, position, name)
 
     def _environment(self, name: str, text: str, position: Position) -> Value:
         """Value of an environment variable, read as the grammar would."""
@@ -298,7 +310,7 @@ class _Parser:
             ) from error
         found = value.get("value") if isinstance(value, dict) else None
         if found is None:
-            raise ConfigError([f"{position}: variable '{name}' has no value"])
+            raise ConfigError([f"{position}: variable '{name}' has no value: set it"])
         return found
 
     def _include(self, target: Map) -> None:
@@ -311,15 +323,23 @@ class _Parser:
         if os.path.isabs(name) and not os.path.exists(path):
             path = name
         if os.path.realpath(path) in self.chain:
-            raise ConfigError([f"{position}: include file '{name}' includes itself"])
+            raise ConfigError(
+                [f"{position}: include file '{name}' includes itself: remove one of the includes"]
+            )
         if len(self.chain) >= MAX_INCLUDES:
-            raise ConfigError([f"{position}: include files are nested too deeply"])
+            raise ConfigError(
+                [
+                    f"{position}: include files are nested too deeply: at most {MAX_INCLUDES} may "
+                    "include one another"
+                ]
+            )
         try:
             included = _parse_path(path, self.chain).data
         except ConfigError as error:
+            hint = ": an include takes no variable, write the name" if name[:1] == "$" else ""
             raise ConfigError(
                 [
-                    f"{position}: error parsing include file '{name}': {each}"
+                    f"{position}: error parsing include file '{name}': {each}{hint}"
                     for each in error.problems
                 ]
             ) from error
@@ -332,7 +352,10 @@ class _Parser:
         if char in ("'", '"'):
             return lexer.quoted(char)
         if char == END or lexer.at_line_end() or char in "[{(\\-" or char.isdigit():
-            lexer.fail("expected the name of a file to include")
+            lexer.fail(
+                "expected the name of a file to include: put one that begins with a digit or a "
+                "sign in quotes"
+            )
         start = lexer.cursor
         while lexer.peek() and lexer.peek() not in "\n\r;} \t'":
             lexer.cursor += 1

@@ -105,7 +105,13 @@ class ConfigReader:
 
     def wrong_type(self, key: str, value: Value, expected: str) -> None:
         """Report that `value` is not of the expected type."""
-        self.error(value, f'"{key}" must be {expected}, not {type_name(value.data)}')
+        of = f"the value of variable '{value.variable}'" if value.variable else "it"
+        remedy = ""
+        if expected == "a string" and not isinstance(value.data, list | dict):
+            remedy = f": put {of} in quotes"
+        elif value.variable:
+            remedy = f": correct {of}"
+        self.error(value, f'"{key}" must be {expected}, not {type_name(value.data)}{remedy}')
 
     def map(self, key: str, value: Value) -> dict[str, Value] | None:
         """Members of a map."""

@@ -132,3 +132,28 @@ def test_ready_soon_after_launch() -> None:
     ]
     floor, ours = (min(column) for column in zip(*pairs, strict=True))
     assert ours < 2.5 * floor, f"{ours:.3f} s, where Python and its libraries take {floor:.3f} s"
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("", "which process?"),
+        ("none.pid", "invalid pid: none.pid"),
+        ("-1", "invalid pid: -1"),
+        ("0", "invalid pid: 0"),
+        ("all.pid", "invalid pid: all.pid"),
+        ("99999999999999999999", "invalid pid: "),
+        ("4194304", "no nats-server processes running"),
+    ],
+)
+def test_a_signal_without_a_process_is_refused(tmp_path: Path, target: str, told: str) -> None:
+    """-1 is the whole machine to the system. A file may say so."""
+    (tmp_path / "all.pid").write_text("-1\n")
+    refused(run("--signal", f"reload={target}" if target else "reload", cwd=tmp_path), told)
+
+
+def test_a_signal_finds_the_process_of_a_pid_file(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        (tmp_path / "node.pid").write_text(f"{child.pid}\n")
+        assert run("--signal", "stop=node.pid", cwd=tmp_path).returncode == 0
+        assert child.wait(20) == -signal.SIGKILL

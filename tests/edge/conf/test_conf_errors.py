@@ -192,3 +192,60 @@ def test_what_contradicts_itself_on_the_command_line_has_no_place() -> None:
     options.max_pending = 10
     (found,) = validate(options)
     assert found.startswith("max_payload (")
+
+
+INCLUDES = {
+    "include 'none.conf'": ("1:9: error parsing include file 'none.conf'", "No such file"),
+    "\n include 'main.conf'": ("2:10: include file 'main.conf' includes itself", "remove one"),
+    "include 12.conf": ("1:9: Parse error: expected the name of a file", "in quotes"),
+    "F: 'bad.conf'\ninclude $F": ("2:9: error parsing include file '$F'", "write the name"),
+    "jetstream {\n include 'bad.conf' }": ("2:10: error parsing include file", "bad.conf:2:8: "),
+    "include 'unknown.conf'": ("unknown.conf:2:1: unknown field", "remove it"),
+    "include 'typed.conf'": ('typed.conf:1:1: "port" must be an integer', "not a string"),
+}
+"""By a document: the place and beginning of what is said, and what it also has."""
+
+
+@pytest.mark.parametrize("text", INCLUDES)
+def test_what_is_wrong_with_an_include_is_told_with_file_and_line(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "bad.conf").write_text("a: 1\nb:     {\n")
+    (tmp_path / "unknown.conf").write_text("\nnonsense: 1\n")
+    (tmp_path / "typed.conf").write_text("port: many\n")
+    (tmp_path / "main.conf").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_file(tmp_path / "main.conf")
+    begin, remedy = INCLUDES[text]
+    (said,) = caught.value.problems
+    place = begin if begin[0].isalpha() else f"main.conf:{begin}"
+    assert said.startswith(f"{tmp_path}/{place}")
+    assert remedy in said
+
+
+VARIABLES = {
+    "port: $NOWHERE": ("'NOWHERE' on line 1 can not be found", "define it above, or in the env"),
+    "port: $LATER\nLATER: 1": ("'LATER' on line 1 can not be found", "define it above"),
+    "port: $MANY": ('"port" must be an integer', "correct the value of variable 'MANY'"),
+    "port: $OPEN": ("'OPEN' could not be parsed", "the array is not closed"),
+    "port: $ITSELF": ("variable reference cycle for 'ITSELF'", "give it a value that does not"),
+    "authorization { token: $DIGITS }": (
+        "must be a string, not an integer", "put the value of variable 'DIGITS' in quotes",
+    ),
+    "authorization { token: 12345 }": ("must be a string, not an integer", "put it in quotes"),
+    "P: { a: 1 }\nport: $P": ("must be an integer, not a map", "correct the value of variable 'P'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", VARIABLES)
+def test_what_is_wrong_with_a_variable_is_told_by_its_name(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"MANY": "many", "OPEN": "[1,", "ITSELF": "$ITSELF", "DIGITS": "12345"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    line = text.count("\n", 0, text.index("$") if "$" in text else 0) + 1
+    (said,) = told(text)
+    assert said.startswith(f"(text):{line}:")
+    for part in VARIABLES[text]:
+        assert part in said

@@ -96,6 +96,28 @@ def test_actions(argv: list[str], action: str) -> None:
     assert parse_args(argv).action == action
 
 
+REMEDIES = {
+    ("-p", "x"): "use a whole number",
+    ("-p", "70000"): "use 0 to 65535, or -1",
+    ("-D=maybe",): "use true or false",
+    ("-p",): "run 'headwater serve --help'",
+    ("---p",): "run 'headwater serve --help'",
+    ("again",): "run 'headwater serve --help'",
+    ("--tls",): "name it by --tlscert",
+    ("--tlscert", "x"): "name it by --tlskey",
+    ("--cluster", "nats://u@h:1"): "use nats://user:password@host:port",
+    ("-sl", "nonsense"): "use one of stop, quit",
+    ("-sl", "ldm=1=2"): "use --signal <signal>=<pid>",
+}
+
+
+@pytest.mark.parametrize("argv", REMEDIES)
+def test_a_mistake_is_told_with_a_remedy(argv: tuple[str, ...]) -> None:
+    with pytest.raises(FlagError) as caught:
+        parse_args([*argv])
+    assert REMEDIES[argv] in str(caught.value)
+
+
 def test_signals() -> None:
     assert parse_args(["--signal", "ldm=42"]).signal == Signal("ldm", "42")
     assert parse_args(["-sl=reload"]).signal == Signal("reload", "")
