@@ -146,7 +146,7 @@ def main(
         sys.exit(2)
     if as_json:
         click.echo(tally.as_json())
-    for line in tally.told_notes():
+    for line in tally.told_findings():
         click.echo(line, err=True)
     verdict = "held" if not tally.broken else f"{tally.broken} faults"
     summary = f"{tally.acknowledged} acknowledged, {rounds} kills, seed {seed}: {verdict}"

@@ -77,7 +77,7 @@ def main(
         click.echo(f"not driven: {error}", err=True)
         sys.exit(2)
     for tally in tallies:
-        for line in tally.told_notes():
+        for line in tally.told_findings():
             tell(line)
     click.echo("\n".join(tally.as_json() for tally in tallies) if as_json else table(tallies))
     ours = headwater().name

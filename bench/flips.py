@@ -59,7 +59,7 @@ def make_store(script: Script, store: Path, clean: bool, chance: random.Random) 
     workload = Workload(Tally("flips", script.recipe.name), chance)
     with Trial(script, workload, store) as trial:
         if not trial.start("at first"):
-            raise ServerFailed("; ".join(workload.tally.told_notes()))
+            raise ServerFailed("; ".join(workload.tally.told_findings()))
         trial.try_to("create", workload.create)
         for life in range(LIVES):
             trial.try_to("work", lambda link: workload.work(link, MESSAGES // LIVES))

@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-NOTES_MAX = 200
+FINDINGS_MAX = 200
 """Kinds of faults on one occasion that are kept."""
 
 LINE_MAX = 400
@@ -35,10 +35,10 @@ class Tally:
     """What was asked of a server that could do it, and failed or never was answered."""
     ready: list[float] = field(default_factory=list)
     """Seconds from each launch until every stream answered."""
-    notes: dict[str, list[Any]] = field(default_factory=dict)
+    findings: dict[str, list[Any]] = field(default_factory=dict)
     """What went wrong on which occasion: how often, and the first of it."""
     occasion: str = ""
-    """What is going on; goes into the notes."""
+    """What is going on; goes into the findings."""
 
     @property
     def broken(self) -> int:
@@ -48,16 +48,16 @@ class Tally:
     def count(self, kind: str, what: str) -> None:
         """Keep a sentence about the first fault of a kind on an occasion."""
         key = f"[{self.occasion}] {kind}"
-        if key in self.notes:
-            self.notes[key][0] += 1
-        elif len(self.notes) < NOTES_MAX:
-            self.notes[key] = [1, what]
+        if key in self.findings:
+            self.findings[key][0] += 1
+        elif len(self.findings) < FINDINGS_MAX:
+            self.findings[key] = [1, what]
 
-    def told_notes(self) -> list[str]:
+    def told_findings(self) -> list[str]:
         """A line for every kind of fault on every occasion."""
         return [
             f"{self.script}, {self.server}: {key} x{count}: {first}"[:LINE_MAX]
-            for key, (count, first) in self.notes.items()
+            for key, (count, first) in self.findings.items()
         ]
 
     def add(self, other: "Tally") -> None:
@@ -65,7 +65,7 @@ class Tally:
         for name, value in vars(other).items():
             if isinstance(value, int | list):
                 setattr(self, name, getattr(self, name) + value)
-        self.notes |= other.notes
+        self.findings |= other.findings
 
     def lose(self, what: str) -> None:
         """An acknowledged message is missing in silence."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from headwater.deploy.compose import services_for
 from headwater.deploy.notify import Notifier
 from headwater.deploy.recovery_watch import RecoveryWatch
-from headwater.deploy.watchdog import feed, period_s
+from headwater.deploy.watchdog import keep_alive, period_s
 from headwater.edge.conf.flags import USAGE, FlagError, Invocation, parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
@@ -125,9 +125,9 @@ async def _main(options: Options, arguments: list[str]) -> int:
         watch.close()
     notifier.send(READY=1, STATUS="serving")
     if period := period_s():
-        feeding = asyncio.create_task(feed(notifier, node, period))
+        keeping_alive = asyncio.create_task(keep_alive(notifier, node, period))
         await node.stopped()
-        feeding.cancel()
+        keeping_alive.cancel()
     else:
         await node.stopped()
     notifier.send(STOPPING=1, STATUS="stopping")

@@ -1,4 +1,4 @@
-"""Feeds systemd's watchdog, but only while the event loop and the writer of the store live.
+"""Tells systemd's watchdog that the node lives: only while the event loop and the writer do.
 
 The loop shows that it lives by running this at all; the writer, by writing what is handed over to
 it. A store that refuses writes (a full device) is no reason to start again: it says so itself.
@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.deploy.notify import Notifier
 
-FEEDS_PER_PERIOD = 3
+SIGNS_PER_PERIOD = 3
 
 
 def period_s() -> float:
@@ -22,12 +22,12 @@ def period_s() -> float:
     return int(text) / 1e6 if text.isdigit() else 0.0
 
 
-async def feed(notifier: Notifier, node: Any, period: float) -> None:
-    """Feed for ever; ends with its task."""
+async def keep_alive(notifier: Notifier, node: Any, period: float) -> None:
+    """Tell it for ever; ends with its task."""
     while True:
         if await writer_lives(node, period):
             notifier.send(WATCHDOG=1)
-        await asyncio.sleep(period / FEEDS_PER_PERIOD)
+        await asyncio.sleep(period / SIGNS_PER_PERIOD)
 
 
 async def writer_lives(node: Any, patience: float) -> bool:

@@ -157,7 +157,7 @@ class Authenticator:
         return self.resolver.update(token)
 
     def _check_proxy(self, request: AuthRequest) -> None:
-        """Note which trusted proxy has signed the nonce. Raises ProxyNotTrustedError."""
+        """Remember which trusted proxy has signed the nonce. Raises ProxyNotTrustedError."""
         text = request.text("proxy_sig")
         request.proxy = ""
         if not text or not self.config.proxies:

@@ -94,7 +94,7 @@ class HashNeeded(Exception):
 class AccountNeeded(Exception):
     """A decision needs the token of `account`, which is not held but may be had elsewhere.
 
-    No SecurityError: nothing has been decided. Look for it, note in the request that it was
+    No SecurityError: nothing has been decided. Look for it, say in the request that it was
     sought, and ask again.
     """
 

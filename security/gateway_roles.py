@@ -27,7 +27,7 @@ REPORT_SUBJECT = "$HEADWATER.REPORT"
 REPORT_BUCKET = "HEADWATER_FLEET"
 """KV bucket with the newest report of every gateway."""
 ENROLLED_BUCKET = "HEADWATER_ENROLLED"
-"""KV bucket in which the hub notes whom it enrolled; gateways cannot write it."""
+"""KV bucket in which the hub lists whom it enrolled; gateways cannot write it."""
 
 GATEWAY_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 """Small letters only, so that no name is a word of JetStream's own subjects."""

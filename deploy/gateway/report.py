@@ -72,10 +72,10 @@ class GatewayReport:
 
     def _restore(self) -> None:
         try:
-            noted = json.loads(self._file.read_text()).get("sent", {})
+            told = json.loads(self._file.read_text()).get("sent", {})
         except (OSError, ValueError, AttributeError):
             return
-        self._sent = {str(name): int(value) for name, value in noted.items()}
+        self._sent = {str(name): int(value) for name, value in told.items()}
 
     async def _run(self) -> None:
         while True:
@@ -114,9 +114,9 @@ class GatewayReport:
 
     def facts(self) -> dict[str, Any]:
         """All of it, as of now."""
-        links, upstreams = self._links(), self._upstreams()
+        links, upstreams = self._links(), self._drivers()
         up = [link for link in links if link["state"] == "up"]
-        bad = [feed for feed in upstreams if not feed["well"]]
+        bad = [driver for driver in upstreams if not driver["well"]]
         joined = bool(up) and not bad
         why = ""
         if not joined:
@@ -147,7 +147,7 @@ class GatewayReport:
             found.append(row)
         return found
 
-    def _upstreams(self) -> list[dict[str, Any]]:
+    def _drivers(self) -> list[dict[str, Any]]:
         service = self._service("upstreams")
         found = service.status()["upstreams"] if service is not None else []
         kept = (
@@ -179,7 +179,7 @@ class GatewayReport:
         messages = size = 0
         oldest = 0
         for stream in self._all_streams():
-            self._note_sent(stream)
+            self._count_sent(stream)
             sent, state = self._sent.get(stream.name), stream.store.state()
             if sent is None or state["last_seq"] <= sent or not state["messages"]:
                 continue
@@ -193,7 +193,7 @@ class GatewayReport:
         seconds = max(0.0, (self._node.kernel.now_ns - oldest) / 1e9) if oldest else 0.0
         return {"messages": messages, "bytes": size, "seconds": seconds}
 
-    def _note_sent(self, stream: Any) -> None:
+    def _count_sent(self, stream: Any) -> None:
         for consumer in list(stream.consumers.values()):
             subject = (consumer.config.deliver_subject or "").encode()
             if subject.startswith(MIRROR_PREFIXES):

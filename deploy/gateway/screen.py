@@ -43,7 +43,7 @@ def screen(seen: dict[str, Any]) -> str:
             f"backlog  {waiting['messages']} messages, {size(waiting['bytes'])}, "
             f"{span(waiting['seconds'])}"
         )
-        lines += [_upstream(each) for each in node.get("upstreams", [])]
+        lines += [_driver_line(each) for each in node.get("upstreams", [])]
         for each in node["streams"]:
             lost = f", {each['lost']} LOST" if each["lost"] else ""
             lines.append(
@@ -64,21 +64,22 @@ def _link(link: dict[str, Any]) -> str:
     return f"{text}, heard {span(link['seconds_silent'])} ago, {link['compression']}"
 
 
-def _upstream(feed: dict[str, Any]) -> str:
+def _driver_line(driver: dict[str, Any]) -> str:
     """How a mirror or source is: what is unknown is said to be."""
-    line = f"{feed.get('kind', 'copy'):<8} {feed['stream']} of {feed['origin']}  {feed['state']}"
-    behind = feed.get("pending_messages")
+    kind = driver.get("kind", "copy")
+    line = f"{kind:<8} {driver['stream']} of {driver['origin']}  {driver['state']}"
+    behind = driver.get("pending_messages")
     if behind is None:
         line += "  backlog unknown"
     elif behind:
-        count, oldest = feed["pending_bytes"], feed["oldest_pending_seconds"]
+        count, oldest = driver["pending_bytes"], driver["oldest_pending_seconds"]
         line += f"  {behind} messages"
         line += "" if count is None else f", {size(count)}"
         line += "" if oldest is None else f", {span(oldest)}"
-        line += f" behind; {feed['catchup_rate']:.0f} messages/s"
-        left = feed["eta_seconds"]
+        line += f" behind; {driver['catchup_rate']:.0f} messages/s"
+        left = driver["eta_seconds"]
         line += ", no end in sight" if left is None else f", {span(left)} left"
-    cause = feed.get("cause")
+    cause = driver.get("cause")
     return f"{line}  {cause}" if cause else line
 
 

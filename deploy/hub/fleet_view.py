@@ -26,10 +26,10 @@ def gateways(client: Client) -> list[dict[str, Any]]:
     """One record for each gateway that ever enrolled or reported, by name. Raises WireError."""
     now = time.time()
     rows: dict[str, dict[str, Any]] = {}
-    for _, noted in newest(client, ENROLLED_BUCKET):
-        row = rows.setdefault(noted["name"], {"at": 0})
-        if noted["at"] >= row["at"]:
-            row.update(at=noted["at"], key=noted["key"])
+    for _, record in newest(client, ENROLLED_BUCKET):
+        row = rows.setdefault(record["name"], {"at": 0})
+        if record["at"] >= row["at"]:
+            row.update(at=record["at"], key=record["key"])
     reports = {told["name"]: (at, told) for at, told in newest(client, REPORT_BUCKET)}
     names = sorted({*rows, *reports})
     return [_row(name, rows.get(name, {}), reports.get(name), now) for name in names]

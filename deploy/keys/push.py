@@ -60,7 +60,7 @@ def _took(answer: dict[str, Any]) -> str:
 def enrolled_keys(
     folder: KeyFolder, account: str, name: str, server: str, tls_ca: str = ""
 ) -> list[str]:
-    """Keys under which a gateway was ever enrolled, as the hub noted them. Raises WireError."""
+    """Keys under which a gateway was ever enrolled, as the hub remembers them. Raises WireError."""
     stream = f"KV_{ENROLLED_BUCKET}"
     found = []
     with Client(server, login_as(folder, account, tls_ca)) as client:

@@ -17,7 +17,7 @@ from headwater.deploy.store.show import Show
 Decorator = Callable[[Any], Any]
 
 
-def place(server: bool) -> Decorator:
+def store_options(server: bool) -> Decorator:
     """Options that say which store."""
     options = [
         click.option("-sd", "--store-dir", default="", help="Directory of a stopped node's data."),
@@ -57,7 +57,7 @@ def store() -> None:
 
 
 @store.command()
-@place(server=True)
+@store_options(server=True)
 @click.option("--file", "backup_file", default="", help="Verify a backup instead.")
 @click.option("--deep", is_flag=True, help="Also open sealed and compressed messages.")
 def verify(
@@ -89,7 +89,7 @@ def verify(
 
 
 @store.command()
-@place(server=True)
+@store_options(server=True)
 @click.option("--stream", "names", multiple=True, help="A stream; all when none is named.")
 @click.option("-o", "--output", required=True, help="The file to write; it must not be there.")
 def backup(
@@ -122,7 +122,7 @@ def backup(
 
 @store.command()
 @click.argument("source")
-@place(server=True)
+@store_options(server=True)
 @click.option("--stream", "names", multiple=True, help="A stream; all when none is named.")
 @click.option("--as", "name", default="", help="Another name for it; it listens to that alone.")
 @click.option("--account", default="", help="The account to restore to (stopped node).")
@@ -159,7 +159,7 @@ def restore(
 
 
 @store.command()
-@place(server=False)
+@store_options(server=False)
 @click.option("--from", "url", default="", help="Server that has the lost messages.")
 @click.option("--origin", default="", help="The stream's name there, when it is another.")
 @stacked(logins())
@@ -194,7 +194,7 @@ SEALS = ("state", "key", "cipher", "data_keys")
 
 
 @store.command("keys")
-@place(server=False)
+@store_options(server=False)
 def sealing_keys(store_dir: str, config: str, as_json: bool) -> None:
     """Show which key each stream is sealed with: the names of keys, never keys."""
     from headwater.deploy.store import local
@@ -220,7 +220,7 @@ def new_key(path: str, as_json: bool) -> None:
 
 @store.command()
 @click.argument("stream")
-@place(server=False)
+@store_options(server=False)
 @click.option("--account", default="", help="The stream's account, when several have one.")
 def rotate(stream: str, store_dir: str, config: str, as_json: bool, account: str) -> None:
     """Give a stream a new data key; the node's next start packs all of it again."""
@@ -238,7 +238,7 @@ def quarantine() -> None:
 
 
 @quarantine.command("list")
-@place(server=False)
+@store_options(server=False)
 def quarantine_list(store_dir: str, config: str, as_json: bool) -> None:
     """Show everything in quarantine."""
     with Show(as_json) as show, show.quarantine(store_dir, config) as kept:
@@ -250,7 +250,7 @@ def quarantine_list(store_dir: str, config: str, as_json: bool) -> None:
 
 @quarantine.command("restore")
 @click.argument("name")
-@place(server=False)
+@store_options(server=False)
 def quarantine_restore(name: str, store_dir: str, config: str, as_json: bool) -> None:
     """Put a stream back, with what the log that was kept holds of it."""
     from headwater.deploy.store import local
@@ -263,7 +263,7 @@ def quarantine_restore(name: str, store_dir: str, config: str, as_json: bool) ->
 
 @quarantine.command("purge")
 @click.argument("name")
-@place(server=False)
+@store_options(server=False)
 def quarantine_purge(name: str, store_dir: str, config: str, as_json: bool) -> None:
     """Remove one thing, by its whole name, for good."""
     with Show(as_json) as show, show.quarantine(store_dir, config) as kept:

@@ -185,13 +185,13 @@ class Account:
     ) -> cython.int:
         """Put a match in a cache when its subject was seen before."""
         seen: cython.uint = fingerprint(subject, n)
-        place: cython.uint = (seen >> 1) & DOORKEEPER_MASK
-        if self.doorkeeper[place] == seen or self.doorkeeper[place ^ 1] == seen:
+        at: cython.uint = (seen >> 1) & DOORKEEPER_MASK
+        if self.doorkeeper[at] == seen or self.doorkeeper[at ^ 1] == seen:
             cache.put(subject, n, found)
         else:
-            # Two subjects that want one place, in turn, both stay remembered.
-            self.doorkeeper[place ^ 1] = self.doorkeeper[place]
-            self.doorkeeper[place] = seen
+            # Two subjects that want one entry, in turn, both stay remembered.
+            self.doorkeeper[at ^ 1] = self.doorkeeper[at]
+            self.doorkeeper[at] = seen
         return 0
 
     @cython.cfunc

@@ -65,16 +65,16 @@ class StagedTasks(Task):
         """Run `task` after those of lower stages, and those of its own that are there. One that
         is there moves."""
         self.remove(task)
-        place = bisect_right(self.stages, stage)
-        self.tasks = [*self.tasks[:place], task, *self.tasks[place:]]
-        self.stages.insert(place, int(stage))
+        index = bisect_right(self.stages, stage)
+        self.tasks = [*self.tasks[:index], task, *self.tasks[index:]]
+        self.stages.insert(index, int(stage))
 
     def remove(self, task: Task) -> None:
         """Run `task` no more; nothing happens when it is not there."""
-        for place in range(len(self.tasks)):
-            if self.tasks[place] is task:
-                self.tasks = self.tasks[:place] + self.tasks[place + 1 :]
-                del self.stages[place]
+        for index in range(len(self.tasks)):
+            if self.tasks[index] is task:
+                self.tasks = self.tasks[:index] + self.tasks[index + 1 :]
+                del self.stages[index]
                 return
 
     @cython.cfunc
@@ -105,7 +105,7 @@ class Endpoint(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def collect(self, sink: Sink) -> cython.int:
-        """Note a remote sink for the message being routed; True when it is the first."""
+        """Remember a remote sink for the message being routed; True when it is the first."""
         return 0
 
     @cython.cfunc
@@ -210,7 +210,7 @@ class Kernel:
     @cython.cfunc
     @cython.exceptval(-1)
     def fresh_ns(self) -> cython.longlong:
-        """`wall_ns`, noted as `now_ns`. `clock_watch` hears of it when it is not soon after the
+        """`wall_ns`, kept as `now_ns`. `clock_watch` hears of it when it is not soon after the
         last time: after a pause, or because the clock was set."""
         now: cython.longlong = self.wall_ns()
         passed: cython.longlong = now - self.watched_ns

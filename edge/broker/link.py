@@ -346,7 +346,7 @@ class Link(Conn):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def collect(self, sink: Sink) -> cython.int:
-        """Note that the message being routed goes to the peer."""
+        """Remember that the message being routed goes to the peer."""
         if sink.queue is not None:
             self.queues.append(sink.queue)
         if self.collected:

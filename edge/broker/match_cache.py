@@ -1,6 +1,6 @@
 """Matches that were made before, found again by the text of a subject.
 
-Sets of four slots, chosen by a seeded hash, and no object is made for a lookup. A table that is
+Sets of four buckets, chosen by a seeded hash, and no object is made for a lookup. A table that is
 half full, or has a full set, starts anew with twice the size, up to a bound; then a full set gives
 up one of its four. What it forgets is matched again, so nothing depends on what it holds.
 """
@@ -18,10 +18,10 @@ from cython.cimports.libc.stdlib import calloc, free
 from cython.cimports.libc.string import memcmp, memset
 
 WAYS = cython.declare(cython.uint, 4)
-SLOTS_INITIAL = cython.declare(cython.uint, 64)
+BUCKETS_INITIAL = cython.declare(cython.uint, 64)
 # Subjects whose matches are remembered are at most as many; a fleet that publishes on more than
 # this walks the trie.
-SLOTS_MAX = cython.declare(cython.uint, 16384)
+BUCKETS_MAX = cython.declare(cython.uint, 16384)
 
 
 @cython.cclass
@@ -31,7 +31,7 @@ class MatchCache:
     def __init__(self, seed: int):
         """`seed` has 64 bits that no publisher knows, so that nobody fills one set on purpose."""
         self.seed = seed
-        self.allocate(SLOTS_INITIAL)
+        self.allocate(BUCKETS_INITIAL)
 
     def __dealloc__(self):
         free(self.hashes)
@@ -42,11 +42,11 @@ class MatchCache:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def allocate(self, slots: cython.uint) -> cython.int:
-        """Begin with `slots` empty slots, a power of two."""
+    def allocate(self, buckets: cython.uint) -> cython.int:
+        """Begin with `buckets` empty buckets, a power of two."""
         size: cython.size_t = cython.sizeof(cython.uint)
-        hashes: cython.p_uint = cython.cast(cython.p_uint, calloc(slots, size))
-        following: cython.p_uint = cython.cast(cython.p_uint, calloc(slots, size))
+        hashes: cython.p_uint = cython.cast(cython.p_uint, calloc(buckets, size))
+        following: cython.p_uint = cython.cast(cython.p_uint, calloc(buckets, size))
         if hashes == cython.NULL or following == cython.NULL:
             free(hashes)
             free(following)
@@ -55,9 +55,9 @@ class MatchCache:
         free(self.following)
         self.hashes = hashes
         self.following = following
-        self.keys = [None] * slots
-        self.matches = [None] * slots
-        self.mask = slots - 1
+        self.keys = [None] * buckets
+        self.matches = [None] * buckets
+        self.mask = buckets - 1
         self.count = self.recent = 0
         return 0
 
@@ -65,22 +65,22 @@ class MatchCache:
     @cython.inline
     @cython.exceptval(check=False)
     def holds(
-        self, slot: cython.uint, subject: cython.p_const_uchar, n: cython.Py_ssize_t
+        self, bucket: cython.uint, subject: cython.p_const_uchar, n: cython.Py_ssize_t
     ) -> cython.bint:
-        """Whether a slot is that of a subject."""
-        key: bytes = cython.cast(bytes, PyList_GET_ITEM(self.keys, slot))
+        """Whether a bucket is that of a subject."""
+        key: bytes = cython.cast(bytes, PyList_GET_ITEM(self.keys, bucket))
         return (
-            self.hashes[slot] != 0
+            self.hashes[bucket] != 0
             and PyBytes_GET_SIZE(key) == n
             and memcmp(PyBytes_AS_STRING(key), subject, n) == 0
         )
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def place(
+    def find_bucket(
         self, h: cython.uint, subject: cython.p_const_uchar, n: cython.Py_ssize_t
     ) -> cython.int:
-        """The slot that holds a subject; -1 when none does."""
+        """The bucket that holds a subject; -1 when none does."""
         first: cython.uint = h & self.mask & ~(WAYS - 1)
         i: cython.uint
         for i in range(first, first + WAYS):
@@ -91,7 +91,7 @@ class MatchCache:
     @cython.cfunc
     @cython.exceptval(check=False)
     def vacancy(self, h: cython.uint) -> cython.int:
-        """An empty slot of the set of a hash; -1 when the set is full."""
+        """An empty bucket of the set of a hash; -1 when the set is full."""
         first: cython.uint = h & self.mask & ~(WAYS - 1)
         i: cython.uint
         for i in range(first, first + WAYS):
@@ -108,7 +108,7 @@ class MatchCache:
         if not self.holds(last, subject, n):
             at = cython.cast(cython.int, self.following[last])
             if not self.holds(self.following[last], subject, n):
-                at = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
+                at = self.find_bucket(hash_text(self.seed, subject, n) | 1, subject, n)
                 if at < 0:
                     return None
                 self.following[last] = cython.cast(cython.uint, at)
@@ -123,11 +123,11 @@ class MatchCache:
         """Remember a match."""
         h: cython.uint = hash_text(self.seed, subject, n) | 1
         first: cython.uint
-        at: cython.int = self.place(h, subject, n)
+        at: cython.int = self.find_bucket(h, subject, n)
         if at < 0:
             at = self.vacancy(h)
-            if self.count > self.mask >> 1 or (at < 0 and self.mask + 1 < SLOTS_MAX):
-                self.allocate(min((self.mask + 1) * 2, SLOTS_MAX))
+            if self.count > self.mask >> 1 or (at < 0 and self.mask + 1 < BUCKETS_MAX):
+                self.allocate(min((self.mask + 1) * 2, BUCKETS_MAX))
                 at = self.vacancy(h)
             if at < 0:
                 first = h & self.mask & ~(WAYS - 1)
@@ -143,7 +143,7 @@ class MatchCache:
     @cython.exceptval(-1, check=False)
     def drop(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
         """Forget one subject."""
-        at: cython.int = self.place(hash_text(self.seed, subject, n) | 1, subject, n)
+        at: cython.int = self.find_bucket(hash_text(self.seed, subject, n) | 1, subject, n)
         if at >= 0:
             self.hashes[at] = 0
             self.keys[at] = self.matches[at] = None

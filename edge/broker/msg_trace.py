@@ -1,6 +1,6 @@
 """Tracing of single messages (ADR-41): what becomes of one, told to the subject its header names.
 
-A message with `Nats-Trace-Dest` takes this way instead of `Account.route`: each receiver is noted
+A message with `Nats-Trace-Dest` takes this way instead of `Account.route`: each receiver is listed
 as an event, and the events go to that subject. With `Nats-Trace-Only` nobody gets the message, and
 no stream stores it. An account may name a subject for what carries a sampled `traceparent`.
 """
@@ -111,7 +111,7 @@ class Trace:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def mapped(self, subject: bytes, m: cython.pointer(Msg)) -> cython.int:
-        """Note that the message, which came in on `subject`, goes to another one."""
+        """List that the message, which came in on `subject`, goes to another one."""
         self.events[0]["subj"] = text_of(subject)
         self.add_event("sm", to=text_of(subject_of(m)))
         return 0
@@ -138,7 +138,7 @@ class Trace:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def route(self, m: cython.pointer(Msg), match: Match, only: tuple) -> cython.Py_ssize_t:
-        """Route a message as `Account.route` does, and note who gets it."""
+        """Route a message as `Account.route` does, and list who gets it."""
         count: cython.Py_ssize_t = 0
         sink: Sink
         block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)

@@ -207,15 +207,15 @@ class _Syslog(SysLogHandler):
     }
 
 
-def _syslog(place: str) -> SysLogHandler:
+def _syslog(target: str) -> SysLogHandler:
     """A handler for this machine's syslog ("local") or that at a URL. Raises ValueError."""
     import socket
     from urllib.parse import urlsplit
 
     address: str | tuple[str, int] = "/dev/log"
     kind = socket.SOCK_DGRAM
-    if place != "local":
-        url = urlsplit(place)
+    if target != "local":
+        url = urlsplit(target)
         if url.scheme in ("unix", "unixgram"):
             address = url.path
             kind = socket.SOCK_STREAM if url.scheme == "unix" else kind
@@ -223,7 +223,7 @@ def _syslog(place: str) -> SysLogHandler:
             address = (url.hostname, url.port or SYSLOG_PORT)
             kind = socket.SOCK_STREAM if url.scheme == "tcp" else kind
         else:
-            raise ValueError(f"remote_syslog {place!r} is no udp, tcp, unix or unixgram URL")
+            raise ValueError(f"remote_syslog {target!r} is no udp, tcp, unix or unixgram URL")
     if isinstance(address, str) and not Path(address).is_socket():
         raise FileNotFoundError(f"there is no syslog at {address}")
     handler = _Syslog(address, SysLogHandler.LOG_DAEMON, socktype=kind)

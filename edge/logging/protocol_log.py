@@ -123,7 +123,7 @@ class _Direction:
         return b""
 
     def _expect(self, verb: bytes, words: list[bytes]) -> None:
-        """Note the size of the payload that follows."""
+        """Remember the size of the payload that follows."""
         numbers = [int(word) if word[:19].isdigit() and len(word) < 19 else 0 for word in words]
         self._size = numbers[-1] if numbers else 0
         self._header = numbers[-2] if verb[:1] == b"H" and len(numbers) > 1 else 0

@@ -29,12 +29,12 @@ _VARZ = (
     "stalled_clients", "subscriptions", "max_connections", "max_payload", "max_pending",
     "max_control_line", "ping_interval", "ping_max", "auth_timeout", "write_deadline", "proto",
 )  # fmt: skip
-_UPSTREAM_LABELS = ("account", "stream", "kind", "origin")
-_UPSTREAM_STATES = (
+_ORIGIN_LABELS = ("account", "stream", "kind", "origin")
+_ORIGIN_STATES = (
     "live", "catching_up", "stalled", "denied", "no_such_stream", "recreated", "offline",
 )  # fmt: skip
 # What nobody can tell is NaN, which no alarm takes for 0.
-_UPSTREAM_NUMBERS = (
+_ORIGIN_NUMBERS = (
     "pending_messages", "pending_bytes", "oldest_pending_seconds", "catchup_rate", "eta_seconds",
 )  # fmt: skip
 _STORAGE = ("max_memory", "max_storage")
@@ -108,15 +108,15 @@ def _add_links(page: Page, node: "NodeView") -> None:
     for remote in links(node, "remotes"):
         labels = {**server, "account": remote["account"], "url": remote["url"]}
         page.add("headwater_leaf_remote_up", int(remote["state"] == "up"), labels)
-    for upstream in links(node, "upstreams"):
-        labels = {**server, **{name: upstream[name] for name in _UPSTREAM_LABELS}}
-        for state in _UPSTREAM_STATES:
+    for driver in links(node, "upstreams"):
+        labels = {**server, **{name: driver[name] for name in _ORIGIN_LABELS}}
+        for state in _ORIGIN_STATES:
             now = {**labels, "state": state}
-            page.add("headwater_link_state", int(upstream["state"] == state), now)
-        for name in _UPSTREAM_NUMBERS:
-            value = upstream[name]
+            page.add("headwater_link_state", int(driver["state"] == state), now)
+        for name in _ORIGIN_NUMBERS:
+            value = driver[name]
             page.add(f"headwater_link_{name}", math.nan if value is None else value, labels)
-        page.add("headwater_link_stalled", int(upstream["stalled"]), labels)
+        page.add("headwater_link_stalled", int(driver["stalled"]), labels)
 
 
 def _add_varz(page: Page, node: "NodeView") -> None:

@@ -27,7 +27,7 @@ class MonitorService:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._base = "/" + options.http_base_path.strip("/") if options.http_base_path else ""
-        self._places: list[tuple[str, str, int]] = []
+        self._addresses: list[tuple[str, str, int]] = []
         self._doors: list[tuple[Listener, Any]] = []
         self._visitors: Any = None
         self._early: Any = None
@@ -73,7 +73,7 @@ class MonitorService:
         )
         self._doors.append((listener, context()))
         log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)
-        self._places.append((scheme, host, listener.port))
+        self._addresses.append((scheme, host, listener.port))
 
     def _answer(self, path: str, parameters: dict[str, str]) -> Answer:
         if self._base:
@@ -109,7 +109,7 @@ class MonitorService:
         return {
             "monitoring": [
                 f"{scheme}://{name}:{port}{self._base}"
-                for scheme, host, port in self._places
+                for scheme, host, port in self._addresses
                 for name in shown_hosts(host)
             ]
         }

@@ -153,9 +153,9 @@ class Visitor(asyncio.Protocol):
         return self._request is not None and self._request.method == b"HEAD"
 
     def _refuse(self, error: Malformed) -> None:
-        place = self._transport.get_extra_info("peername") or ("unknown", 0)
+        address = self._transport.get_extra_info("peername") or ("unknown", 0)
         log.warning(
-            "%s:%s - malformed request to the monitoring port: %s", place[0], place[1], error
+            "%s:%s - malformed request to the monitoring port: %s", address[0], address[1], error
         )
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             text = f"{error.status} {http.HTTPStatus(error.status).phrase}: {error}\n".encode()

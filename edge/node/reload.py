@@ -70,7 +70,7 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
 }
 """What a running node cannot change."""
 
-_NOTED: dict[str, Callable[[Options], Any]] = {
+_REPORTED: dict[str, Callable[[Options], Any]] = {
     "debug": lambda options: options.debug,
     "trace": lambda options: options.trace,
     "logtime": lambda options: options.logtime,
@@ -124,7 +124,7 @@ def reload_node(node: "NodeView", options: Options) -> None:
     for action in node.reload_hooks:
         action()
     node.observations.loaded_ns = node.kernel.wall_ns()
-    for name, read in _NOTED.items():
+    for name, read in _REPORTED.items():
         if read(old) != read(options):
             log.info("Reloaded: %s", name)
     digest = f" ({options.config_digest})" if options.config_digest else ""

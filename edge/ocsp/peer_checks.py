@@ -71,7 +71,7 @@ class PeerChecks:
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         self._asked: dict[str, asyncio.Task[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._running = asyncio.Semaphore(AT_ONCE)
 
     def start(self, node: "NodeView") -> None:
         """Be asked from now on."""
@@ -207,7 +207,7 @@ class PeerChecks:
         return await asyncio.shield(task)
 
     async def _fetch(self, urls: list[str], request: bytes, timeout: float) -> bytes:
-        async with self._places:
+        async with self._running:
             return await ask(urls, request, timeout)
 
     # --- what is known ---

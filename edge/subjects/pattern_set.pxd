@@ -14,7 +14,7 @@ cdef class PatternSet:
     cdef PatternNode* nodes             # 0 is the root
     cdef unsigned int count
     cdef unsigned int capacity
-    cdef unsigned int* slots            # open addressing by hash; 0 is a free slot
+    cdef unsigned int* buckets          # open addressing by hash; 0 is a free bucket
     cdef unsigned int mask
     cdef unsigned long long seed
     cdef bytes texts                    # all patterns, one after the other

@@ -35,15 +35,15 @@ class PatternSet:
         if most >= 1 << 30 or PyBytes_GET_SIZE(self.texts) >= 1 << 31:
             raise MemoryError("too many patterns")
         free(self.nodes)
-        free(self.slots)
+        free(self.buckets)
         self.capacity = cython.cast(cython.uint, most)
         self.nodes = cython.cast(
             cython.pointer(PatternNode), calloc(most, cython.sizeof(PatternNode))
         )
-        self.slots = cython.cast(cython.p_uint, malloc(size * cython.sizeof(cython.uint)))
-        if self.nodes == cython.NULL or self.slots == cython.NULL:
+        self.buckets = cython.cast(cython.p_uint, malloc(size * cython.sizeof(cython.uint)))
+        if self.nodes == cython.NULL or self.buckets == cython.NULL:
             raise MemoryError
-        memset(self.slots, 0, size * cython.sizeof(cython.uint))
+        memset(self.buckets, 0, size * cython.sizeof(cython.uint))
         self.mask = cython.cast(cython.uint, size - 1)
         self.seed = seed
         self.count = 1
@@ -54,7 +54,7 @@ class PatternSet:
 
     def __dealloc__(self):
         free(self.nodes)
-        free(self.slots)
+        free(self.buckets)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -111,9 +111,9 @@ class PatternSet:
         text: cython.p_const_uchar = self.start
         node.hash = hash_text(self.seed + node.parent, text + node.text, node.size)
         i: cython.uint = node.hash & self.mask
-        while self.slots[i]:
+        while self.buckets[i]:
             i = (i + 1) & self.mask
-        self.slots[i] = number
+        self.buckets[i] = number
 
     @cython.cfunc
     @cython.nogil
@@ -126,15 +126,15 @@ class PatternSet:
         h: cython.uint = hash_text(self.seed + parent, token, n)
         i: cython.uint = h & self.mask
         node: cython.pointer(PatternNode)
-        while self.slots[i]:
-            node = cython.address(self.nodes[self.slots[i]])
+        while self.buckets[i]:
+            node = cython.address(self.nodes[self.buckets[i]])
             if (
                 node.hash == h
                 and node.parent == parent
                 and node.size == n
                 and memcmp(text + node.text, token, n) == 0
             ):
-                return self.slots[i]
+                return self.buckets[i]
             i = (i + 1) & self.mask
         return 0
 

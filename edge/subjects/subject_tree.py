@@ -9,7 +9,7 @@ from typing import Any
 import cython
 
 STEPS_MAX = 500_000
-"""Places that one check of many patterns may look at: some hundredths of a second."""
+"""Nodes that one check of many patterns may look at: some hundredths of a second."""
 
 EVERY_STEP = 1 << 62
 """More than any check takes."""
@@ -40,8 +40,8 @@ class Steps:
 
 @cython.final
 @cython.cclass
-class Place:
-    """A place in the tree, one token below its parent's."""
+class Node:
+    """A node in the tree, one token below its parent's."""
 
     below: dict
     values: dict
@@ -56,47 +56,47 @@ class Place:
 class SubjectTree:
     """Values by pattern and key."""
 
-    root: Place
+    root: Node
 
     def __init__(self) -> None:
-        self.root = Place()
+        self.root = Node()
 
     def put(self, pattern: str, key: Any, value: Any) -> None:
         """Keep a value."""
-        place: Place = self.root
-        found: Place
+        node: Node = self.root
+        found: Node
         for token in pattern.split("."):
-            found = place.below.get(token)
+            found = node.below.get(token)
             if found is None:
-                found = Place()
-                place.below[token] = found
-            place = found
-        if place.values is None:
-            place.values = {}
-        place.values[key] = value
+                found = Node()
+                node.below[token] = found
+            node = found
+        if node.values is None:
+            node.values = {}
+        node.values[key] = value
 
     def remove(self, pattern: str, key: Any) -> None:
         """Keep a value no longer; nothing happens when it is not there."""
         path: list = [self.root]
         tokens: list = pattern.split(".")
-        place: Place = self.root
+        node: Node = self.root
         for token in tokens:
-            place = place.below.get(token)
-            if place is None:
+            node = node.below.get(token)
+            if node is None:
                 return
-            path.append(place)
-        if place.values is not None:
-            place.values.pop(key, None)
-            if not place.values:
-                place.values = None
-        while tokens and place.values is None and not place.below:
+            path.append(node)
+        if node.values is not None:
+            node.values.pop(key, None)
+            if not node.values:
+                node.values = None
+        while tokens and node.values is None and not node.below:
             path.pop()
-            place = path[len(path) - 1]
-            del place.below[tokens.pop()]
+            node = path[len(path) - 1]
+            del node.below[tokens.pop()]
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is kept, not even a place on the way to a value."""
+        """Whether nothing is kept, not even a node on the way to a value."""
         return not self.root.below and self.root.values is None
 
     def overlapping(self, pattern: str, steps: Steps | None = None) -> dict[Any, Any]:
@@ -126,37 +126,37 @@ class SubjectTree:
         tokens: list = pattern.split(".")
         size: cython.Py_ssize_t = len(tokens)
         at: cython.Py_ssize_t = 0
-        place: Place
-        each: Place
+        node: Node
+        each: Node
         waiting: list = [self.root]
         beyond: list
         token: str
         while waiting and at <= size:
-            # All places that are `at` tokens deep, then those below them.
+            # All nodes that are `at` tokens deep, then those below them.
             beyond = []
-            for place in waiting:
+            for node in waiting:
                 if steps is not None:
                     steps.spend()
                 if at == size:
-                    add(found, place)
+                    add(found, node)
                     continue
                 token = tokens[at]
-                each = place.below.get(">")
+                each = node.below.get(">")
                 if each is not None:
                     add(found, each)
                 if token == ">":
                     if not covering:
-                        everything(place, steps, found)
+                        everything(node, steps, found)
                 elif token == "*" and not covering:
-                    for key, each in place.below.items():
+                    for key, each in node.below.items():
                         if key != ">":
                             beyond.append(each)
                 else:
-                    each = place.below.get(token)
+                    each = node.below.get(token)
                     if each is not None:
                         beyond.append(each)
                     if token != "*":
-                        each = place.below.get("*")
+                        each = node.below.get("*")
                         if each is not None:
                             beyond.append(each)
             waiting = beyond
@@ -167,18 +167,18 @@ class SubjectTree:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1, check=False)
-def add(found: dict, place: Place) -> cython.int:
-    if place.values is not None:
-        found.update(place.values)
+def add(found: dict, node: Node) -> cython.int:
+    if node.values is not None:
+        found.update(node.values)
     return 0
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def everything(place: Place, steps: Steps | None, found: dict) -> cython.int:
-    """Put the values of all places below one into `found`."""
-    waiting: list = list(place.below.values())
-    each: Place
+def everything(node: Node, steps: Steps | None, found: dict) -> cython.int:
+    """Put the values of all nodes below one into `found`."""
+    waiting: list = list(node.below.values())
+    each: Node
     while waiting:
         each = waiting.pop()
         if steps is not None:

@@ -304,12 +304,12 @@ def reversed_transform(source: str, destination: str) -> Transform:
     stars: list = [i for i, token in enumerate(source.split(".")) if token == "*"]
     back: list = source.split(".")
     froms: list = []
-    place = 0
+    number = 0
     for token in destination.split("."):
         step: Step = read_token(token)
         if step.kind == WILDCARD:
-            place += 1
-            back[stars[step.tokens[0] - 1]] = f"${place}"
+            number += 1
+            back[stars[step.tokens[0] - 1]] = f"${number}"
             froms.append("*")
         else:
             froms.append(token)

@@ -131,7 +131,7 @@ class AccountCounts:
         self._forget(_server_in(subject))
 
     def _heard(self, server: str) -> _Remote | None:
-        """Note that a server is there; None when that is this one, or there are too many."""
+        """Remember that a server is there; None when that is this one, or there are too many."""
         if server == self._node.server_id:
             return None
         remote = self._remotes.get(server)

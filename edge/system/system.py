@@ -313,10 +313,10 @@ class SystemService:
             return
         self._send_connections(account)
         self._counted[account] = self._node.loop.call_later(
-            COUNTS_S, self._connections_settled, account
+            COUNTS_S, self._count_again, account
         )
 
-    def _connections_settled(self, account: str) -> None:
+    def _count_again(self, account: str) -> None:
         del self._counted[account]
         if account in self._changed:
             self._changed.discard(account)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
     from headwater.federation.leaf.leaf_links import LeafLinks
 
-log = logging.getLogger("headwater.upstream")
+log = logging.getLogger("headwater.origin")
 
 SETUPS_MAX = 32
 """Consumers that are asked for at the same time, over all streams."""

@@ -38,7 +38,7 @@ from headwater.federation.origins.origin_request import (
 )
 from headwater.federation.origins.origin_sink import SOURCE_HEADER, OriginSink
 
-log = logging.getLogger("headwater.upstream")
+log = logging.getLogger("headwater.origin")
 
 ANSWER_TIMEOUT_S = 10.0
 """Time for an answer at first; it doubles with failures up to `ANSWER_TIMEOUT_MAX_S`."""
@@ -203,7 +203,7 @@ class OriginFollower:
         return draw_between(self.stream.kernel.chance, low, high)
 
     def _failed(self, error: OriginError) -> float:
-        """Note a failure; returns the pause."""
+        """Remember a failure; returns the pause."""
         self.failures += 1
         self.error = error.error
         text = str(error)

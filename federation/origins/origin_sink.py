@@ -24,7 +24,7 @@ from cython.cimports.libc.string import memchr, memcmp
 
 from headwater.edge.storage.format.errors import StoreError, broken
 
-log = logging.getLogger("headwater.upstream")
+log = logging.getLogger("headwater.origin")
 
 SOURCE_HEADER = b"Nats-Stream-Source: "
 # Headers of the origin's own publishers and of earlier hops that must not act here.

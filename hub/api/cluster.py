@@ -217,19 +217,19 @@ class Cluster:
 
     # -- what answers say of places -----------------------------------------------
 
-    def place(self, stream: Stream) -> ClusterInfo:
+    def cluster_info(self, stream: Stream) -> ClusterInfo:
         """`cluster` of a stream that lives here."""
         known = self.state.stream(stream.account.name, stream.name)
         if known is None or known.assignment.incarnation != stream.incarnation:
             return ClusterInfo(name=self.cluster_name, leader=self.jetstream.server_name)
-        return self.place_of(known.assignment, stream)
+        return self.cluster_info_of(known.assignment, stream)
 
     @property
     def cluster_name(self) -> str:
         """The cluster's."""
         return self.jetstream.options.cluster.name
 
-    def place_of(self, assignment: Assignment, stream: Stream | None = None) -> ClusterInfo:
+    def cluster_info_of(self, assignment: Assignment, stream: Stream | None = None) -> ClusterInfo:
         """`cluster` of any stream, as far as is known here."""
         leader = self.leader_of(assignment)
         if assignment.group == NO_GROUP or (

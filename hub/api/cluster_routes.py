@@ -135,7 +135,7 @@ class ClusterRoutes:
             if stream is not None and not cluster.is_sure(stream):
                 return self._when_sure(stream, lambda: serve(js, tokens, payload, ctx))
             if stream is not None:
-                return self._with_place(js, tokens[0], handler(js, tokens, payload, ctx))
+                return self._with_cluster_info(js, tokens[0], handler(js, tokens, payload, ctx))
             known = cluster.state.stream(js.name, tokens[0])
             if known is None:
                 return by_meta(js, tokens, payload, ctx)
@@ -183,25 +183,27 @@ class ClusterRoutes:
             raise errors.CLUSTER_NOT_AVAIL.error()
         if cluster.here(js.name, tokens[0]) is None:
             return None
-        answer = self._with_place(js, tokens[0], handler(js, tokens, payload, ctx))
+        answer = self._with_cluster_info(js, tokens[0], handler(js, tokens, payload, ctx))
         return await answer if isinstance(answer, Awaitable) else answer
 
-    def _with_place(self, js: AccountJetStream, name: str, answer: Any) -> Any:
+    def _with_cluster_info(self, js: AccountJetStream, name: str, answer: Any) -> Any:
         """Put into an answer where the stream is."""
         if isinstance(answer, Awaitable):
-            return self._placed_later(js, name, answer)
-        self._put_place(js, name, answer)
+            return self._with_cluster_info_later(js, name, answer)
+        self._put_cluster_info(js, name, answer)
         return answer
 
-    async def _placed_later(self, js: AccountJetStream, name: str, answer: Awaitable[Any]) -> Any:
+    async def _with_cluster_info_later(
+        self, js: AccountJetStream, name: str, answer: Awaitable[Any]
+    ) -> Any:
         found = await answer
-        self._put_place(js, name, found)
+        self._put_cluster_info(js, name, found)
         return found
 
-    def _put_place(self, js: AccountJetStream, name: str, answer: Any) -> None:
+    def _put_cluster_info(self, js: AccountJetStream, name: str, answer: Any) -> None:
         stream = self.cluster.here(js.name, name)
         if stream is None or answer is None:
             return
         for each in [answer, *getattr(answer, "consumers", ())]:
             if hasattr(each, "cluster"):
-                each.cluster = self.cluster.place(stream)
+                each.cluster = self.cluster.cluster_info(stream)

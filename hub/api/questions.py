@@ -17,7 +17,7 @@ from headwater.edge.jetstream.stream.stream_info import stream_info
 from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.hub.api.cluster import Cluster, accepted, refusal
 from headwater.hub.cluster.transport import CallFailed
-from headwater.hub.meta.assignment import Assignment, Settled, decode
+from headwater.hub.meta.assignment import Assignment, ChangeDone, decode
 
 MADE_SECONDS = 4.0
 """That the nodes of a stream have to make or change it."""
@@ -117,7 +117,7 @@ class Answers:
     def info(self, stream: Stream) -> StreamInfo:
         """A stream that lives here, with its place."""
         info = stream_info(stream, domain=self.cluster.jetstream.domain)
-        info.cluster = self.cluster.place(stream)
+        info.cluster = self.cluster.cluster_info(stream)
         return info
 
     async def check(self, body: bytes) -> bytes:
@@ -135,7 +135,7 @@ class Answers:
     async def settled(self, body: bytes) -> bytes:
         """The group of a stream has the members that were wanted; on the meta leader."""
         operation = decode(body)
-        if not isinstance(operation, Settled):
+        if not isinstance(operation, ChangeDone):
             raise CallFailed("nothing has settled")
         await self.cluster.submit(operation)
         return b""

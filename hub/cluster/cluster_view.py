@@ -75,7 +75,7 @@ class ClusterView:
             assignment = known.assignment
             if assignment.group in groups:
                 row = found.setdefault(assignment.account, {})
-                name = cluster.place_of(assignment).raft_group
+                name = cluster.cluster_info_of(assignment).raft_group
                 row[name] = self._group(groups[assignment.group])
         return found
 
@@ -158,7 +158,7 @@ class ClusterView:
     def _stream(self, assignment: Assignment) -> dict[str, Any]:
         cluster = self.cluster
         here = cluster.here(assignment.account, assignment.name)
-        info = cluster.place_of(assignment, here)
+        info = cluster.cluster_info_of(assignment, here)
         found: dict[str, Any] = {
             "account": assignment.account,
             "name": assignment.name,

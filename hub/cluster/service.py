@@ -23,7 +23,7 @@ from headwater.hub.cluster.healing import Healing
 from headwater.hub.cluster.spreading import Spreading
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.applier import EMPTIED, Applier
-from headwater.hub.meta.assignment import META_GROUP, Assignment, Settled, decode, encode
+from headwater.hub.meta.assignment import META_GROUP, Assignment, ChangeDone, decode, encode
 from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
@@ -115,7 +115,7 @@ class ClusterService:
         self.cluster.groups = groups
         groups.on_leader = self._led_here
         groups.on_quorum_lost = self._quorum_lost
-        groups.on_settled = self._settled
+        groups.on_change_done = self._change_done
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         self.spreading = Spreading(self.cluster)
@@ -123,7 +123,7 @@ class ClusterService:
         jetstream.store().damage.at_once.append(healing.on_damage)
         Answers(self.cluster)
         self._transport.methods["adopt"] = self._adopt
-        jetstream.place = self.cluster.place
+        jetstream.stream_cluster_info = self.cluster.cluster_info
         jetstream.cluster_view = ClusterView(self.cluster, healing)
         for problem in store.start.problems:
             log.warning("%s", problem)
@@ -140,25 +140,25 @@ class ClusterService:
         leader = {"leader": cluster.jetstream.server_name}
         self._advise(assignment, "LEADER_ELECTED", "stream_leader_elected", leader)
 
-    def _settled(self, assignment: Any) -> None:
+    def _change_done(self, assignment: Any) -> None:
         """A stream that is led here has the members that were wanted: tell the meta leader."""
         if assignment.incarnation not in self._settling:
             self._settling.add(assignment.incarnation)
-            self._spawn(self._tell_settled(assignment))
+            self._spawn(self._tell_change_done(assignment))
 
-    async def _tell_settled(self, assignment: Any) -> None:
+    async def _tell_change_done(self, assignment: Any) -> None:
         cluster = self.cluster
         assert cluster is not None
-        settled = Settled(
+        done = ChangeDone(
             account=assignment.account,
             name=assignment.name,
             incarnation=assignment.incarnation,
             version=assignment.version,
         )
         try:
-            await self._transport.call(cluster.group.leader, "settled", encode(settled))
+            await self._transport.call(cluster.group.leader, "settled", encode(done))
         except CallFailed as error:
-            log.debug("the leader does not hear that a stream has settled: %s", error)
+            log.debug("the leader does not hear that a stream has its members: %s", error)
         finally:
             self._settling.discard(assignment.incarnation)
 
@@ -174,7 +174,7 @@ class ClusterService:
     def _advise(self, assignment: Any, subject: str, kind: str, more: dict[str, Any]) -> None:
         cluster = self.cluster
         assert cluster is not None
-        place = msgspec.to_builtins(cluster.place_of(assignment))
+        info = msgspec.to_builtins(cluster.cluster_info_of(assignment))
         cluster.jetstream.advisories.send(
             cluster.jetstream.lookup(assignment.account),
             f"STREAM.{subject}.{assignment.name}",
@@ -183,7 +183,7 @@ class ClusterService:
                 "account": assignment.account,
                 "stream": assignment.name,
                 **more,
-                "replicas": place.get("replicas", []),
+                "replicas": info.get("replicas", []),
             },
         )
 

@@ -34,7 +34,7 @@ class EnrolmentRequest(msgspec.Struct, kw_only=True):
 
 
 class Enrolment(msgspec.Struct, kw_only=True):
-    """What the hub notes of a gateway that it let in."""
+    """What the hub keeps of a gateway that it let in."""
 
     name: str
     key: str

@@ -162,7 +162,7 @@ class EnrolmentService:
         self._account.send(reply, msgspec.json.encode({"error": why}))
 
     async def _use_up(self, enrolment: Enrolment) -> None:
-        """Note that the token is used. Raises JWTError when another key has used it."""
+        """Write down that the token is used. Raises JWTError when another key has used it."""
         await asyncio.wait_for(self._buckets.wait(), ANSWER_S)
         subject = f"$KV.{ENROLLED_BUCKET}.{enrolment.name}.{enrolment.token_id}"
         headers = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\n\r\n"

@@ -83,7 +83,7 @@ class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
         return self.account, self.name
 
 
-class Settled(msgspec.Struct, kw_only=True, tag="settled"):
+class ChangeDone(msgspec.Struct, kw_only=True, tag="settled"):
     """The group of a stream has the members that this version of it wants."""
 
     account: str
@@ -124,7 +124,7 @@ class Founded(msgspec.Struct, kw_only=True, tag="founded"):
     identity: int
 
 
-Operation = Assignment | Settled | Gone | Member | Left | Founded
+Operation = Assignment | ChangeDone | Gone | Member | Left | Founded
 _OPERATION = msgspec.json.Decoder(Operation)
 
 

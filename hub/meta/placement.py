@@ -130,9 +130,9 @@ def _fits(config: StreamConfig, node: Node, reasons: Reasons) -> bool:
         name = tag.removeprefix("!").lower()
         excludes = tag.startswith("!")
         if excludes == (name in tags):
-            noted = reasons.excluding if excludes else reasons.not_matched
-            if name not in noted:
-                noted.append(name)
+            rejected = reasons.excluding if excludes else reasons.not_matched
+            if name not in rejected:
+                rejected.append(name)
             return False
     if config.max_bytes > 0 and config.max_bytes > node.free.get(config.storage, 0):
         reasons.storage = True

@@ -20,12 +20,12 @@ from headwater.hub.meta.assignment import (
     FIRST_STREAM_GROUP,
     NEW_GROUP,
     Assignment,
+    ChangeDone,
     Founded,
     Gone,
     Left,
     Member,
     Operation,
-    Settled,
     decode,
     encode,
 )
@@ -120,10 +120,10 @@ class MetaState:
         self.load()
         operation = decode(entry.data)
         before = None
-        if isinstance(operation, Assignment | Settled | Gone):
+        if isinstance(operation, Assignment | ChangeDone | Gone):
             there = self.streams.get((operation.account, operation.name))
             before = there.assignment if there is not None else None
-        if isinstance(operation, Settled):
+        if isinstance(operation, ChangeDone):
             if before is None or not _is_of(operation, before):
                 return Conflict(operation.name)
             # A decision that was made by what was known before clashes with it.
@@ -227,9 +227,9 @@ class MetaState:
         self.on_load()
 
 
-def _is_of(settled: Settled, there: Assignment) -> bool:
-    """Whether what has settled is still what is wanted."""
-    return (settled.incarnation, settled.version) == (there.incarnation, there.version)
+def _is_of(done: ChangeDone, there: Assignment) -> bool:
+    """Whether the change that is done is still what is wanted."""
+    return (done.incarnation, done.version) == (there.incarnation, there.version)
 
 
 def subject_of(operation: Operation) -> bytes:

@@ -141,7 +141,7 @@ class RaftLog:
         return self.entries[self.handed - self.base_index :]
 
     def commit_to(self, index: int) -> bool:
-        """Note a commit. Returns whether it is news."""
+        """Learn of a commit. Returns whether it is news."""
         if index <= self.committed:
             return False
         invariant(index <= self.last, f"commit {index} is behind the end {self.last}")

@@ -143,10 +143,10 @@ def on_hello(r: Core, m: Message) -> None:
         return
     recovery.answer(r, m)
     if r.is_leader and m.sender in r.progress:
-        take_back(r, m)
+        readmit(r, m)
 
 
-def take_back(r: Core, m: Message) -> None:
+def readmit(r: Core, m: Message) -> None:
     """A leader waits an election timeout for the quick way, and then takes the node back as a
     learner."""
     progress = r.progress[m.sender]

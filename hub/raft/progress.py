@@ -86,7 +86,7 @@ class MemberProgress:
         self.silent = 0
 
     def arrived(self, position: int) -> bool:
-        """Note how far the state has arrived. Returns whether that is news."""
+        """Learn how far the state has arrived. Returns whether that is news."""
         if position <= self.position:
             return False
         if self.position < 0 or position > self.position_sent:
@@ -116,7 +116,7 @@ class MemberProgress:
         self.clear()
 
     def accepted(self, index: int) -> bool:
-        """Note that everything up to `index` is there. Returns whether that is news."""
+        """Learn that everything up to `index` is there. Returns whether that is news."""
         news = index > self.match
         if news:
             self.match = index
@@ -126,7 +126,7 @@ class MemberProgress:
         return news
 
     def refused(self, index: int, hint: int) -> bool:
-        """Note a refusal of the append that followed `index`. False when it is an old one."""
+        """Learn of a refusal of the append that followed `index`. False when it is an old one."""
         if self.state is State.REPLICATE:
             if index <= self.match:
                 return False
@@ -139,7 +139,7 @@ class MemberProgress:
         return True
 
     def sent(self, last: int, size: int) -> None:
-        """Note an append whose last entry is at `last`."""
+        """Remember an append whose last entry is at `last`."""
         if self.state is State.REPLICATE:
             self.inflight.append((last, size))
             self.inflight_bytes += size

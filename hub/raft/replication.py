@@ -43,7 +43,7 @@ def broadcast(r: Core) -> None:
 
 
 def send_append(r: Core, node: int, progress: MemberProgress, empty: bool = False) -> None:
-    """Feed one member as far as its window allows. `empty`: say something in any case, to find
+    """Serve one member as far as its window allows. `empty`: say something in any case, to find
     out whether messages were lost."""
     options = r.options
     if progress.state is State.SNAPSHOT:

@@ -123,10 +123,10 @@ class Dialer:
                 log.error("Error trying to connect to route %s:%d: %s", self.host, self.port, error)
             return False
         try:
-            place = sock.getpeername()
+            peer = sock.getpeername()
             session = RouteSession(
                 self.routes,
-                place[:2],
+                peer[:2],
                 solicited=True,
                 credentials=self.credentials,
                 account=account,
@@ -134,7 +134,7 @@ class Dialer:
             session.implicit = self.implicit
             session.gossip = self.gossip
             self._session = session
-            proven = await self._settled(session, sock)
+            proven = await self._proven(session, sock)
         except (OSError, SecurityError) as error:
             log.error("Error on route %s:%d: %s", self.host, self.port, error)
             self._failures += 1
@@ -148,9 +148,9 @@ class Dialer:
         """A socket connected to the first address of the name that answers. Raises OSError."""
         loop = self.routes.node.loop
         async with asyncio.timeout(DIAL_TIMEOUT_S):
-            places = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            addresses = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             failure = OSError("the name has no address")
-            for family, kind, protocol, _, address in places:
+            for family, kind, protocol, _, address in addresses:
                 sock = socket.socket(family, kind, protocol)
                 sock.setblocking(False)
                 try:
@@ -164,16 +164,16 @@ class Dialer:
                     raise
         raise failure
 
-    async def _settled(self, session: RouteSession, sock: socket.socket) -> bool:
+    async def _proven(self, session: RouteSession, sock: socket.socket) -> bool:
         """Whether the peer has accepted the route; it is refused when it ends before that."""
         node = self.routes.node
-        settled: asyncio.Future[bool] = node.loop.create_future()
+        verdict: asyncio.Future[bool] = node.loop.create_future()
         conn = self.routes.open(session, sock)
         closed = conn.on_closed
 
         def resolve(accepted: bool) -> None:
-            if not settled.done():
-                settled.set_result(accepted)
+            if not verdict.done():
+                verdict.set_result(accepted)
 
         def on_closed(ending: Any, reason: str) -> None:
             closed(ending, reason)
@@ -185,7 +185,7 @@ class Dialer:
         node.kernel.kick()
         if conn.filter is not None:
             conn.queue(b"")
-        return await settled
+        return await verdict
 
     def _filter(self, conn: RouteConn) -> Any:
         tls = self.routes.options.tls

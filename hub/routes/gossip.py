@@ -25,10 +25,10 @@ def gossip_mode(new: RouteSession, other: RouteSession) -> int:
     return 0 if new.solicited else GOSSIP_DISABLED
 
 
-def place_of(info: RouteInfo) -> tuple[str, int] | None:
+def address_of(info: RouteInfo) -> tuple[str, int] | None:
     """Host and port at which other nodes reach the one of an INFO; None when it does not say."""
     try:
-        place = urlsplit(info.ip)
-        return (place.hostname, place.port) if place.hostname and place.port else None
+        parts = urlsplit(info.ip)
+        return (parts.hostname, parts.port) if parts.hostname and parts.port else None
     except ValueError:
         return None

@@ -155,7 +155,7 @@ class RouteConn(Link):
         self.keep_interest((args[0], subject, queue), account, sub)
 
     def put_aside(self, key: tuple, weight: int) -> None:
-        """Note interest in an account that this node does not have, for when it gets it."""
+        """Keep interest in an account that this node does not have, for when it gets it."""
         size: int = len(key[0]) + len(key[1]) + len(key[2] or b"") + ASIDE_OVERHEAD
         if key in self.aside:
             self.aside[key] = weight
@@ -165,7 +165,7 @@ class RouteConn(Link):
         elif not self.aside_full:
             self.aside_full = True
             log.warning(
-                "rid:%d - the peer names more accounts that are unknown here than are noted",
+                "rid:%d - the peer names more accounts that are unknown here than are kept",
                 self.cid,
             )
 
@@ -173,10 +173,10 @@ class RouteConn(Link):
         """This node has got an account: what the peer wants in it is in force."""
         name: bytes = account.name.encode()
         for key in [key for key in self.aside if key[0] == name]:
-            sub = RemoteSub(self, key[1], key[2], self.take_back(key), name)
+            sub = RemoteSub(self, key[1], key[2], self.drop_aside(key), name)
             self.keep_interest(key, account, sub)
 
-    def take_back(self, key: tuple) -> int:
+    def drop_aside(self, key: tuple) -> int:
         """Forget interest that was put aside; returns its weight, 0 when there was none."""
         weight: int = self.aside.pop(key, 0)
         if weight:
@@ -192,7 +192,7 @@ class RouteConn(Link):
             self.broken("Parse Error")
             return
         key = (args[0], args[1], args[2] if len(args) == 3 else None)
-        self.take_back(key)
+        self.drop_aside(key)
         sub = self.subs.pop(key, None)
         if sub is not None:
             self.forget(sub)
@@ -206,7 +206,7 @@ class RouteConn(Link):
         for key in [key for key in self.subs if key[0] == name]:
             self.forget(cython.cast(RemoteSub, self.subs.pop(key)))
         for key in [key for key in self.aside if key[0] == name]:
-            self.take_back(key)
+            self.drop_aside(key)
 
     def ended(self) -> None:
         """Forget the peer's interest."""

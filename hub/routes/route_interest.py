@@ -26,22 +26,22 @@ class RouteInterest(InterestCounts):
     """One account's interest as the routes know it.
 
     `routes` are those to tell, one for each other node; `principal` is what each of them may do;
-    `slot` is the account's place in a pool.
+    `pool_index` is the account's route in a pool.
     """
 
     account: Account
     routes: list
     principal: Peer
-    slot = cython.declare(cython.int, visibility="public")
+    pool_index = cython.declare(cython.int, visibility="public")
     lead = cython.declare(cython.Py_ssize_t)
 
-    def __init__(self, account: Account, slot: int, principal: Peer):
+    def __init__(self, account: Account, pool_index: int, principal: Peer):
         name: bytes = account.name.encode() + b" "
         InterestCounts.__init__(self, b"R", name)
         self.account = account
         self.routes = []
         self.principal = principal
-        self.slot = slot
+        self.pool_index = pool_index
         self.lead = len(name)
         self.begin_counting(account)
 

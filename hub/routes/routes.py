@@ -28,8 +28,8 @@ from headwater.federation.leaf.leaf_session import encoded
 from headwater.hub.routes.advertised import Advertised, with_port
 from headwater.hub.routes.dialer import Dialer, is_address
 from headwater.hub.routes.fences import Fences
-from headwater.hub.routes.gossip import gossip_mode, heard_by_gossip, place_of
-from headwater.hub.routes.peer_routes import PeerRoutes, pool_slot
+from headwater.hub.routes.gossip import address_of, gossip_mode, heard_by_gossip
+from headwater.hub.routes.peer_routes import PeerRoutes, pool_index
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.routes.route_interest import RouteInterest
 from headwater.hub.routes.session import (
@@ -124,7 +124,7 @@ class Routes:
         self.size, self.compression = size, compression
         self.pinned = pinned_accounts(self.node) if size else frozenset()
         for name, interest in self._interest.items():
-            interest.slot = pool_slot(size, name.encode())
+            interest.pool_index = pool_index(size, name.encode())
         for conn in list(self.conns.values()):
             conn.trace_protocol()
             session: RouteSession = conn.session
@@ -157,17 +157,17 @@ class Routes:
 
     def _watch(self, account: Account) -> None:
         name = account.name
-        slot = pool_slot(self.size, name.encode())
-        self._interest[name] = RouteInterest(account, slot, self._principal)
+        index = pool_index(self.size, name.encode())
+        self._interest[name] = RouteInterest(account, index, self._principal)
         for peer in self.peers.values():
-            self._place_interest(peer, name)
+            self._assign_interest(peer, name)
         for conn in self._live:
             conn.account_made(account)
 
-    def _place_interest(self, peer: PeerRoutes, name: str) -> None:
+    def _assign_interest(self, peer: PeerRoutes, name: str) -> None:
         """Have a node know of one account's interest, on the route that the account has to it."""
         interest = self._interest[name]
-        carrier = peer.carrier(name, interest.slot, self.pinned)
+        carrier = peer.carrier(name, interest.pool_index, self.pinned)
         for conn in peer.all():
             if conn is not carrier:
                 interest.leave(conn)
@@ -287,7 +287,7 @@ class Routes:
             imports=_told_rules(rules.publish),
             export=_told_rules(rules.subscribe),
             route_pool_size=self.size,
-            route_pool_idx=session.pool_place if session.solicited else 0,
+            route_pool_idx=session.pool_index if session.solicited else 0,
             route_account=session.account if session.solicited else "",
             compression=compression,
             gossip_mode=session.gossip if session.solicited else 0,
@@ -317,7 +317,7 @@ class Routes:
         request = AuthRequest(
             connect={"user": connect.user, "pass": connect.password},
             is_leaf=True,
-            host=session.place[0],
+            host=session.address[0],
         )
         self.node.sessions.checks.decide(
             conn, request, lambda asked: check_single(listener, asked), done
@@ -365,12 +365,12 @@ class Routes:
             peer = PeerRoutes(server_id=info.server_id, pooled=pooled, pool=[])
         peer.grow(size)
         if not pooled:
-            session.pool_place = 0
+            session.pool_index = 0
         elif session.solicited and not account:
-            session.pool_place = peer.free()
-            if session.pool_place < 0:
+            session.pool_index = peer.free()
+            if session.pool_index < 0:
                 return False
-        old = peer.at(account, session.pool_place)
+        old = peer.at(account, session.pool_index)
         if old is not None and self._keeps(old, conn):
             self._doubt(old)
             return False
@@ -384,8 +384,8 @@ class Routes:
             return f'Not possible to have a dedicated route for account "{account}"'
         if account and account not in self.pinned:
             return f'No route for account "{account}"'
-        if pooled and not session.solicited and not 0 <= session.pool_place < size:
-            return f"Invalid route pool index: {session.pool_place} - pool size is {size}"
+        if pooled and not session.solicited and not 0 <= session.pool_index < size:
+            return f"Invalid route pool index: {session.pool_index} - pool size is {size}"
         return ""
 
     def _use(self, conn: RouteConn, peer: PeerRoutes, old: RouteConn | None) -> None:
@@ -395,7 +395,7 @@ class Routes:
         first = not any(peer.all())
         news = bool(account) or peer.shared() is None
         self.peers[peer.server_id] = peer
-        peer.put(conn, account, session.pool_place)
+        peer.put(conn, account, session.pool_index)
         if account:
             conn.dedicate(account.encode())
         if session.solicited:
@@ -407,7 +407,7 @@ class Routes:
             old.close("Duplicate Route")
         self._live.append(conn)
         for name in [account] if account else self._interest:
-            self._place_interest(peer, name)
+            self._assign_interest(peer, name)
         log.info("%s - Route to %s is up", session.label(conn), session.peer.server_name)
         if news:
             self._forward(conn)
@@ -461,7 +461,7 @@ class Routes:
             return
         info = msgspec.structs.replace(session.peer, route_account=session.account)
         if not info.ip:
-            host = session.place[0]
+            host = session.address[0]
             shown = f"[{host}]" if ":" in host else host
             info.ip = f"nats-route://{shown}:{info.port}/"
         for peer in self.peers.values():
@@ -479,12 +479,12 @@ class Routes:
 
     def heard_of(self, info: RouteInfo) -> None:
         """Connect to a node that another one has told of."""
-        place = place_of(info)
-        if self._stopping or place is None or info.server_id == self.server_id:
+        address = address_of(info)
+        if self._stopping or address is None or info.server_id == self.server_id:
             return
         if not self.missing(info.server_id):
             return
-        if any(dialer.busy and dialer.leads_to(*place) for dialer in self.dialers):
+        if any(dialer.busy and dialer.leads_to(*address) for dialer in self.dialers):
             return
         user = self.options.authorization
         login = f"{user.user}:{user.password}@" if info.auth_required and user.user else ""
@@ -515,7 +515,7 @@ class Routes:
                 if shared is not None:
                     shared.forget_account(name.encode())
             if name in self._interest:
-                self._place_interest(peer, name)
+                self._assign_interest(peer, name)
         conn.queue(info_line(msgspec.structs.replace(info, route_account="")))
 
     def fenced(self, conn: RouteConn, number: int) -> None:

@@ -133,14 +133,14 @@ class RouteSession:
     def __init__(
         self,
         registry: Registry,
-        place: tuple[str, int],
+        address: tuple[str, int],
         *,
         solicited: bool = False,
         credentials: tuple[str, str] = ("", ""),
         account: str = "",
     ) -> None:
         self.registry = registry
-        self.place = place
+        self.address = address
         """IP address and port of the peer."""
         self.solicited = solicited
         self.credentials = credentials
@@ -150,7 +150,7 @@ class RouteSession:
         """The `gossip_mode` under which this node has heard of the peer."""
         self.account = account
         """The account that has the route for itself; empty when it is shared."""
-        self.pool_place = 0
+        self.pool_index = 0
         """Which one of the shared routes it is."""
         self.opened_ns = 0
         self.compression = OFF
@@ -168,7 +168,7 @@ class RouteSession:
 
     def label(self, conn: Any) -> str:
         """How log lines name the route."""
-        return f"{self.place[0]}:{self.place[1]} - rid:{conn.cid}"
+        return f"{self.address[0]}:{self.address[1]} - rid:{conn.cid}"
 
     def greet(self, conn: Any) -> None:
         """The accepting side speaks first."""
@@ -276,7 +276,7 @@ class RouteSession:
         conn.headers = conn.headers and info.headers
         if not self.solicited:
             self.account = info.route_account
-            self.pool_place = info.route_pool_idx
+            self.pool_index = info.route_pool_idx
         elif not self._introduced:
             conn.queue(self._connect_line())
         self.registered = self.registry.register(conn)

@@ -33,7 +33,7 @@ class GroupLog:
         self.base_term = 0
         self.entries: list[Entry] = []
         self.commit = 0
-        """The greatest commit that was noted; a hint."""
+        """The greatest commit that is known; a hint."""
         self.torn = False
 
     def put(self, value: bytes) -> None:

@@ -482,7 +482,7 @@ class GroupStore:
             self._measure(raft)
 
     def _measure(self, raft: Raft) -> int:
-        """Note how much a group holds in memory; returns what all groups do."""
+        """Count how much a group holds in memory; returns what all groups do."""
         now = raft.log.bytes
         self._size += now - self._sizes.get(raft.group, 0)
         self._sizes[raft.group] = now

@@ -112,7 +112,7 @@ class StreamGroup:
         """The stream has begun to live here."""
         self.on_quorum_lost: Callable[[], None] = lambda: None
         """This node led it, and hears too few replicas to go on."""
-        self.on_settled: Callable[[], None] = lambda: None
+        self.on_change_done: Callable[[], None] = lambda: None
         """The members are those that the cluster wants, and it does not know yet."""
         self.on_quiet: Callable[[], None] = lambda: None
         """It lives here no more."""
@@ -268,7 +268,7 @@ class StreamGroup:
             return
         if set(config.members()) == set(wanted):
             if self.wanted.change is not None and not config.learners:
-                self.on_settled()
+                self.on_change_done()
             return
         missing = [node for node in wanted if config.incarnation(node) is None]
         extra = [node for node in config.members() if node not in wanted]
@@ -319,20 +319,20 @@ class StreamGroup:
             self.touch(raft)
         elif self.farewell is None:
             farewell = self.farewell = Farewell(to, -1)
-            stream_life.take_last(self._account(), stream)
-            self.barrier(lambda: self._take_none(raft, farewell))
+            stream_life.accept_in_flight(self._account(), stream)
+            self.barrier(lambda: self._refuse_publishes(raft, farewell))
 
     def _account(self) -> Any:
         store = self.replica.store
         assert store is not None
         return self.machine.account(store)
 
-    def _take_none(self, raft: Raft, farewell: Farewell) -> None:
+    def _refuse_publishes(self, raft: Raft, farewell: Farewell) -> None:
         """Whatever other nodes sent here is taken."""
         stream = self.stream
         if self.farewell is not farewell or stream is None:
             return
-        stream_life.take_none(self._account(), stream)
+        stream_life.refuse_publishes(self._account(), stream)
         farewell.since = raft.ticks
         stream.replicator.flush()
         self._go_on(raft, farewell)
@@ -353,7 +353,7 @@ class StreamGroup:
                 log.debug("stream '%s': %s", self.wanted.name, error)
         if farewell.begun and raft.is_leader and not raft.transfer.target:
             self.farewell = None
-            stream_life.take_again(self._account(), stream)
+            stream_life.accept_publishes(self._account(), stream)
 
     # -- what may be asked ----------------------------------------------------
 

@@ -71,7 +71,7 @@ class StreamGroups:
         """A stream lives here no more."""
         self.on_quorum_lost: Callable[[Any], None] = lambda assignment: None
         """This node led a stream, and hears too few of its replicas."""
-        self.on_settled: Callable[[Any], None] = lambda assignment: None
+        self.on_change_done: Callable[[Any], None] = lambda assignment: None
         """The group of a stream that is led here has the members that are wanted."""
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """See `StreamGroup`."""
@@ -121,7 +121,7 @@ class StreamGroups:
         )
         group.on_leader = lambda stream: self.on_leader(group.wanted)
         group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
-        group.on_settled = lambda: self.on_settled(group.wanted)
+        group.on_change_done = lambda: self.on_change_done(group.wanted)
         group.barrier = lambda done: self.barrier(done)
         group.on_quiet = lambda: self.on_quiet(group.wanted)
         restored = store.start.groups.get(number)

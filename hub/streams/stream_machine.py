@@ -92,7 +92,7 @@ class StreamMachine:
             raise StoreError("a stream in memory cannot become a replicated one")
         owner = store.incarnation.encode()
         kept = {one.key: one.save_whole() for one in stream.consumers.values() if one.key}
-        stream_life.retire(self.account(store), stream)
+        stream_life.detach(self.account(store), stream)
         for key, value in kept.items():
             storage.log.encode_with(owner, key, None)
             storage.log.put_state(owner, key, value)
@@ -141,8 +141,8 @@ class StreamMachine:
             return
         store: Any = stream.store
         stream.replicator.close()
-        stream_life.retire(self.account(store), stream)
+        stream_life.detach(self.account(store), stream)
         stream.replicator = None  # type: ignore[assignment]  # None without a group's leadership
         self.stream = None
         if not store.closed:
-            self.follow(store).take_ids(stream)
+            self.follow(store).inherit_ids(stream)

@@ -84,7 +84,7 @@ class CacheResolver(DirectoryResolver):
         self._drop(account)
 
     def _expire(self, directory: Path, ttl: float) -> None:
-        """Remove files that are too old, and note the age of the others."""
+        """Remove files that are too old, and learn the age of the others."""
         for path in self._by_age(directory):
             with contextlib.suppress(FileNotFoundError):
                 since = path.stat().st_mtime

@@ -147,7 +147,7 @@ class _Parts:
         self._view = memoryview(block)
         self._rows = rows
         self._at = _HEAD.size
-        self._places: dict[int, tuple[int, int]] = {}
+        self._subject_ends: dict[int, tuple[int, int]] = {}
 
     def fixed(self) -> tuple[Any, int]:
         """A column of 8 bytes a row."""
@@ -160,12 +160,12 @@ class _Parts:
         size = int.from_bytes(offsets[0][-4:], "little", signed=True)
         data_at = self._at
         data = self._part(size)
-        self._places[id(offsets)] = (at, data_at)
+        self._subject_ends[id(offsets)] = (at, data_at)
         return offsets, data
 
     def cut(self, text: tuple[Any, Any]) -> list[bytes]:
         """A column of texts as a list."""
-        return cut_texts(self._block, *self._places[id(text[0])], self._rows)
+        return cut_texts(self._block, *self._subject_ends[id(text[0])], self._rows)
 
     def _part(self, size: int) -> tuple[Any, int]:
         end = self._at + size

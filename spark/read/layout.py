@@ -141,7 +141,7 @@ def _meta_type(kind: str, headers: str) -> "DataType":
 
 
 def wanted_columns(layout: Layout) -> Wanted:
-    """What a feed keeps: what the layout needs, and nothing else."""
+    """What a fetch keeps: what the layout needs, and nothing else."""
     kinds = set(layout.meta.values())
     payload = PAYLOAD_OFF
     if layout.values or layout.corrupt:

@@ -9,11 +9,11 @@ from pyspark.sql.datasource import InputPartition
 
 from headwater.spark.account import Missing, RangeReport, report_missing
 from headwater.spark.options import SourceOptions
-from headwater.spark.read.block_feed import BlockFeed
-from headwater.spark.read.consumer_feed import ConsumerFeed
+from headwater.spark.read.block_fetch import BlockFetch
+from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.layout import BatchMaker, Layout, wanted_columns
 from headwater.spark.read.planning import SequenceRange
-from headwater.spark.read.range_reader import Feed, RangeReader
+from headwater.spark.read.range_reader import Fetch, RangeReader
 from headwater.spark.wire.wire_reader import WireReader
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ def read_partition(
         return
     _freeze_garbage()
     maker = BatchMaker(layout, work.stream, options.fail_fast)
-    reader = RangeReader(options, work, _feed(options, layout, work))
+    reader = RangeReader(options, work, _fetch(options, layout, work))
     for columns in reader.batches():
         yield maker.batch(columns)
     _report(options, work, reader, maker.corrupt)
 
 
-def _feed(options: SourceOptions, layout: Layout, work: SequenceRange) -> Feed:
+def _fetch(options: SourceOptions, layout: Layout, work: SequenceRange) -> Fetch:
     wanted = wanted_columns(layout)
     if work.blocks:
-        return BlockFeed(options, work, wanted)
+        return BlockFetch(options, work, wanted)
     wire = WireReader(
         work.start,
         work.end,
@@ -64,7 +64,7 @@ def _feed(options: SourceOptions, layout: Layout, work: SequenceRange) -> Feed:
         wanted.payload,
         wanted.headers,
     )
-    return ConsumerFeed(options, work, wire, _headers_only(layout))
+    return ConsumerFetch(options, work, wire, _headers_only(layout))
 
 
 def _report(options: SourceOptions, work: SequenceRange, reader: RangeReader, corrupt: int) -> None:

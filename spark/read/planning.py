@@ -328,10 +328,10 @@ def create_consumer(
     It is kept in memory, on one replica: a reader that loses it opens another after its last
     row. The server deletes it after `idle_seconds` without a request.
     """
-    place: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
+    begin: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
     if headers_only:
-        place["headers_only"] = True
-    answer = _create(connection, options, stream, idle_seconds, place)
+        begin["headers_only"] = True
+    answer = _create(connection, options, stream, idle_seconds, begin)
     return answer["name"], int(answer.get("num_pending", 0))
 
 
@@ -340,7 +340,7 @@ def _create(
     options: SourceOptions,
     stream: str,
     idle_seconds: int,
-    place: dict[str, Any],
+    begin: dict[str, Any],
 ) -> dict[str, Any]:
     name = f"spark-{secrets.token_hex(11)}"
     config: dict[str, Any] = {
@@ -351,7 +351,7 @@ def _create(
         "mem_storage": True,
         "num_replicas": 1,
         "inactive_threshold": idle_seconds * 1_000_000_000,
-        **place,
+        **begin,
     }
     subject = f"{options.api_prefix}.CONSUMER.CREATE.{stream}.{name}"
     if len(options.filters) == 1:

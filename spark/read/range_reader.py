@@ -32,7 +32,7 @@ MAX_BACKOFF = 2.0
 _TRANSIENT = (ConnectError, InterruptedRead, WireError)
 
 
-class Feed(Protocol):
+class Fetch(Protocol):
     """Where rows come from: a consumer, or blocks."""
 
     done: bool
@@ -55,16 +55,16 @@ class Feed(Protocol):
 
 
 class RangeReader:
-    """Iterates the batches of one range, which come from `feed`.
+    """Iterates the batches of one range, which come from `fetch`.
 
     `delivered` is the number of rows so far; `missing` is what did not come of the planned
     ones, None until the range is done.
     """
 
-    def __init__(self, options: SourceOptions, work: SequenceRange, feed: Feed) -> None:
+    def __init__(self, options: SourceOptions, work: SequenceRange, fetch: Fetch) -> None:
         self._options = options
         self._work = work
-        self._feed = feed
+        self._fetch = fetch
         self._positions = ReadPositions()
         self.delivered = 0
         self.missing: Missing | None = None
@@ -73,21 +73,21 @@ class RangeReader:
         """Yield the rows in order. Raises LostRangeError, StreamRecreatedError, ConnectError
         after `retry_timeout` seconds without progress, and AuthError at once."""
         failures, since = 0, 0.0
-        progress = self._feed.last_sequence
+        progress = self._fetch.last_sequence
         while self.missing is None:
             try:
-                with self._feed.connect() as connection:
+                with self._fetch.connect() as connection:
                     self._check_front(self._stream_info(connection))
-                    if not self._feed.done:
-                        for columns in self._feed.read(connection):
+                    if not self._fetch.done:
+                        for columns in self._fetch.read(connection):
                             self._mark(columns)
                             yield columns
                     self.missing = self._classify(self._stream_info(connection))
             except _TRANSIENT as error:
-                if failures == 0 or self._feed.last_sequence > progress:
+                if failures == 0 or self._fetch.last_sequence > progress:
                     failures, since = 0, time.monotonic()
                 failures += 1
-                progress = self._feed.last_sequence
+                progress = self._fetch.last_sequence
                 wait = min(MAX_BACKOFF, FIRST_BACKOFF * 2**failures) * random.uniform(0.5, 1.0)
                 self._give_up_after(time.monotonic() - since + wait, failures, error)
                 time.sleep(wait)
@@ -96,7 +96,7 @@ class RangeReader:
         limit = self._options.retry_timeout
         if seconds > limit:
             raise ConnectError(
-                f"reading {self._work.stream} after sequence {self._feed.last_sequence} failed "
+                f"reading {self._work.stream} after sequence {self._fetch.last_sequence} failed "
                 f"{failures} times in {limit:g} s (retryTimeout); the last time: {error}"
             ) from error
 
@@ -130,7 +130,7 @@ class RangeReader:
     def _check_front(self, info: dict[str, Any]) -> None:
         """Before reading: rows that are surely gone must not cost the read of the others."""
         work = self._work
-        start = self._feed.last_sequence + 1
+        start = self._fetch.last_sequence + 1
         if info["state"]["first_seq"] > start:
             readable = max(0, work.end + 1 - max(start, info["state"]["first_seq"]))
             self._judge(info, work.planned - self._rows() - readable)
@@ -141,7 +141,7 @@ class RangeReader:
 
     def _rows(self) -> int:
         """Rows so far, with those of the batch that is being filled."""
-        return self.delivered + self._feed.rows
+        return self.delivered + self._fetch.rows
 
     def _judge(self, info: dict[str, Any], absent: int) -> Missing:
         """Divide `absent` rows into expired and lost. Raises LostRangeError unless allowed."""

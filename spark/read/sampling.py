@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.options import SourceOptions
-from headwater.spark.read.block_feed import BlockFeed
+from headwater.spark.read.block_fetch import BlockFetch
 from headwater.spark.read.blocks import Wanted
-from headwater.spark.read.consumer_feed import ConsumerFeed
+from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.planning import SequenceRange
-from headwater.spark.read.range_reader import Feed
+from headwater.spark.read.range_reader import Fetch
 from headwater.spark.read.value_decoder import untyped
 from headwater.spark.read.value_types import infer_types
 from headwater.spark.wire.wire_reader import PAYLOAD_LIST, WireReader
@@ -38,9 +38,9 @@ def _decoded(decode: Any, payloads: Iterable[bytes]) -> Iterable[Any]:
 def _payloads(options: SourceOptions, ranges: Iterable[SequenceRange]) -> Iterable[bytes]:
     left = SAMPLE_ROWS
     for work in ranges:
-        feed = _feed(options, work)
-        with feed.connect() as connection:
-            for columns in feed.read(connection):
+        fetch = _fetch(options, work)
+        with fetch.connect() as connection:
+            for columns in fetch.read(connection):
                 taken = (columns.payloads or [])[:left]
                 yield from taken
                 left -= len(taken)
@@ -48,8 +48,8 @@ def _payloads(options: SourceOptions, ranges: Iterable[SequenceRange]) -> Iterab
                     return
 
 
-def _feed(options: SourceOptions, work: SequenceRange) -> Feed:
+def _fetch(options: SourceOptions, work: SequenceRange) -> Fetch:
     if work.blocks:
-        return BlockFeed(options, work, Wanted(subject=False, payload=PAYLOAD_LIST))
+        return BlockFetch(options, work, Wanted(subject=False, payload=PAYLOAD_LIST))
     wire = WireReader(work.start, work.end, 1 << 16, False, PAYLOAD_LIST)
-    return ConsumerFeed(options, work, wire)
+    return ConsumerFetch(options, work, wire)

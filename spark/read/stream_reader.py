@@ -85,16 +85,17 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         left = _Admission(self._options, limit, len(known))
         ends: dict[str, Any] = {}
         for stream, info in self._news(known).items():
-            place, state = known[stream], info["state"]
-            if info["created"] != place["incarnation"] or state["last_seq"] < place["sequence"]:
+            position, state = known[stream], info["state"]
+            made_anew = info["created"] != position["incarnation"]
+            if made_anew or state["last_seq"] < position["sequence"]:
                 raise recreated(stream)
             end = (self._frozen or {}).get(stream, state["last_seq"])
             # What is gone below the first sequence is no part of the limit.
-            begin = max(place["sequence"], min(state["first_seq"] - 1, end))
+            begin = max(position["sequence"], min(state["first_seq"] - 1, end))
             end = left.admit(state, begin, end)
-            ends[stream] = place
-            if end > place["sequence"]:
-                ends[stream] = {"incarnation": place["incarnation"], "sequence": end}
+            ends[stream] = position
+            if end > position["sequence"]:
+                ends[stream] = {"incarnation": position["incarnation"], "sequence": end}
         return {"version": VERSION, "streams": ends}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -123,9 +124,9 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         before, after = self._known(start), self._known(end)
         return [
             part
-            for stream, place in before.items()
-            if after[stream]["sequence"] > place["sequence"]
-            for part in self._plan(stream, place, after[stream]["sequence"])
+            for stream, position in before.items()
+            if after[stream]["sequence"] > position["sequence"]
+            for part in self._plan(stream, position, after[stream]["sequence"])
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -137,18 +138,18 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._connection.close()
             self._connection = None
 
-    def _plan(self, stream: str, place: dict[str, Any], end: int) -> list[InputPartition]:
+    def _plan(self, stream: str, position: dict[str, Any], end: int) -> list[InputPartition]:
         options = self._options
-        if place.get("earliest") and options.allow_expired is None:
+        if position.get("earliest") and options.allow_expired is None:
             options = replace(options, allow_expired=True)
-        incarnation, first = place["incarnation"], place["sequence"] + 1
+        incarnation, first = position["incarnation"], position["sequence"] + 1
         ranges = self._retried(
             lambda connection: plan_between(connection, options, stream, incarnation, first, end)
         )
         return [RangePartition(work) for work in ranges]
 
     def _known(self, offset: dict[str, Any]) -> dict[str, Any]:
-        """The places in an offset. Raises OptionError when they are of other streams."""
+        """The positions in an offset. Raises OptionError when they are of other streams."""
         streams: dict[str, Any] = offset.get("streams", {})
         if offset.get("version") != VERSION or set(streams) != set(self._options.streams):
             raise OptionError(

@@ -239,11 +239,11 @@ def infer_types(values: Iterable[Any]) -> "dict[str, DataType]":
             "valueSchema=infer: none of the sampled messages is an object with fields; give "
             "valueSchema, or read raw payloads"
         )
-    settled = _settled(found)
-    assert isinstance(settled, t.StructType)
-    if len(settled.fields) > INFERRED_MAX:
+    resolved = _resolved(found)
+    assert isinstance(resolved, t.StructType)
+    if len(resolved.fields) > INFERRED_MAX:
         raise OptionError(f"valueSchema=infer: there are more than {INFERRED_MAX} fields")
-    return {field.name: field.dataType for field in settled.fields}
+    return {field.name: field.dataType for field in resolved.fields}
 
 
 def _type_of(value: Any, depth: int) -> "DataType":
@@ -285,12 +285,12 @@ def _widened(left: "DataType | None", right: "DataType") -> "DataType":
     return t.StringType()
 
 
-def _settled(kind: "DataType") -> "DataType":
+def _resolved(kind: "DataType") -> "DataType":
     """Nothing is left open: what was null everywhere, or an object without fields, is a string."""
     if isinstance(kind, t.ArrayType):
-        return t.ArrayType(_settled(kind.elementType))
+        return t.ArrayType(_resolved(kind.elementType))
     if isinstance(kind, t.StructType) and kind.fields:
-        fields = [t.StructField(field.name, _settled(field.dataType)) for field in kind.fields]
+        fields = [t.StructField(field.name, _resolved(field.dataType)) for field in kind.fields]
         return t.StructType(fields)
     if isinstance(kind, (t.NullType, t.StructType)):
         return t.StringType()

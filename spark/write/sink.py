@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from headwater.spark.errors import FencedError, OptionError, SourceError, UnsupportedStreamError
 from headwater.spark.options import SourceOptions
-from headwater.spark.read.consumer_feed import ConsumerFeed
+from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.planning import SequenceRange, stream_info
 from headwater.spark.read.range_reader import RangeReader
 from headwater.spark.wire.connection import Connection
@@ -198,9 +198,9 @@ def _ids(options: SourceOptions, info: dict[str, Any], last: int) -> set[str]:
         return set()
     work = SequenceRange(options.streams[0], info["created"], last + 1, end)
     wire = WireReader(last + 1, end, options.batch_bytes, False, PAYLOAD_OFF, HEADERS_MAP)
-    feed = ConsumerFeed(options, work, wire, headers_only=True)
+    fetch = ConsumerFetch(options, work, wire, headers_only=True)
     ids: set[str] = set()
-    for columns in RangeReader(options, work, feed).batches():
+    for columns in RangeReader(options, work, fetch).batches():
         ids.update(_id_column(columns))
     return ids
 

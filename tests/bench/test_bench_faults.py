@@ -98,23 +98,23 @@ def test_the_table_has_a_row_for_everyone():
     lines = table(tallies).split("\n")
     assert [line.count("|") for line in lines] == [len(TITLES) + 1] * 4
     assert "1,000" in lines[2] and "1.00 / 4.00" in lines[2]
-    assert tallies[0].told_notes() == ["a, x: [] missing in silence x1: one"]
+    assert tallies[0].told_findings() == ["a, x: [] missing in silence x1: one"]
 
 
 @pytest.mark.parametrize("choose", [headwater, anchor], ids=["headwater", "real"])
 def test_a_tiny_storm_of_kills(choose: "type[Recipe]", tmp_path: Path):
     storm = crash.Storm(connections=2, longest=0.15)
     tally = crash.run(Script(choose(), rounds=2, seed=3, parent=tmp_path), storm)
-    assert (tally.rounds, tally.silent, tally.wrong, tally.reused) == (2, 0, 0, 0), tally.notes
+    assert (tally.rounds, tally.silent, tally.wrong, tally.reused) == (2, 0, 0, 0), tally.findings
     assert tally.acknowledged > 100
     if choose is headwater:
-        assert tally.broken == tally.told == 0, tally.notes
+        assert tally.broken == tally.told == 0, tally.findings
     assert list(tmp_path.iterdir()) == []
 
 
 def test_tiny_damage(tmp_path: Path):
     tally = flips.run(Script(headwater(), rounds=4, seed=5, parent=tmp_path))
-    assert (tally.rounds, tally.broken) == (4, 0), tally.notes
+    assert (tally.rounds, tally.broken) == (4, 0), tally.findings
     assert len(tally.ready) >= 2 * 4
     assert list(tmp_path.iterdir()) == []
 
@@ -144,7 +144,7 @@ def test_a_device_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with small_device(tmp_path, 1) as device:  # or skip
         assert device.is_dir()
     tally = filling.run(Script(headwater(), rounds=1, seed=1, parent=tmp_path))
-    assert (tally.rounds, tally.broken, tally.told) == (1, 0, 0), tally.notes
+    assert (tally.rounds, tally.broken, tally.told) == (1, 0, 0), tally.findings
     assert tally.acknowledged > 200
     assert list(tmp_path.iterdir()) == []
 

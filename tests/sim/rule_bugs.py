@@ -114,7 +114,7 @@ bug(
 bug(
     "never-taken-back",
     "no leader takes a node back",
-    (membership, "take_back", lambda original: lambda r, m: None),
+    (membership, "readmit", lambda original: lambda r, m: None),
 )
 bug(
     "half-of-four",

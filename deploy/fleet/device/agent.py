@@ -20,7 +20,7 @@ from headwater.deploy.fleet.device.bundle_file import BundleError
 from headwater.deploy.fleet.device.places import DeviceError, Places, boot_id
 from headwater.deploy.fleet.device.services import Supervised, Systemd, service_of
 from headwater.deploy.fleet.device.supervisor import Supervisor
-from headwater.deploy.fleet.device.watcher import look, take_back
+from headwater.deploy.fleet.device.watcher import look, restore_previous
 
 GUARD_TICK_S = 1.0
 
@@ -85,7 +85,7 @@ def before_start(places: Places, _: Teller, __: argparse.Namespace) -> dict[str,
     """Of systemd, before each start of the node: a trial ends with the machine's start."""
     trying = places.state()["trying"]
     if trying is not None and trying["boot"] != boot_id():
-        take_back(places, trial.started_anew(trying, boot_id()))
+        restore_previous(places, trial.started_anew(trying, boot_id()))
     return {"slot": places.active()}
 
 

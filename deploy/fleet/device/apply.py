@@ -34,7 +34,7 @@ from headwater.deploy.fleet.device.services import (
     prepare_user,
     service_of,
 )
-from headwater.deploy.fleet.device.watcher import node_status, take_back
+from headwater.deploy.fleet.device.watcher import node_status, restore_previous
 
 Tell = Callable[[str], None]
 
@@ -242,7 +242,7 @@ def end_old_trial(places: Places) -> None:
     if service.running():
         await_verdict(places, trying["deadline_s"])
     else:
-        take_back(places, "the flash before was broken off, and nothing ran")
+        restore_previous(places, "the flash before was broken off, and nothing ran")
 
 
 def roll_back(places: Places, tell: Tell, deadline_s: float) -> dict[str, Any]:

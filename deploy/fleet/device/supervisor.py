@@ -18,7 +18,7 @@ from typing import Any
 from headwater.deploy.fleet.device import trial
 from headwater.deploy.fleet.device.places import Places, boot_id, uptime
 from headwater.deploy.fleet.device.services import STOP_S, as_node, give, node_command
-from headwater.deploy.fleet.device.watcher import look, take_back
+from headwater.deploy.fleet.device.watcher import look, restore_previous
 
 TICK_S = 0.2
 PAUSE_MIN_S = 0.5
@@ -52,7 +52,7 @@ class Supervisor:
         signal.signal(signal.SIGHUP, self._on_hangup)
         trying = self.places.state()["trying"]
         if trying is not None and not new_trial:
-            take_back(self.places, trial.started_anew(trying, boot_id()))
+            restore_previous(self.places, trial.started_anew(trying, boot_id()))
         (self.places.prefix / "supervisor.pid").write_text(str(os.getpid()))
         while not self._stopping:
             self._tick()

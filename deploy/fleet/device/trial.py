@@ -46,7 +46,7 @@ def well(trying: dict[str, Any], status: dict[str, Any], now: float) -> str:
 def judge(
     trying: dict[str, Any], status: dict[str, Any], boot: str, now: float
 ) -> tuple[str, str]:
-    """What to do now, and why. Notes in `trying` since when the node is well."""
+    """What to do now, and why. Sets in `trying` since when the node is well."""
     if trying["boot"] != boot:
         return BACK, "the machine was started anew during the trial"
     if trying["ends"] >= STARTS_MAX:

@@ -39,13 +39,13 @@ def look(places: Places, settings: dict[str, Any], ends: int) -> str:
     if verdict == trial.COMMIT:
         _finish(places, state, "committed", reason)
     elif verdict == trial.BACK:
-        take_back(places, reason)
+        restore_previous(places, reason)
     elif trying["well_since"] != well_before:
         places.keep_state(state)
     return verdict
 
 
-def take_back(places: Places, reason: str) -> None:
+def restore_previous(places: Places, reason: str) -> None:
     """Bring the slot before the trial back; without one, nothing is current any more."""
     state = places.state()
     places.point_at(state["trying"]["back"])

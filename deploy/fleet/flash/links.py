@@ -44,16 +44,16 @@ class KnownHosts:
 
     def key_of(self, host: Host) -> str:
         """What was remembered; empty when nothing was."""
-        return self._keys.get(_place(host), "")
+        return self._keys.get(_address(host), "")
 
     def remember(self, host: Host, key: str) -> None:
         """Keep a key, in the file at once."""
-        self._keys[_place(host)] = key
+        self._keys[_address(host)] = key
         with self.path.open("a") as file:
-            file.write(f"{_place(host)} {key}\n")
+            file.write(f"{_address(host)} {key}\n")
 
 
-def _place(host: Host) -> str:
+def _address(host: Host) -> str:
     return f"[{host.address}]:{host.port}"
 
 
@@ -176,7 +176,7 @@ class Link:
     async def put(self, data: bytes, remote: str) -> None:
         """A small file, in one step. Raises CommandFailed, Unreachable."""
         place = shlex.quote(remote)
-        await self._feed(f"cat > {place}.new && mv -f {place}.new {place}", [data], _ignored)
+        await self._pipe(f"cat > {place}.new && mv -f {place}.new {place}", [data], _ignored)
 
     async def upload(
         self, path: Path, remote: str, offset: int, progress: Callable[[int], None]
@@ -189,9 +189,9 @@ class Link:
                 while piece := file.read(PIECE):
                     yield piece
 
-        await self._feed(f"cat >> {shlex.quote(remote)}", pieces(), progress)
+        await self._pipe(f"cat >> {shlex.quote(remote)}", pieces(), progress)
 
-    async def _feed(
+    async def _pipe(
         self, script: str, pieces: Iterable[bytes], progress: Callable[[int], None]
     ) -> None:
         try:

@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, kw_only=True):
     unchanged: bool
     python: str
     """Interpreter there; empty when the bundle's is used."""
-    notes: list[str]
+    remarks: list[str]
 
     @property
     def text(self) -> str:
@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, kw_only=True):
         what = f"install {version} from {self.bundle.path.name}"
         if self.unchanged:
             what = "nothing to do"
-        return "; ".join([what, *self.notes])
+        return "; ".join([what, *self.remarks])
 
 
 def local_bundles(inventory: Inventory) -> list[LocalBundle]:
@@ -123,7 +123,7 @@ def make_plan(
     )
     plan = Plan(
         bundle=bundle, config=config, ca=ca, token=_token(inventory, host), unchanged=unchanged,
-        python=facts.pythons.get(bundle.manifest["target"]["python"], ""), notes=[],
+        python=facts.pythons.get(bundle.manifest["target"]["python"], ""), remarks=[],
     )  # fmt: skip
     if not unchanged:
         _check_room(host, facts, bundle)
@@ -131,19 +131,19 @@ def make_plan(
         problem = way_back(bundle.manifest["store"], old)
         if problem and not one_way:
             raise Unfit(problem)
-        _add_notes(plan, facts, problem)
+        _add_remarks(plan, facts, problem)
     return plan
 
 
-def _add_notes(plan: Plan, facts: Facts, problem: str) -> None:
+def _add_remarks(plan: Plan, facts: Facts, problem: str) -> None:
     before = facts.slot.get("version")
-    plan.notes.append(f"in the place of {before}" if before else "for the first time")
+    plan.remarks.append(f"in the place of {before}" if before else "for the first time")
     if problem:
-        plan.notes.append(problem)
+        plan.remarks.append(problem)
     if not plan.python:
-        plan.notes.append("with the bundle's own Python")
+        plan.remarks.append("with the bundle's own Python")
     if abs(facts.skew_s) > 300:
-        plan.notes.append(f"its clock is {facts.skew_s:+.0f} s off")
+        plan.remarks.append(f"its clock is {facts.skew_s:+.0f} s off")
 
 
 def check(host: Host, facts: Facts) -> None:

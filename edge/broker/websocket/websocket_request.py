@@ -163,9 +163,9 @@ def check_origin(
     if not values[0]:
         return
     try:
-        origin = _place(urlsplit(values[0]))
-        host = _place(urlsplit(f"{'https' if secure else 'http'}://{headers['host'][0]}"))
-        allowed = [_place(urlsplit(url)) for url in options.allowed_origins]
+        origin = _origin(urlsplit(values[0]))
+        host = _origin(urlsplit(f"{'https' if secure else 'http'}://{headers['host'][0]}"))
+        allowed = [_origin(urlsplit(url)) for url in options.allowed_origins]
     except (ValueError, KeyError) as error:
         raise RefusedError(HTTPStatus.FORBIDDEN, f"origin not allowed: {error}") from error
     if options.same_origin and origin != host:
@@ -174,7 +174,7 @@ def check_origin(
         raise RefusedError(HTTPStatus.FORBIDDEN, "origin not allowed: not in the allowed list")
 
 
-def _place(url: SplitResult) -> tuple[str, str, int]:
+def _origin(url: SplitResult) -> tuple[str, str, int]:
     """Scheme, host and port of an origin. Raises ValueError."""
     if not url.hostname:
         raise ValueError("invalid origin")

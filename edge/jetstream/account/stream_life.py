@@ -145,7 +145,7 @@ def lead(js: StreamOwner, stream: Stream) -> None:
     revive_consumers(stream)
 
 
-def retire(js: StreamOwner, stream: Stream) -> None:
+def detach(js: StreamOwner, stream: Stream) -> None:
     """End a stream whose group its node leads no more. `follow` goes on with its store."""
     if js.streams.get(stream.name) is stream:
         del js.streams[stream.name]
@@ -223,18 +223,18 @@ def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
     return found
 
 
-def take_last(js: StreamOwner, stream: Stream) -> None:
+def accept_in_flight(js: StreamOwner, stream: Stream) -> None:
     """Have other nodes send no more publishes here; what is on its way is still taken."""
     others = [sink for sink in sinks(js, stream) if not isinstance(sink, IngestSink)]
     stream.listen(others + [LastIngest(stream, each.encode()) for each in stream.config.subjects])
 
 
-def take_none(js: StreamOwner, stream: Stream) -> None:
+def refuse_publishes(js: StreamOwner, stream: Stream) -> None:
     """Take no more publishes: whoever asks for an ack hears that nobody takes them."""
     stream.listen([sink for sink in sinks(js, stream) if not isinstance(sink, IngestSink)])
 
 
-def take_again(js: StreamOwner, stream: Stream) -> None:
+def accept_publishes(js: StreamOwner, stream: Stream) -> None:
     """Take publishes from everywhere."""
     stream.listen(sinks(js, stream))
 

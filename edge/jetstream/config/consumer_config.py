@@ -373,7 +373,7 @@ def same_config(old: ConsumerConfig, new: ConsumerConfig) -> bool:
 
 
 def set_level(config: ConsumerConfig) -> None:
-    """Note the API level (ADR-44) that a consumer needs, and drop what is only shown."""
+    """Set the API level (ADR-44) that a consumer needs, and drop what is only shown."""
     level = 0
     if (
         config.pause_until not in (None, ZERO_TIME)

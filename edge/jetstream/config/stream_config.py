@@ -397,7 +397,7 @@ def required_level(config: StreamConfig) -> int:
 
 
 def set_level(config: StreamConfig) -> None:
-    """Note the API level that a stream needs, and drop what is only shown."""
+    """Set the API level that a stream needs, and drop what is only shown."""
     kept = {k: v for k, v in config.metadata.items() if k not in DYNAMIC_KEYS}
     kept[LEVEL_KEY] = str(required_level(config))
     config.metadata = kept

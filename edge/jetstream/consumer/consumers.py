@@ -74,7 +74,7 @@ def create_consumer(
     if not config.durable_name and config.inactive_threshold <= 0:
         config.inactive_threshold = EPHEMERAL_NS
     consumer = Delivery(stream, config, name, stream.kernel.clock(), WIRING)
-    consumer_start.place(consumer)
+    consumer_start.set_start(consumer)
     if resume is not None:
         resume(consumer)
     lsn = consumer_state.save(consumer) if attach(consumer) else 0

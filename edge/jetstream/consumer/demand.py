@@ -50,7 +50,7 @@ class Demand(Consumer):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def touch(self) -> cython.int:
-        """Note that the consumer is in use."""
+        """Remember that the consumer is in use."""
         self.active_ns = self.kernel.monotonic_ns()
         return 0
 

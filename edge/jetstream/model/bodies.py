@@ -180,8 +180,8 @@ def _bound_text(path: str, value: int, kind: type[Any]) -> str:
     """The wording of the protocol's reference decoder for a number out of bounds."""
     field = f"{_go_name(kind)}.{path}"
     wanted = bounds.kind_of(path)
-    place = field if path[-1:].isdigit() else f"Go struct field {field}"
-    return f"json: cannot unmarshal number {value} into {place} of type {wanted}"
+    target = field if path[-1:].isdigit() else f"Go struct field {field}"
+    return f"json: cannot unmarshal number {value} into {target} of type {wanted}"
 
 
 def _go_text(text: str, kind: type[Any], raw: Any = None) -> str:

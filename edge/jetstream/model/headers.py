@@ -31,7 +31,7 @@ def same(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def slot_for(
+def field_for(
     line: cython.p_const_uchar, key_len: cython.Py_ssize_t, out: cython.pointer(PublishHeaders)
 ) -> cython.pointer(Slice):
     """Where the value of a `Nats-` header goes; NULL when the fast path does not need it."""
@@ -81,7 +81,7 @@ def scan_publish(
     length: cython.Py_ssize_t
     key_len: cython.Py_ssize_t
     colon: cython.p_const_uchar
-    slot: cython.pointer(Slice)
+    field: cython.pointer(Slice)
     out.any = out.slow = False
     out.msg_id.n = out.expected_stream.n = out.expected_last_id.n = out.expected_last.n = -1
     out.expected_subject_last.n = out.expected_subject.n = out.rollup.n = out.ttl.n = -1
@@ -91,10 +91,10 @@ def scan_publish(
             colon = cython.cast(cython.p_const_uchar, memchr(block + i, 58, length))
             if colon != cython.NULL:
                 key_len = colon - (block + i)
-                slot = slot_for(block + i, key_len, out)
-                if slot != cython.NULL:
-                    if slot.n < 0:
-                        slot[0] = value_of(block + i, length, key_len)
+                field = field_for(block + i, key_len, out)
+                if field != cython.NULL:
+                    if field.n < 0:
+                        field[0] = value_of(block + i, length, key_len)
                         out.any = True
                 elif is_slow(block + i, key_len):
                     out.slow = True

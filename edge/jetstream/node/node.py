@@ -98,7 +98,7 @@ class NodeJetStream:
         """What accounts listen on for requests of the API."""
         self.on_stored: Callable[[list[Any]], list[Any]] = lambda found: found
         """Given the streams that storage has found; returns those to bring back as they are."""
-        self.place: Callable[[Stream], ClusterInfo] | None = None
+        self.stream_cluster_info: Callable[[Stream], ClusterInfo] | None = None
         """Says where a stream is, on a node of a cluster."""
         self.cluster_view: Any = None
         """Facts for monitoring, on a node of a cluster; see `hub.cluster.cluster_view`."""

@@ -6,7 +6,7 @@ from headwater.edge.jetstream.model.times import parse_time
 from headwater.edge.jetstream.progress import consumer_setup as setup
 
 
-def place(consumer: Any) -> None:
+def set_start(consumer: Any) -> None:
     """Set the position of a consumer that has delivered nothing yet."""
     config = consumer.config
     if config.deliver_policy == "last_per_subject" and _many_per_subject(consumer.stream):

@@ -219,7 +219,7 @@ class Batches:
             raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE.error()
         ids.add(msg_id)
 
-    def check_rights(self, found: dict[bytes, bytes], place: int) -> None:
+    def check_rights(self, found: dict[bytes, bytes], position: int) -> None:
         """Refuse a TTL, roll-up or stream that would be refused outside of a batch."""
         stream, config = self.stream, self.stream.config
         expected = found.get(b"Nats-Expected-Stream")
@@ -238,7 +238,7 @@ class Batches:
             if rollup not in (b"sub", b"all"):
                 text = f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"'
                 raise errors.STREAM_ROLLUP_FAILED.error(err=text)
-            if rollup == b"all" and place:
+            if rollup == b"all" and position:
                 raise errors.ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH.error(header="Nats-Rollup")
 
     def stop(self) -> None:

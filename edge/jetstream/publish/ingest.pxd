@@ -6,7 +6,7 @@ from headwater.edge.jetstream.stream.stream cimport Stream
 cdef class IngestSink(Sink):
     cdef public Stream stream
     cdef long long now_ns
-    cdef bint quiet                     # note a refusal in `refusal` instead of answering
+    cdef bint quiet                     # keep a refusal in `refusal` instead of answering
     cdef object refusal
     cdef int take(self, Msg* m) except -1
     cdef int take_step(self, Msg* m) except -1

@@ -76,7 +76,7 @@ def apply_one(
         m.header_len = op.header_len
         m.size = op.length - op.first
         if stream.replicator is None:
-            stream.note_id(cython.address(m), op.timestamp, op.sequence)
+            stream.remember_id(cython.address(m), op.timestamp, op.sequence)
         if op.kind == OP_PASS:
             stream.enter_passed(cython.address(m), op.timestamp, op.sequence)
             return 0
@@ -93,7 +93,7 @@ def apply_one(
     at += op.first
     rest = PyBytes_FromStringAndSize(cython.cast(cython.p_char, at), op.length - op.first)
     if op.kind == OP_REMOVE:
-        stream.take_out(op.sequence, op.flags & FLAG_ERASE)
+        stream.remove_here(op.sequence, op.flags & FLAG_ERASE)
     elif op.kind == OP_PURGE:
         count = stream.enter_purge(first, op.sequence, op.timestamp)
         if stream.replicator is not None:

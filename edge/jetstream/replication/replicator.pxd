@@ -40,7 +40,7 @@ cdef class Replicator:
     cdef long long sure_wall            # the same by the time of day
     cdef list unsure                    # Tasks that wait until this node is known to lead
     cdef object confirm                 # asks the others whether it does
-    cdef unsigned char* place(self, Py_ssize_t need)
+    cdef unsigned char* space_for(self, Py_ssize_t need)
     cdef int write(self, Operation* op, const unsigned char* first, const unsigned char* rest) except -1
     cdef int track(self, Msg* m, unsigned long long sequence) except -1
     cdef unsigned long long append(self, Msg* m, long long timestamp, unsigned long long sequence, int kind) except 0

@@ -123,7 +123,7 @@ class Replicator:
     # --- the entry being filled ----------------------------------------------------------------
 
     @cython.cfunc
-    def place(self, need: cython.Py_ssize_t) -> cython.p_uchar:
+    def space_for(self, need: cython.Py_ssize_t) -> cython.p_uchar:
         """Room for `need` bytes at the end of the entry. Raises StoreClosed."""
         grown: cython.p_void
         size: cython.Py_ssize_t
@@ -160,7 +160,7 @@ class Replicator:
     ) -> cython.int:
         """Add an operation: its head, `first` and what is left of its length from `rest`."""
         need: cython.Py_ssize_t = cython.sizeof(Operation) + op.length
-        at: cython.p_uchar = self.place(need)
+        at: cython.p_uchar = self.space_for(need)
         memcpy(at, op, cython.sizeof(Operation))
         at += cython.sizeof(Operation)
         if op.first:

@@ -99,7 +99,7 @@ class Expiry:
             at -= 1
         return timestamp - cython.cast(cython.longlong, self.spans[at][1])
 
-    def life_of(self, sequence: int, timestamp: int) -> int:
+    def age_start_of(self, sequence: int, timestamp: int) -> int:
         """`start_of` for interpreted callers."""
         return self.start_of(sequence, timestamp)
 

@@ -167,7 +167,7 @@ class Schedules:
             self.by_subject.pop(subject, None)
             return
         # By the wall clock as it is set now.
-        base = self.stream.timers.life_of(sequence, timestamp) + self.stream.age_offset
+        base = self.stream.timers.age_start_of(sequence, timestamp) + self.stream.age_offset
         try:
             at, _ = due(pattern, found, base, base)
         except errors.JetStreamError:

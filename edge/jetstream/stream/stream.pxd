@@ -71,14 +71,14 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef list running(self)
     # For ingest, retention and federation.
     cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
-    cdef int note_id(self, Msg* m, long long timestamp, unsigned long long sequence) except -1
+    cdef int remember_id(self, Msg* m, long long timestamp, unsigned long long sequence) except -1
     cdef unsigned long long enter(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long enter_passed(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0
     cdef unsigned long long pass_over(self, Msg* m, long long timestamp) except 0
     cdef bint wanted(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int drop(self, unsigned long long sequence) except -1
-    cdef int take_out(self, unsigned long long sequence, bint erase=*) except -1
+    cdef int remove_here(self, unsigned long long sequence, bint erase=*) except -1
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cdef unsigned long long count_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cpdef unsigned long long newest(self) except? 0

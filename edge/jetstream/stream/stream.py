@@ -111,7 +111,7 @@ class Stream(Task):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def note_id(
+    def remember_id(
         self, m: cython.pointer(Msg), timestamp: cython.longlong, sequence: cython.ulonglong
     ) -> cython.int:
         """Remember the id of a message that another node has decided on. When this node leads next,
@@ -131,7 +131,7 @@ class Stream(Task):
                 self.dedupe.put(self.last_msg_id, sequence, now)
         return 0
 
-    def take_ids(self, before: Stream) -> None:
+    def inherit_ids(self, before: Stream) -> None:
         """Know the ids that this stream knew when its node led: those whose messages came to be."""
         before.dedupe.cut(self.store.last_seq)
         self.dedupe = before.dedupe
@@ -431,7 +431,7 @@ class Stream(Task):
 
     @cython.ccall
     def consumers_changed(self):
-        """Note that `consumers`, or what one of them filters, is not what it was."""
+        """Learn that `consumers`, or what one of them filters, is not what it was."""
         self.changed = True
         if self.keeps_interest and self.store.messages and not self.doubtful:
             self.node.sweep(self)
@@ -514,7 +514,7 @@ class Stream(Task):
     def drop(self, sequence: cython.ulonglong) -> cython.int:
         """Remove a message, or have the group remove it; 1 when it was there."""
         if self.replicator is None:
-            return self.take_out(sequence)
+            return self.remove_here(sequence)
         if not self.store.cost_of(sequence):
             return 0
         self.replicator.remove(sequence)
@@ -522,7 +522,7 @@ class Stream(Task):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take_out(
+    def remove_here(
         self, sequence: cython.ulonglong, erase: cython.bint = False
     ) -> cython.int:
         """Remove a message, and tell the consumers that may hold it; 1 when it was there."""
@@ -547,7 +547,7 @@ class Stream(Task):
             and gone < TRIM_MAX
             and self.store.messages > cython.cast(cython.ulonglong, self.max_msgs)
         ):
-            self.take_out(self.store.first_seq)
+            self.remove_here(self.store.first_seq)
             gone += 1
         while (
             self.max_bytes > 0
@@ -557,7 +557,7 @@ class Stream(Task):
         ):
             last = self.store.first_seq if self.disk is None else self.disk.last_to_go()
             while self.store.messages > 0 and self.store.first_seq <= last:
-                self.take_out(self.store.first_seq)
+                self.remove_here(self.store.first_seq)
                 gone += 1
         return gone
 
@@ -584,7 +584,7 @@ class Stream(Task):
             cython.ulonglong, self.max_per_subject
         ):
             oldest = self.store.first_for(subject, n)
-            if not oldest or not self.take_out(oldest):
+            if not oldest or not self.remove_here(oldest):
                 break
             gone += 1
         return gone
@@ -634,7 +634,7 @@ class Stream(Task):
         if self.replicator is not None and self.store.cost_of(sequence):
             self.replicator.remove(sequence, erase)
             return True
-        if not self.take_out(sequence, erase):
+        if not self.remove_here(sequence, erase):
             return False
         self.count_usage()
         return True

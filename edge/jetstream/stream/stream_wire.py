@@ -16,8 +16,8 @@ _json = msgspec.json.encode
 
 def ack_head(name: str, domain: str) -> bytes:
     """The start of every PubAck, up to the sequence."""
-    place = b',"domain":' + _json(domain) if domain else b""
-    return b'{"stream":' + _json(name) + place + b',"seq":'
+    domain_field = b',"domain":' + _json(domain) if domain else b""
+    return b'{"stream":' + _json(name) + domain_field + b',"seq":'
 
 
 def ack_error(name: str, error: errors.JetStreamError) -> bytes:
@@ -79,7 +79,7 @@ def load_ids(stream: Any) -> None:
         message = stored(store, at)
         msg_id = msg_id_of(message)
         if msg_id and not window.knows(msg_id, at):
-            window.remember(msg_id, at, timers.life_of(at, message.timestamp))
+            window.remember(msg_id, at, timers.age_start_of(at, message.timestamp))
         sequence = at + 1
 
 

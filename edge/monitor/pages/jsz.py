@@ -204,8 +204,8 @@ def _stream_detail(node: NodeView, stream: Any, options: JszOptions) -> dict[str
         "created": info["created"],
         "cluster": {"leader": node.server_name},
     }
-    if node.jetstream.place is not None:
-        detail["cluster"] = msgspec.to_builtins(node.jetstream.place(stream))
+    if node.jetstream.stream_cluster_info is not None:
+        detail["cluster"] = msgspec.to_builtins(node.jetstream.stream_cluster_info(stream))
     for field in ("config", "state", "mirror", "sources"):
         if field in info and (field != "config" or options.config):
             detail[field] = info[field]

@@ -166,7 +166,7 @@ class Packers:
 
 
 def list_dictionary(identity: dict[str, Any], number: int, content: bytes) -> None:
-    """Note a new dictionary in a stream's identity, and what it is known by."""
+    """Put a new dictionary in a stream's identity, and what it is known by."""
     identity["dictionaries"] = [*identity.get("dictionaries", []), number]
     identity.setdefault("dictionary_sums", {})[str(number)] = int(checksum(content))
 

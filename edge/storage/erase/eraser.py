@@ -125,7 +125,7 @@ class Eraser:
             self.log.write_record(ERASE, intent.stream, intent.number, b"", b"", body)
 
     async def wait(self) -> None:
-        """Return once everything noted so far is erased. Raises StoreError when that fails for
+        """Return once everything asked for so far is erased. Raises StoreError when that fails for
         now; it is tried again."""
         if not self._pending:
             return
@@ -218,7 +218,7 @@ class Eraser:
         return job
 
     def _overwrite_image(self, job: EraseJob, stream: int, location: Location) -> None:
-        """Overwrite a record in the log's memory, and note what is to be written to its file."""
+        """Overwrite a record in the log's memory, and list what is to be written to its file."""
         for segment in self.log.live:
             if segment.number != location.number or location.offset + location.size > segment.end:
                 continue

@@ -19,7 +19,7 @@ cdef class SubjectTable:
     cdef unsigned int* unused           # numbers to hand out again
     cdef unsigned int unused_count
     cdef unsigned int unused_capacity
-    cdef unsigned int* slots            # open addressing; 0 is a free slot
+    cdef unsigned int* buckets          # open addressing; 0 is a free bucket
     cdef unsigned int mask
     cdef public unsigned int live       # subjects known now
     cdef unsigned long long stamps
@@ -36,7 +36,7 @@ cdef class SubjectTable:
     cdef unsigned int enter(self, const unsigned char* text, Py_ssize_t n) except 0
     cdef int free_number(self, unsigned int number) except -1
     cdef int clear(self) except -1
-    cdef int grow_slots(self) except -1
+    cdef int grow_buckets(self) except -1
     cdef unsigned int allocate_number(self) except 0
     cdef int add_fresh(self, unsigned int number) except -1
     cdef bytes text(self, unsigned int number)

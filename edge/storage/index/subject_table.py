@@ -23,11 +23,11 @@ class SubjectTable:
         self.capacity = 8
         self.items = cython.cast(cython.pointer(Subject), malloc(8 * cython.sizeof(Subject)))
         self.mask = 15
-        self.slots = cython.cast(cython.p_uint, malloc(16 * cython.sizeof(cython.uint)))
-        if self.items == cython.NULL or self.slots == cython.NULL:
+        self.buckets = cython.cast(cython.p_uint, malloc(16 * cython.sizeof(cython.uint)))
+        if self.items == cython.NULL or self.buckets == cython.NULL:
             raise MemoryError
         memset(self.items, 0, 8 * cython.sizeof(Subject))
-        memset(self.slots, 0, 16 * cython.sizeof(cython.uint))
+        memset(self.buckets, 0, 16 * cython.sizeof(cython.uint))
         self.used = 1
 
     def __dealloc__(self):
@@ -36,7 +36,7 @@ class SubjectTable:
             for number in range(1, self.used):
                 free(self.items[number].text)
         free(self.items)
-        free(self.slots)
+        free(self.buckets)
         free(self.unused)
         free(self.fresh)
 
@@ -49,7 +49,7 @@ class SubjectTable:
         i: cython.uint = h & self.mask
         number: cython.uint
         while True:
-            number = self.slots[i]
+            number = self.buckets[i]
             if number == 0:
                 return 0
             if (
@@ -95,7 +95,7 @@ class SubjectTable:
         if number:
             return number
         if self.live >= (self.mask + 1) - ((self.mask + 1) >> 2):
-            self.grow_slots()
+            self.grow_buckets()
         copy = cython.cast(cython.p_uchar, malloc(n + 1))
         if copy == cython.NULL:
             raise MemoryError
@@ -113,9 +113,9 @@ class SubjectTable:
         self.stamps += 1
         s.stamp = self.stamps
         i = s.hash & self.mask
-        while self.slots[i]:
+        while self.buckets[i]:
             i = (i + 1) & self.mask
-        self.slots[i] = number
+        self.buckets[i] = number
         self.live += 1
         self.add_fresh(number)
         return number
@@ -145,33 +145,35 @@ class SubjectTable:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def grow_slots(self) -> cython.int:
+    def grow_buckets(self) -> cython.int:
         """Double the hash table."""
         size: cython.size_t = (cython.cast(cython.size_t, self.mask) + 1) * 2
-        slots: cython.p_uint = cython.cast(cython.p_uint, malloc(size * cython.sizeof(cython.uint)))
+        buckets: cython.p_uint = cython.cast(
+            cython.p_uint, malloc(size * cython.sizeof(cython.uint))
+        )
         old: cython.uint
         number: cython.uint
         i: cython.uint
         mask: cython.uint = cython.cast(cython.uint, size - 1)
-        if slots == cython.NULL:
+        if buckets == cython.NULL:
             raise MemoryError
-        memset(slots, 0, size * cython.sizeof(cython.uint))
+        memset(buckets, 0, size * cython.sizeof(cython.uint))
         for old in range(self.mask + 1):
-            number = self.slots[old]
+            number = self.buckets[old]
             if number:
                 i = self.items[number].hash & mask
-                while slots[i]:
+                while buckets[i]:
                     i = (i + 1) & mask
-                slots[i] = number
-        free(self.slots)
-        self.slots = slots
+                buckets[i] = number
+        free(self.buckets)
+        self.buckets = buckets
         self.mask = mask
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add_fresh(self, number: cython.uint) -> cython.int:
-        """Remember that `number` has a new meaning; forgets all when too many were noted."""
+        """Remember that `number` has a new meaning; forgets all when too many are remembered."""
         grown: cython.p_void
         capacity: cython.uint
         if self.fresh_count == FRESH_MAX:
@@ -207,18 +209,18 @@ class SubjectTable:
                 raise MemoryError
             self.unused = cython.cast(cython.p_uint, grown)
             self.unused_capacity = capacity
-        while self.slots[hole] != number:
+        while self.buckets[hole] != number:
             hole = (hole + 1) & self.mask
         i = hole
         while True:
             i = (i + 1) & self.mask
-            if self.slots[i] == 0:
+            if self.buckets[i] == 0:
                 break
-            home = self.items[self.slots[i]].hash & self.mask
+            home = self.items[self.buckets[i]].hash & self.mask
             if ((i - home) & self.mask) >= ((i - hole) & self.mask):
-                self.slots[hole] = self.slots[i]
+                self.buckets[hole] = self.buckets[i]
                 hole = i
-        self.slots[hole] = 0
+        self.buckets[hole] = 0
         memset(s.text, 0, s.size)
         free(s.text)
         s.text = cython.NULL
@@ -240,7 +242,7 @@ class SubjectTable:
             self.items[number].text = cython.NULL
             self.items[number].stamp = 0
             self.items[number].count = 0
-        memset(self.slots, 0, (cython.cast(cython.size_t, self.mask) + 1) * 4)
+        memset(self.buckets, 0, (cython.cast(cython.size_t, self.mask) + 1) * 4)
         self.fresh_base += self.fresh_count + 1
         self.fresh_count = 0
         self.used = 1

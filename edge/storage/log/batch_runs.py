@@ -18,7 +18,7 @@ class BatchRuns:
     def add(
         self, store: LoggedStore, batch: cython.ulonglong, sequence: cython.ulonglong
     ) -> cython.int:
-        """Note that `batch` holds a message of `store`."""
+        """Remember that `batch` holds a message of `store`."""
         run: cython.pointer(Run)
         if store.run_batch == batch and store.run_index < self.count:
             run = cython.address(self.rows[store.run_index])
@@ -32,7 +32,7 @@ class BatchRuns:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def join(self, stream: cython.ulonglong, sequence: cython.ulonglong) -> cython.int:
-        """Note a message where all are of one stream."""
+        """Remember a message where all are of one stream."""
         if self.count and self.rows[self.count - 1].last + 1 == sequence:
             self.rows[self.count - 1].last = sequence
             return 0

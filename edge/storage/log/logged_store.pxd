@@ -7,7 +7,7 @@ from headwater.edge.storage.index.store cimport MessageStore
 
 cdef class LoggedStore(MessageStore):
     cdef public unsigned long long stream_id
-    cdef unsigned long long touched_batch       # batch in which the log noted this store last
+    cdef unsigned long long touched_batch       # last batch that the log knows of this store
     cdef unsigned long long run_batch           # batch of the run below
     cdef unsigned int run_index
     cdef unsigned long long reached             # every sequence up to here is written

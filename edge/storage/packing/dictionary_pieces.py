@@ -78,10 +78,10 @@ def table_bytes(data: bytes, at: int) -> int:
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def slot_of(
+def bucket_of(
     keys: cython.pointer(cython.ulonglong), mask: cython.Py_ssize_t, key: cython.ulonglong
 ) -> cython.Py_ssize_t:
-    """Where a key is in the table, or would be. 0 is the mark of a free slot."""
+    """Where a key is in the table, or would be. 0 is the mark of a free bucket."""
     at: cython.Py_ssize_t = cython.cast(
         cython.Py_ssize_t, (key * cython.cast(cython.ulonglong, 0x9E3779B97F4A7C15)) >> 32
     )
@@ -105,7 +105,7 @@ def shared(pieces: bytes, samples: list, least: cython.int) -> bytes:
     """The bytes of `pieces` that lie in a window which `least` samples have."""
     size: cython.Py_ssize_t = 64
     at: cython.Py_ssize_t
-    slot: cython.Py_ssize_t
+    bucket: cython.Py_ssize_t
     covered: cython.Py_ssize_t = 0
     number: cython.int = 0
     text: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(pieces))
@@ -124,8 +124,8 @@ def shared(pieces: bytes, samples: list, least: cython.int) -> bytes:
         if keys == cython.NULL or counts == cython.NULL or seen == cython.NULL:
             raise MemoryError
         for at in range(length - WINDOW + 1):
-            slot = slot_of(keys, size - 1, window_at(text + at))
-            keys[slot] = window_at(text + at)
+            bucket = bucket_of(keys, size - 1, window_at(text + at))
+            keys[bucket] = window_at(text + at)
         for sample in samples:
             number += 1
             count_windows(
@@ -133,8 +133,8 @@ def shared(pieces: bytes, samples: list, least: cython.int) -> bytes:
                 len(sample), number, keys, counts, seen, size,
             )  # fmt: skip
         for at in range(length - WINDOW + 1):
-            slot = slot_of(keys, size - 1, window_at(text + at))
-            if counts[slot] >= least:
+            bucket = bucket_of(keys, size - 1, window_at(text + at))
+            if counts[bucket] >= least:
                 kept += pieces[max(at, covered) : at + WINDOW]
                 covered = at + WINDOW
     finally:
@@ -157,11 +157,11 @@ def count_windows(
 ) -> cython.int:
     """Count a sample for every window of the table that it has."""
     at: cython.Py_ssize_t
-    slot: cython.Py_ssize_t
+    bucket: cython.Py_ssize_t
     with cython.nogil:
         for at in range(length - WINDOW + 1):
-            slot = slot_of(keys, size - 1, window_at(text + at))
-            if keys[slot] != 0 and seen[slot] != number:
-                seen[slot] = number
-                counts[slot] += 1
+            bucket = bucket_of(keys, size - 1, window_at(text + at))
+            if keys[bucket] != 0 and seen[bucket] != number:
+                seen[bucket] = number
+                counts[bucket] += 1
     return 0

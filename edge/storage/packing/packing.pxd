@@ -48,4 +48,4 @@ cdef class Packer:
     cdef int expand(self, const unsigned char* data, Py_ssize_t length) except -1
     cdef int room(self, Py_ssize_t length) except -1
     cdef int next_nonce(self) except -1
-    cdef int take_sample(self, Msg* m) except -1
+    cdef int keep_sample(self, Msg* m) except -1

@@ -194,7 +194,7 @@ class Packer:
             memcpy(PyBytes_AS_STRING(data), m.subject, m.subject_len)
             memcpy(PyBytes_AS_STRING(data) + m.subject_len, m.body, m.size)
             if self.samples is not None:
-                self.take_sample(m)
+                self.keep_sample(m)
             data = self.compressor.compress(data)
             if PyBytes_GET_SIZE(data) + DICTIONARY_NUMBER_BYTES < length:
                 self.squeezed = data
@@ -205,7 +205,7 @@ class Packer:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take_sample(self, m: cython.pointer(Msg)) -> cython.int:
+    def keep_sample(self, m: cython.pointer(Msg)) -> cython.int:
         """Keep a message for the dictionary; when there are enough, have one made."""
         n: cython.Py_ssize_t = min(m.size, SAMPLE_MAX)
         text: bytes = PyBytes_FromStringAndSize(

@@ -48,7 +48,7 @@ cdef class SegmentScan:
     cdef StreamSegment segment
     cdef public list problems
     cdef public list gaps               # [last sequence before, first one behind] damaged footers
-    cdef object taken                   # (kind, body) of the last removals
+    cdef object last_removals           # (kind, body) of the last removals
     cdef set erased                     # sequences of the batch that were erased
     cdef public unsigned long long first_seq
     cdef public unsigned long long last_seq

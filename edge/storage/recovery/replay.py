@@ -254,7 +254,7 @@ class LogReplay:
 
     @cython.cfunc
     def store_of(self, stream: cython.ulonglong) -> FileStore:
-        """The store of a stream; None, and noted, when there is none."""
+        """The store of a stream; None, and reported, when there is none."""
         if self.store is None or self.store_id != stream:
             self.store_id = stream
             self.store = self.log.stores.get(stream)
@@ -449,7 +449,7 @@ class SegmentScan:
         self.problems = []
         self.gaps = []
         self.erased = set()
-        self.taken = None
+        self.last_removals = None
 
     def damaged(self, text: str) -> None:
         """List damage of the segment's file."""
@@ -564,10 +564,10 @@ class SegmentScan:
             packed_bits(record),
         )
 
-    def take_runs(self, kind: int, body: bytes) -> None:
+    def add_removals(self, kind: int, body: bytes) -> None:
         """Sequences that are gone; a record that comes twice counts once."""
-        again = (kind, body) == self.taken
-        self.taken = None if again else (kind, body)
+        again = (kind, body) == self.last_removals
+        self.last_removals = None if again else (kind, body)
         if again:
             return
         if kind == KIND_DELETE:
@@ -595,5 +595,5 @@ class SegmentScan:
             elif header.kind == KIND_MESSAGE:
                 self.apply_message(record, at)
             elif header.kind == KIND_DELETE or header.kind == KIND_LOST:
-                self.take_runs(header.kind, body_of(record))
+                self.add_removals(header.kind, body_of(record))
         return 0

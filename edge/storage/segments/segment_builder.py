@@ -1,8 +1,8 @@
 """What is on its way from a log segment to one segment of a stream.
 
-The event loop only notes which records go there, and where each will stand. The background thread
+The event loop only lists which records go there, and where each will stand. The background thread
 copies them, without the GIL: the log segment stays as it is until all of it is durable elsewhere.
-Nobody may overwrite a noted record before that (see `is_being_copied` of the eraser).
+Nobody may overwrite a listed record before that (see `is_being_copied` of the eraser).
 """
 
 import os
@@ -27,7 +27,7 @@ from headwater.edge.ports import files
 
 # Bytes that are gathered before they are written.
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 256 << 10)
-# Instead of an errno: a record is not what was noted.
+# Instead of an errno: a record is not what was listed.
 CHANGED = cython.declare(cython.int, -1)
 
 
@@ -56,7 +56,7 @@ class SegmentBuilder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add(self, record: cython.p_const_uchar) -> cython.int:
-        """Note a record that stays where it is until this is built."""
+        """List a record that stays where it is until this is built."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         grown: cython.p_void
         if self.count == self.capacity:
@@ -75,7 +75,7 @@ class SegmentBuilder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add_own(self, header: cython.pointer(RecordHeader), body: bytes) -> cython.int:
-        """Note a record made of a header's fields and another body."""
+        """List a record made of a header's fields and another body."""
         record: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, header), HEADER_BYTES)
         own: cython.pointer(RecordHeader)
         record += body
@@ -89,7 +89,7 @@ class SegmentBuilder:
 
     def save(self, fd: int) -> None:
         """Write all of it to the segment's file (in the background), in pieces that stay in the
-        processor's cache. Raises OSError, and ValueError when a record is not what was noted."""
+        processor's cache. Raises OSError, and ValueError when a record is not what was listed."""
         room: cython.Py_ssize_t = max(PIECE_BYTES, len(self.head) + self.largest)
         piece: cython.p_uchar = cython.cast(cython.p_uchar, malloc(room))
         file: cython.int = fd

@@ -1,8 +1,8 @@
 """What one log segment holds of one stream, on its way to the stream's segments.
 
 A checkpoint makes one for each stream that it meets, and the store has it as `copy` until the index
-points at the segments, or the attempt is given up. Records are noted on the event loop, and written
-by the builders in the background.
+points at the segments, or the attempt is given up. Records are listed on the event loop, and
+written by the builders in the background.
 """
 
 from functools import partial
@@ -52,7 +52,7 @@ class SegmentCopy:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add_message(self, record: cython.p_const_uchar, log_segment: cython.uint) -> cython.int:
-        """Note a message's record when it still lives in the log at this address."""
+        """List a message's record when it still lives in the log at this address."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         entry: cython.pointer(IndexEntry) = self.store.at(header.sequence)
         size: cython.Py_ssize_t = record_size(header.length)
@@ -97,7 +97,7 @@ class SegmentCopy:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def add_removals(self, kind: cython.int, record: cython.p_const_uchar) -> cython.int:
-        """Note a record of removals, for what earlier builders wrote of them."""
+        """List a record of removals, for what earlier builders wrote of them."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         body: bytes = cython.cast(cython.p_char, record)[
             HEADER_BYTES : HEADER_BYTES + header.length

@@ -318,7 +318,7 @@ class Checkpointer(Task):
                 write_index_later(self.log, self.background, store, segment, data)
 
     def commit(self) -> None:
-        """Put states again and note the new oldest segment; then wait until that is durable."""
+        """Put states again and write the oldest segment; then wait until that is durable."""
         following: LogSegment = self.log.live[1]
         self.step = "commit"
         self.log.checkpointing = True

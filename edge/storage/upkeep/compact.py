@@ -401,7 +401,7 @@ class Compactor:
             self.join(store, segment)
 
     def leave(self, store: FileStore, before: StreamSegment, error: BaseException | None) -> None:
-        """The messages of `before` are durable elsewhere: note that, then remove its files."""
+        """The messages of `before` are durable elsewhere: say so, then remove its files."""
         if store.closed or self.stopped:
             return
         if error is None:

@@ -313,7 +313,7 @@ class Scrubber:
 
     def _read(self, store: FileStore, sequence: int) -> int:
         """Read a message from its file; 1 when it is damaged, which is told then."""
-        # Twice: the first call only notes that the read buffer was used.
+        # Twice: the first call only learns that the read buffer was used.
         store.window.drop_unused()
         store.window.drop_unused()
         try:

@@ -63,7 +63,7 @@ def current(lab: Lab, name: str, count: int) -> bool:
     for cluster in lab.clusters():
         stream = cluster.here("$G", name)
         if stream is not None:
-            rows = cluster.place(stream).replicas
+            rows = cluster.cluster_info(stream).replicas
             return sum(row.current for row in rows) == count - 1
     return False
 

@@ -27,7 +27,7 @@ from headwater.edge.node.node import Node
 from headwater.edge.node.reload import reload_node
 from headwater.hub.routes import dialer
 from headwater.hub.routes import routes as routes_of_node
-from headwater.hub.routes.peer_routes import pool_slot
+from headwater.hub.routes.peer_routes import pool_index
 from headwater.hub.routes.service import RouteService
 from headwater.security.auth_options import UserOptions
 from tests.certificates import certificate
@@ -309,9 +309,9 @@ async def test_a_peer_without_a_certificate_is_no_route(cluster: Cluster, tmp_pa
 
 def test_places_in_the_pool_are_those_of_nats_server() -> None:
     # FNV-1a of 32 bits: the first is its published value, 0xe40c292c.
-    assert pool_slot(1 << 33, b"a") == 0xE40C292C
-    assert pool_slot(3, b"a") == 0xE40C292C % 3
-    assert pool_slot(0, b"a") == pool_slot(1, b"a") == 0
+    assert pool_index(1 << 33, b"a") == 0xE40C292C
+    assert pool_index(3, b"a") == 0xE40C292C % 3
+    assert pool_index(0, b"a") == pool_index(1, b"a") == 0
 
 
 async def test_any_number_of_restarts_leaves_no_route_twice_or_missing(cluster: Cluster) -> None:
@@ -356,7 +356,7 @@ async def test_one_route_that_ends_is_made_again(cluster: Cluster) -> None:
     seen = await client.subscribe("x")
     await until(lambda: interest(node, b"x"))
     peer = registry(node).peers[cluster.nodes[0].server_id]
-    carrier = peer.carrier("$G", pool_slot(3, b"$G"), registry(node).pinned)
+    carrier = peer.carrier("$G", pool_index(3, b"$G"), registry(node).pinned)
     carrier.close("Test")
     assert not interest(node, b"x")
     await cluster.formed()

@@ -10,7 +10,7 @@ import pytest
 from headwater.spark.account import Missing, ReadPosition, ReadPositions, classify
 from headwater.spark.errors import LostRangeError
 from headwater.spark.options import parse_options
-from headwater.spark.read.consumer_feed import ConsumerFeed
+from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.planning import SequenceRange, plan_ranges
 from headwater.spark.read.range_reader import RangeReader
 from headwater.spark.source import HeadwaterSource
@@ -27,8 +27,8 @@ def small_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A consumer whose messages are gone says so with its next heartbeat only.
     """
-    monkeypatch.setattr("headwater.spark.read.consumer_feed.PULL_BYTES", 40_000)
-    monkeypatch.setattr("headwater.spark.read.consumer_feed.HEARTBEAT", 0.1)
+    monkeypatch.setattr("headwater.spark.read.consumer_fetch.PULL_BYTES", 40_000)
+    monkeypatch.setattr("headwater.spark.read.consumer_fetch.HEARTBEAT", 0.1)
 
 
 def messages(name: str, count: int = COUNT, subjects: int = 2) -> list[tuple[str, bytes, None]]:
@@ -42,7 +42,7 @@ class Read:
         checked = parse_options({"batchBytes": "65536", "retryTimeout": "5", **options})
         self.work = plan_ranges(checked)[index]
         wire = WireReader(self.work.start, self.work.end, checked.batch_bytes)
-        self.reader = RangeReader(checked, self.work, ConsumerFeed(checked, self.work, wire))
+        self.reader = RangeReader(checked, self.work, ConsumerFetch(checked, self.work, wire))
         self.batches = self.reader.batches()
         self.sequences: list[int] = []
 

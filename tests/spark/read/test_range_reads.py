@@ -168,7 +168,7 @@ def test_batches_keep_to_their_size(server: Any, fill: Callable) -> None:
 def test_messages_larger_than_one_pull(
     server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.spark.read.consumer_feed.PULL_BYTES", 4000)
+    monkeypatch.setattr("headwater.spark.read.consumer_fetch.PULL_BYTES", 4000)
     sizes = [10, 9000, 10, 60000, 10, 10]
     fill("WIDE", [("WIDE.a", b"x" * size, None) for size in sizes])
     rows = read(server.options("WIDE"))
@@ -245,7 +245,7 @@ def test_a_broken_connection_neither_loses_nor_repeats(
 def test_a_consumer_that_is_deleted_under_way(
     server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.spark.read.consumer_feed.PULL_BYTES", 100_000)
+    monkeypatch.setattr("headwater.spark.read.consumer_fetch.PULL_BYTES", 100_000)
     fill("TAKEN", numbered("TAKEN", 3000, size=1000))
     reader, partitions = open_source(server.options("TAKEN", batchBytes="65536"))
     batches: Iterator[pa.RecordBatch] = reader.read(partitions[0])
@@ -279,7 +279,7 @@ def test_a_server_that_restarts(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.spark.read.range_reader.FIRST_BACKOFF", 0.001)
-    monkeypatch.setattr("headwater.spark.read.consumer_feed.PULL_BYTES", 40_000)
+    monkeypatch.setattr("headwater.spark.read.consumer_fetch.PULL_BYTES", 40_000)
     server = start_server(tmp_path, kind=kind)
 
     async def work(connection: Any, js: Any) -> None:

@@ -25,7 +25,7 @@ def test_nothing_ends_comes_back_or_is_forgotten(tmp_path: Path) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         tallies = list(pool.map(run, clocks.COURSES))
     for tally in tallies:
-        assert (tally.broken, tally.told) == (0, 0), tally.told_notes()
+        assert (tally.broken, tally.told) == (0, 0), tally.told_findings()
         assert tally.acknowledged >= 2 * 3 * clocks.MESSAGES
     assert list(tmp_path.iterdir()) == []
 

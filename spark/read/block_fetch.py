@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwater.spark.errors import InterruptedRead, UnsupportedStreamError
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.blocks import Wanted, block_request, read_block
-from headwater.spark.read.consumer_feed import check_end
+from headwater.spark.read.consumer_fetch import check_end
 from headwater.spark.read.planning import SequenceRange
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import Columns, Frame, WireReader
@@ -18,7 +18,7 @@ ANSWER_BYTES = 4 << 20
 SILENCE = 10.0
 
 
-class BlockFeed:
+class BlockFetch:
     """Reads one range; `wanted` decides which columns are kept.
 
     `done` is True when the end of the range was reached.

@@ -42,7 +42,7 @@ SILENCE = 10.0
 CONSUMER_IDLE = 60
 
 
-class ConsumerFeed:
+class ConsumerFetch:
     """Reads one range; `wire` decides which columns are kept.
 
     `done` is True when the end of the range was reached.
