@@ -68,7 +68,9 @@ def _end_when_stuck(item: pytest.Item, seconds: float) -> None:
 
 def _limit(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
-    own = marker.args[0] if marker and marker.args else item.config.getini("timeout")
+    config = item.config
+    general = config.getoption("timeout") or config.getini("timeout")
+    own = marker.args[0] if marker and marker.args else general
     return float(own) + STUCK_SECONDS
 
 
