@@ -151,10 +151,17 @@ class Authenticator:
 
     def update_account(self, token: str) -> AccountClaims:
         """Take an account's new token. Raises JWTError unless a trusted operator signed it."""
-        claims = jwt.decode_account(token)
-        if claims.iss not in self.trusted_keys:
-            raise JWTError("the account is not signed by a trusted operator")
+        self._check_issuer(token)
         return self.resolver.update(token)
+
+    def learn_account(self, token: str) -> AccountClaims:
+        """The same for a token that another server has; it brings nothing back that was deleted."""
+        self._check_issuer(token)
+        return self.resolver.learn(token)
+
+    def _check_issuer(self, token: str) -> None:
+        if jwt.decode_account(token).iss not in self.trusted_keys:
+            raise JWTError("the account is not signed by a trusted operator")
 
     def _check_proxy(self, request: AuthRequest) -> None:
         """Remember which trusted proxy has signed the nonce. Raises ProxyNotTrustedError."""

@@ -124,7 +124,7 @@ class AccountLookups:
                 raise JWTError("nobody has it")
             if jwt.decode_account(token).sub != account:
                 raise JWTError("it is the token of another account")
-            self._node.authenticator.update_account(token)
+            self._node.authenticator.learn_account(token)
         except SecurityError as error:
             log.warning(
                 "the token of account %s was not found: %s; its logins are refused until it is",

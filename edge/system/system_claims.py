@@ -47,6 +47,8 @@ class ClaimsService:
     def __init__(self) -> None:
         self._sinks: list[CallbackSink] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._retold: set[str] = set()
+        """Deletions that were handed on since the last synchronisation began."""
         self._what = "jwt update"
         """What answers to updates speak of."""
 
@@ -152,11 +154,12 @@ class ClaimsService:
     def _on_delete(self, subject: bytes, reply: bytes, payload: bytes) -> None:
         signer = ""
         try:
-            request = jwt.decode_generic(payload.decode("ascii", "replace").strip())
+            text = payload.decode("ascii", "replace").strip()
+            request = jwt.decode_generic(text)
             signer = request.sub
             accounts = self._deletable(request)
             for account in accounts:
-                self._directory().delete(account)
+                self._directory().delete(account, text, request.iat)
                 self._node.account_changed(account)
         except JWTError as error:
             self._respond(reply, "", f"delete accounts request by {signer} failed", error)
@@ -185,6 +188,7 @@ class ClaimsService:
     def _sync(self) -> None:
         """Ask the others for what they have, unless it is the same."""
         digest = self._directory().digest()
+        self._retold.clear()
         self._system.send(b"$SYS.REQ.CLAIMS.PACK", digest, self._inbox, own=True)
         interval = self._node.options.operator.resolver.interval or SYNC_S
         self._timer = self._node.loop.call_later(interval, self._sync)
@@ -199,6 +203,13 @@ class ClaimsService:
                 self._system.send(reply, line.encode())
         self._system.send(reply, b"")
 
+    def _tell_deletion(self, account: str) -> None:
+        """Another server has an account that was deleted here: hand on what the operator signed."""
+        request = self._directory().deletions.standing(account)
+        if request and request not in self._retold:
+            self._retold.add(request)
+            self._system.send(b"$SYS.REQ.CLAIMS.DELETE", request.encode(), own=True)
+
     def _on_packed(self, subject: bytes, reply: bytes, payload: bytes) -> None:
         """Tokens that another node has; the newer one of each account stays."""
         for line in payload.decode("ascii", "replace").splitlines():
@@ -208,8 +219,9 @@ class ClaimsService:
             try:
                 if jwt.decode_account(token).sub != account:
                     raise JWTError("it is the token of another account")
-                self._node.authenticator.update_account(token)
+                self._node.authenticator.learn_account(token)
             except JWTError as error:
+                self._tell_deletion(account)
                 log.error("account token of %s from another node is not taken: %s", account, error)
             else:
                 self._node.account_changed(account)

@@ -2,13 +2,13 @@
 
 The files are named `<account key>.jwt`, as nats-server names them; a deleted one is kept as
 `<account key>.jwt.deleted` unless it is to be removed for good. All tokens are in memory, too.
+
+What was deleted does not come back from a server that has not heard of it (`deletions.py`).
 """
 
 import contextlib
 import hashlib
 import logging
-import os
-import tempfile
 from pathlib import Path
 
 from headwater.security import jwt
@@ -16,6 +16,7 @@ from headwater.security.auth_options import ResolverOptions
 from headwater.security.claims import AccountClaims
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
+from headwater.security.resolvers.deletions import Deletions, write_durably
 from headwater.security.resolvers.memory import MAX_ACCOUNTS, MemoryResolver
 
 log = logging.getLogger("headwater.security")
@@ -29,7 +30,7 @@ DIGEST_BYTES = 32
 class DirectoryResolver(MemoryResolver):
     """Account tokens by public key, kept in a directory that is this node's alone."""
 
-    __slots__ = ("_directory", "_limit", "_options")
+    __slots__ = ("_directory", "_limit", "_options", "deletions")
 
     def __init__(self, options: ResolverOptions, preload: dict[str, str] | None = None) -> None:
         """Read the directory, made if it is not there; `preload` counts where it is newer.
@@ -43,6 +44,7 @@ class DirectoryResolver(MemoryResolver):
         try:
             self._directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             files = sorted(self._directory.glob(f"*{SUFFIX}"))
+            self.deletions = Deletions(self._directory)
         except OSError as error:
             raise JWTError(f"resolver directory {options.directory}: {error}") from error
         for path in files:
@@ -50,7 +52,13 @@ class DirectoryResolver(MemoryResolver):
         for key, token in (preload or {}).items():
             claims = jwt.decode_account(token)
             held = self.claims(key)
-            if held is None or held.iat < claims.iat:
+            if self.deletions.covers(key, claims.iat):
+                log.warning(
+                    "account %s was deleted: its preloaded token does not count, push it to have "
+                    "it back",
+                    key,
+                )
+            elif held is None or held.iat < claims.iat:
                 self.update(token)
 
     def seeks(self, account: str, now: float) -> bool:
@@ -83,16 +91,28 @@ class DirectoryResolver(MemoryResolver):
         claims = self.checked(token)
         if self.token(claims.sub) != token:
             self._check_room(claims.sub)
-            self._write(self._directory / f"{claims.sub}{SUFFIX}", token)
+            self.deletions.revive(claims.sub)
+            write_durably(self._directory, f"{claims.sub}{SUFFIX}", token.encode("ascii"))
             self._keep(claims, token)
         return claims
 
-    def delete(self, account: str) -> None:
-        """Forget an account; nothing happens when it is unknown. Raises JWTError."""
+    def learn(self, token: str) -> AccountClaims:
+        """As of MemoryResolver; what was deleted here does not come back."""
+        claims = jwt.decode_account(token)
+        if self.deletions.covers(claims.sub, claims.iat):
+            raise JWTError("the account was deleted")
+        return self.update(token)
+
+    def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
+        """Forget an account, by a signed request of that Unix second. Raises JWTError."""
         if not self._options.allow_delete:
             raise JWTError("delete must be enabled in server config")
         if not is_public_key(account, "A"):
             raise JWTError("not the key of an account")
+        if self.deletions.is_spent(account, request):
+            raise JWTError(f"{account} was pushed again since this request")
+        held = self.claims(account)
+        self.deletions.note(account, request, max(issued_at, held.iat if held else 0))
         path = self._directory / f"{account}{SUFFIX}"
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -111,19 +131,3 @@ class DirectoryResolver(MemoryResolver):
             token = self.token(account) or ""
             found ^= int.from_bytes(hashlib.sha256(token.encode()).digest(), "big")
         return found.to_bytes(DIGEST_BYTES, "big")
-
-    def _write(self, path: Path, token: str) -> None:
-        """Put a token in its place in one step. Raises JWTError."""
-        try:
-            handle, temporary = tempfile.mkstemp(dir=self._directory, prefix=".token.")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(token.encode("ascii"))
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                os.unlink(temporary)
-                raise
-        except OSError as error:
-            raise JWTError(f"cannot keep the token: {error}") from error

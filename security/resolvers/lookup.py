@@ -75,7 +75,7 @@ class CacheResolver(DirectoryResolver):
                 path.unlink()
         return claims
 
-    def delete(self, account: str) -> None:
+    def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
         """Forget an account; what is cached may always be deleted. Raises JWTError."""
         try:
             (self._directory / f"{account}{SUFFIX}").unlink(missing_ok=True)

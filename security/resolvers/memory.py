@@ -83,7 +83,11 @@ class MemoryResolver:
         """Accounts whose tokens came while the node ran."""
         return sorted(self._learned)
 
-    def delete(self, account: str) -> None:
+    def learn(self, token: str) -> AccountClaims:
+        """Take a token that another server has, and nobody has pushed here. Raises JWTError."""
+        return self.update(token)
+
+    def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
         """Forget an account. Raises JWTError: a configuration is not changed from outside."""
         raise JWTError("delete must be enabled in server config")
 
