@@ -13,6 +13,7 @@ NAMED = re.compile(
     r"`((?:security|edge|federation|hub|spark|deploy|tests|bench|docs)/[\w./-]*\w/?)`"
 )
 WORDS_MAX = 30
+WIDTH_MAX = 122
 CODE = re.compile(r"`[^`]*`")
 LINKED = re.compile(r"\]\(((?!https?:)[\w./-]+)\)")
 
@@ -30,6 +31,13 @@ def test_no_sentence_of_a_page_is_long(page: Path) -> None:
     """A piece of code counts as a word."""
     found = sentences(page.read_text())
     assert not [each for each in found if len(CODE.sub("`", each).split()) > WORDS_MAX]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_of_a_page_fit_a_screen(page: Path) -> None:
+    """Rows of tables apart."""
+    lines = enumerate(page.read_text().split("\n"), 1)
+    assert not [n for n, line in lines if len(line) > WIDTH_MAX and not line.startswith("|")]
 
 
 def test_sentences_are_found_in_paragraphs_items_and_tables() -> None:
