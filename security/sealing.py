@@ -129,7 +129,9 @@ def usable(cipher: str) -> str:
 
 
 def _sodium() -> Any:
-    """libsodium as PyNaCl binds it."""
+    """libsodium as PyNaCl binds it. Only its `bindings` initialise it: before, libsodium knows of no
+    instructions that the processor has."""
+    importlib.import_module("nacl.bindings")
     return importlib.import_module("nacl._sodium")
 
 
