@@ -129,7 +129,7 @@ def usable(cipher: str) -> str:
 
 
 def _sodium() -> Any:
-    """libsodium as PyNaCl binds it. Only its `bindings` initialise it: before, libsodium knows of no
+    """libsodium as PyNaCl binds it, initialised by its `bindings`: before that it knows of no
     instructions that the processor has."""
     importlib.import_module("nacl.bindings")
     return importlib.import_module("nacl._sodium")
