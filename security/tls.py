@@ -230,7 +230,8 @@ def _apply(
         try:
             context.load_cert_chain(chain, key)
         except (OSError, ValueError) as error:
-            raise TLSConfigError(f"cannot use certificate {chain}: {error}") from error
+            text = f"cannot use certificate {chain} with key {key}: {_reason(error)}"
+            raise TLSConfigError(text) from error
     chosen = [CIPHER_SUITES.get(name, name) for name in cipher_suites]
     names = [name for name in chosen if name]
     if names:
@@ -247,7 +248,15 @@ def _trust(context: ssl.SSLContext, ca_file: str, purpose: ssl.Purpose) -> None:
     try:
         context.load_verify_locations(cafile=ca_file)
     except (OSError, ValueError) as error:
-        raise TLSConfigError(f"cannot use CA file {ca_file}: {error}") from error
+        raise TLSConfigError(f"cannot use CA file {ca_file}: {_reason(error)}") from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Why a file of certificates or keys is of no use, in words and with what to do."""
+    if isinstance(error, ssl.SSLError):
+        found = (error.reason or str(error)).lower().replace("_", " ")
+        return f"it must be PEM, and a key must fit its certificate ({found})"
+    return f"{getattr(error, 'strerror', None) or error}: correct its path or its rights"
 
 
 def _short(attribute: str) -> str:

@@ -152,7 +152,9 @@ def _check_discovery(reader: ConfigReader, value: Value, remote: LeafRemoteOptio
     the hub."""
     found = not remote.urls or any(url.startswith("discover://") for url in remote.urls)
     by_name = remote.tls is not None and remote.tls.server_name and not remote.tls.insecure
-    if found and not (by_name or remote.hub_pins or remote.insecure_discovery):
+    # A `tls` block that cannot be used was told of already.
+    unusable = remote.tls is None and any(name.lower() == "tls" for name in value.plain())
+    if found and not (by_name or remote.hub_pins or remote.insecure_discovery or unusable):
         reader.error(
             value,
             "a hub that is found by discovery must prove itself: give the remote tls with a "

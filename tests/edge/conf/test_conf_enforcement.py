@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import headwater.edge.conf as conf
 from bench.servers import program
-from headwater.edge.conf.enforcement import UNSUPPORTED, By, Hint, Inside, fate_of, rows
+from headwater.edge.conf.enforcement import UNSUPPORTED, By, Hint, Inside, Refused, fate_of, rows
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.conf.reader import Section
@@ -46,6 +47,22 @@ def test_what_stands_below_a_refused_key_is_judged_with_it() -> None:
         if isinstance(fate, Inside):
             section, _, key = fate.parent.rpartition(" ")
             assert not isinstance(fate_of(section, key), By), row
+
+
+WITH_ANOTHER = {"cert_match_by", "cert_match", "ca_certs_match", "cert_match_skip_invalid"}
+"""Refused keys that say something only beside another one."""
+
+
+def test_the_readme_names_what_is_refused() -> None:
+    """Nobody finds out by trying, and nobody is told to do without what is there."""
+    refused = {key for section, key in rows() if isinstance(fate_of(section, key), Refused)}
+    table = (ROOT / "README.md").read_text().partition("## What is not there yet")[2]
+    named = set()
+    for row in re.findall(r"^\|.*\|$", table.partition("\n## ")[0], re.MULTILINE):
+        what = row.split("|")[2].strip()
+        told = re.match(r"((?:`[a-z_]+`(?:, | and )?)+) (?:is|are) refused", what)
+        named |= set(re.findall(r"`(\w+)`", told[1])) if told else set()
+    assert named == refused - WITH_ANOTHER
 
 
 SECURITY = (

@@ -249,3 +249,15 @@ def test_what_is_wrong_with_a_variable_is_told_by_its_name(
     assert said.startswith(f"(text):{line}:")
     for part in VARIABLES[text]:
         assert part in said
+
+
+def test_a_tls_block_that_cannot_be_used_is_told_of_once(tmp_path: Path) -> None:
+    """A remote that has to prove itself by it is not said to lack it."""
+    remote = "url: 'discover://hub', tls { ca_file: '%s', server_name: hub }"
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for name, reason in (("none.pem", "No such file"), ("ca.pem", "it must be PEM")):
+        (said,) = told("leafnodes { remotes [ { " + remote % (tmp_path / name) + " } ] }")
+        assert said.startswith("(text):1:")
+        assert f"cannot use CA file {tmp_path / name}: " in said
+        assert reason in said
+        assert "Errno" not in said
