@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -87,8 +87,8 @@ class StreamRequests:
     ) -> StreamCreated:
         """STREAM.CREATE.<stream>"""
         wanted = api_stream.wanted_stream(tokens, payload, ctx)
-        await long_work.find_apart(js, wanted.subjects)
-        config = self.checked(js, wanted, wanted.pedantic)
+        apart = await long_work.find_apart(wanted.subjects)
+        config = self.checked(js, wanted, self._scope(js, wanted.pedantic, apart))
         state = self.cluster.state
         known = state.stream(js.name, config.name)
         if known is not None:
@@ -120,21 +120,25 @@ class StreamRequests:
                 await self.drop(done)
             raise
 
-    def checked(self, js: AccountJetStream, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
+    def checked(
+        self, js: AccountJetStream, wanted: StreamConfig, scope: stream_config.Scope
+    ) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""
         js.check_tier(wanted)
         limit = js.limits.max_streams
         there = self.cluster.state.of_account(js.name)
         if 0 < limit <= len(there) - (wanted.name in there):
             raise errors.MAXIMUM_STREAMS_LIMIT.error()
-        return stream_config.checked(wanted, self._scope(js, pedantic))
+        return stream_config.checked(wanted, scope)
 
-    def _scope(self, js: AccountJetStream, pedantic: bool) -> stream_config.Scope:
+    def _scope(
+        self, js: AccountJetStream, pedantic: bool, apart: Sequence[str] = ()
+    ) -> stream_config.Scope:
         def lookup(name: str) -> StreamConfig | None:
             known = self.cluster.state.stream(js.name, name)
             return known.config if known is not None else None
 
-        return msgspec.structs.replace(js.scope(pedantic), lookup=lookup)
+        return msgspec.structs.replace(js.scope(pedantic, apart), lookup=lookup)
 
     def place(
         self, config: StreamConfig, keep: list[int] | None = None, ignore: list[int] | None = None
@@ -188,8 +192,8 @@ class StreamRequests:
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
     ) -> StreamInfo:
         wanted = decode(payload, StreamRequest, ctx.strict)
-        await long_work.find_apart(js, wanted.subjects)
-        scope = self._scope(js, wanted.pedantic)
+        apart = await long_work.find_apart(wanted.subjects)
+        scope = self._scope(js, wanted.pedantic, apart)
         stream_config.checked(api_stream.plain(wanted), scope)
         if wanted.name != tokens[0]:
             raise errors.STREAM_MISMATCH.error()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from headwater.edge.broker.account import Account
@@ -52,8 +52,6 @@ class AccountJetStream:
         self.name = account.name
         self.strict = node.strict
         self.streams: dict[str, Stream] = {}
-        self.apart: list[str] = []
-        """Subjects of a new configuration that were found not to overlap with one another."""
         self.subjects = SubjectIndex()
         self.api = ApiStats(level=API_LEVEL)
         self.usage = {
@@ -104,8 +102,8 @@ class AccountJetStream:
         found = self.streams.get(name)
         return found.config if found is not None else None
 
-    def scope(self, pedantic: bool) -> stream_config.Scope:
-        """What new configurations are checked against."""
+    def scope(self, pedantic: bool, apart: Sequence[str] = ()) -> stream_config.Scope:
+        """What new configurations are checked against. `apart`: see `Scope.apart`."""
         limits = self.limits
         return stream_config.Scope(
             lookup=self.config_of,
@@ -117,12 +115,13 @@ class AccountJetStream:
             },
             pedantic=pedantic,
             replicated=self.node.clustered,
-            apart=self.apart,
+            apart=list(apart),
         )
 
-    def create(self, wanted: StreamConfig, pedantic: bool) -> Stream:
-        """Make a stream, or return the one that is the same already. Raises JetStreamError."""
-        config = self.check_new(wanted, pedantic)
+    def create(self, wanted: StreamConfig, pedantic: bool, apart: Sequence[str] = ()) -> Stream:
+        """Make a stream, or return the one that is the same already. `apart`: see `Scope.apart`.
+        Raises JetStreamError."""
+        config = self.check_new(wanted, self.scope(pedantic, apart))
         existing = self.streams.get(config.name)
         if existing is not None:
             if stream_config.same_config(existing.config, config):
@@ -172,11 +171,11 @@ class AccountJetStream:
             if durable is not None:
                 await durable
 
-    def check_new(self, wanted: StreamConfig, pedantic: bool) -> StreamConfig:
+    def check_new(self, wanted: StreamConfig, scope: stream_config.Scope) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""
         self.check_tier(wanted)
         self.check_count(wanted)
-        config = stream_config.checked(wanted, self.scope(pedantic))
+        config = stream_config.checked(wanted, scope)
         if config.num_replicas > 1 and not self.node.clustered:
             raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
         return config

@@ -39,7 +39,6 @@ from headwater.edge.jetstream.progress import consumer_setup
 from headwater.edge.jetstream.progress.consumer_events import paused as paused_event
 from headwater.edge.jetstream.progress.consumer_setup import unpin_client
 from headwater.edge.ports.draws import draw_text
-from headwater.edge.storage.format.errors import StoreError
 
 IDENTITY = b"Nats-Stream-Identity"
 
@@ -257,23 +256,21 @@ def delete(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Awaitable[Su
     if durable is None:
         return _done(None, Success(success=True))
     key = tokens[0], tokens[1]
-    gone = js.leaving[key] = js.account.kernel.loop.create_future()
-    return _leave(js, key, gone, durable)
+    # A future of its own: who asked may go before it is durable, and others wait for it as well.
+    gone = js.leaving[key] = asyncio.ensure_future(durable, loop=js.account.kernel.loop)
 
-
-async def _leave(
-    js: Any, key: tuple[str, str], gone: asyncio.Future[None], durable: Awaitable[None]
-) -> Success:
-    try:
-        await durable
-        gone.set_result(None)
-    except StoreError as error:
-        gone.set_exception(error)
-        gone.exception()  # for whoever waits; nobody need
-        raise
-    finally:
+    def left(_: Any) -> None:
         if js.leaving.get(key) is gone:
             del js.leaving[key]
+        if not gone.cancelled():
+            gone.exception()  # for whoever waits; nobody need
+
+    gone.add_done_callback(left)
+    return _left(gone)
+
+
+async def _left(gone: asyncio.Future[None]) -> Success:
+    await asyncio.shield(gone)
     return Success(success=True)
 
 
@@ -293,7 +290,7 @@ def _after_deletions(handler: Handler) -> Handler:
 
     async def later(going: list[Any], *request: Any) -> Any:
         for gone in going:
-            await gone
+            await asyncio.shield(gone)
         answer = handler(*request)
         return await answer if isinstance(answer, Awaitable) else answer
 

@@ -1,7 +1,7 @@
 """Requests about streams and their messages. See `api` for what a handler is."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import msgspec
@@ -74,8 +74,8 @@ def create(
 
 async def create_later(js: AccountJetStream, wanted: StreamRequest) -> StreamCreated:
     """Create a stream of many subjects."""
-    await long_work.find_apart(js, wanted.subjects)
-    stream = js.create(wanted, wanted.pedantic)
+    apart = await long_work.find_apart(wanted.subjects)
+    stream = js.create(wanted, wanted.pedantic, apart)
     await asyncio.sleep(0)
     answer: StreamCreated = await done(js.node.durable(stream), created(stream_info(stream)))
     return answer
@@ -117,9 +117,12 @@ def update(
     return done(js.node.durable(stream), stream_info(stream, domain=js.node.domain))
 
 
-def updated(js: AccountJetStream, name: str, wanted: StreamRequest) -> tuple[Stream, int]:
-    """The stream with its new configuration, and where `Stream.trim_some` goes on."""
-    scope = js.scope(wanted.pedantic)
+def updated(
+    js: AccountJetStream, name: str, wanted: StreamRequest, apart: Sequence[str] = ()
+) -> tuple[Stream, int]:
+    """The stream with its new configuration, and where `Stream.trim_some` goes on. Of subjects in
+    `apart` it is known that they do not overlap."""
+    scope = js.scope(wanted.pedantic, apart)
     stream_config.checked(plain(wanted), scope)
     if wanted.name != name:
         raise errors.STREAM_MISMATCH.error()
@@ -130,8 +133,8 @@ def updated(js: AccountJetStream, name: str, wanted: StreamRequest) -> tuple[Str
 
 async def update_later(js: AccountJetStream, name: str, wanted: StreamRequest) -> StreamInfo:
     """Update a stream of many subjects."""
-    await long_work.find_apart(js, wanted.subjects)
-    stream, left = updated(js, name, wanted)
+    apart = await long_work.find_apart(wanted.subjects)
+    stream, left = updated(js, name, wanted, apart)
     await asyncio.sleep(0)
     return await updated_later(js, stream, left)
 
@@ -387,7 +390,7 @@ def restore(
         raise errors.STREAM_MISMATCH.error()
     if has_path_separator(config.name):
         raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS.error()
-    js.check_new(config, False)
+    js.check_new(config, js.scope(False))
     if config.name in js.streams:
         raise errors.STREAM_NAME_EXIST_RESTORE_FAILED.error()
     stream_config.set_level(config)

@@ -88,11 +88,11 @@ async def subject_page(store: Any, pattern: bytes, offset: int) -> tuple[int, di
     return sum(map(len, parts)), found
 
 
-async def find_apart(js: Any, subjects: list[str]) -> None:
-    """Find out whether the subjects of a configuration overlap, when they are many. If they do not,
-    `js.apart` says so to the check that follows, which says otherwise what is wrong."""
+async def find_apart(subjects: list[str]) -> list[str]:
+    """The subjects of a configuration when they are many and do not overlap, for `Scope.apart` of
+    the check that follows; otherwise none, and that check says what is wrong."""
     if len(subjects) <= MANY_SUBJECTS:
-        return
+        return []
     tree, steps = SubjectTree(), Steps()
     with contextlib.suppress(StepsExceeded):
         for begin in range(0, len(subjects), MANY_SUBJECTS):
@@ -102,9 +102,10 @@ async def find_apart(js: Any, subjects: list[str]) -> None:
         for begin in range(0, len(subjects), MANY_SUBJECTS):
             for subject in subjects[begin : begin + MANY_SUBJECTS]:
                 if len(tree.overlapping(subject, steps)) != 1:
-                    return
+                    return []
             await asyncio.sleep(0)
-        js.apart = list(subjects)
+        return list(subjects)
+    return []
 
 
 def is_long_purge(stream: Any, request: PurgeRequest) -> bool:
