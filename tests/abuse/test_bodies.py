@@ -100,7 +100,7 @@ def door(node: Attacked, listener: str) -> Iterator[tuple[socket.socket, Callabl
         yield link, send, "LMSG" if listener == "leaf" else "PUB"
 
 
-@pytest.mark.parametrize("listener", ["client"])
+@pytest.mark.parametrize("listener", ["client", "ws", "leaf"])
 @pytest.mark.parametrize("name", BODIES)
 def test_every_request_is_answered(node: Attacked, listener: str, name: str) -> None:
     """Or refused in words; the connection goes on, and so does the next request."""
