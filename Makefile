@@ -19,9 +19,10 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/federation/leaf/test_leaf_frames.py tests/edge/wire tests/edge/subjects \
 	tests/edge/jetstream/config/test_guarded_subjects.py \
 	tests/edge/jetstream/model/test_odd_header_blocks.py \
-	tests/edge/storage/erase/test_erase.py tests/edge/storage/log
+	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
+	tests/edge/storage/directory
 
-.PHONY: cluster-faults decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
+.PHONY: cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -59,6 +60,9 @@ fuzz: $(STAMP) ext  ## Anything at every door: EXAMPLES=.. of each target
 
 decisions: $(STAMP) ext  ## Who may do what, decided by both servers on made-up accounts: SEED=.. RUNS=..
 	@$(BIN)/python -m tests.edge.broker.authorize --seed $(or $(SEED),0) --runs $(or $(RUNS),20) $(ARGS)
+
+configurations: $(STAMP)  ## What the tests of nats-server configure, by both servers: ANCHOR=its sources, ARGS=--start
+	@$(BIN)/python -m tests.edge.conf.anchor_templates $(ANCHOR) $(ARGS)
 
 sim: $(STAMP) ext  ## Simulate consensus: SEED=.. STEPS=.. RUNS=.. (no SEED: a new one)
 	@$(BIN)/python -m tests.sim --seed $(or $(SEED),0) --steps $(or $(STEPS),5000) \

@@ -38,6 +38,7 @@ from headwater.edge.conf.reader import (
 from headwater.edge.conf.tls_section import pins, tls
 from headwater.security.errors import NKeyError
 from headwater.security.nkeys import decode_seed
+from headwater.security.subjects import is_valid_subject
 
 MAX_ROUTE_PING = 30.0
 """Seconds; longer ping intervals of routes are cut to this."""
@@ -52,6 +53,10 @@ def cluster(reader: ConfigReader, key: str, value: Value, options: Options) -> N
     rules = options.cluster.permissions
     if rules is not None and rules.allow_responses is not None:
         reader.error(value, "Cluster permissions do not support allow_responses: remove it")
+    exported = rules.subscribe if rules is not None else None
+    for subject in [*(exported.allow or []), *exported.deny] if exported is not None else ():
+        if not is_valid_subject(subject):
+            reader.error(value, f'cluster export: subject "{subject}" is not a valid subject')
     if options.cluster.ping_interval > MAX_ROUTE_PING:
         reader.warning(value, "cluster 'ping_interval' will reset to 30s, the max for routes")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from headwater.edge.broker.imports.import_cycles import leads_back
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import (
     AccountOptions,
@@ -19,7 +20,7 @@ from headwater.edge.conf.reader import (
     strings,
     text,
 )
-from headwater.security.subjects import covers, is_valid_subject
+from headwater.security.subjects import covers, is_valid_publish_subject, is_valid_subject
 
 _RESPONSE_TYPES = {
     "single": "single",
@@ -63,6 +64,12 @@ def exports(reader: ConfigReader, key: str, value: Value, target: AccountOptions
 
 
 def _check_export(reader: ConfigReader, value: Value, export: ExportOptions) -> None:
+    if export.latency is not None and not is_valid_publish_subject(export.latency.subject):
+        reader.error(
+            value,
+            f'Error adding service latency sampling for "{export.subject}" on subject '
+            f'"{export.latency.subject}": invalid publish subject',
+        )
     if not is_valid_subject(export.subject):
         reader.error(
             value, f'Error adding {export.kind} export "{export.subject}": invalid subject'
@@ -159,9 +166,13 @@ def _check_cycles(
     reader: ConfigReader, value: Value, accounts: Mapping[str, AccountOptions]
 ) -> None:
     """Report a chain of imports that leads back to where it began."""
+
+    def imports_of(name: str) -> list[ImportOptions]:
+        return accounts[name].imports if name in accounts else []
+
     for account in accounts.values():
         for entry in account.imports:
-            if _leads_back(accounts, account.name, entry, {account.name}):
+            if leads_back(imports_of, account.name, entry):
                 reader.error(
                     value,
                     f'Error adding {entry.kind} import "{entry.subject}": import forms a cycle',
@@ -184,31 +195,6 @@ def _check_subjects(
                 check_subjects(entry)
             except TransformError as error:
                 reader.error(value, f'Error adding {entry.kind} import "{entry.subject}": {error}')
-
-
-def _leads_back(
-    accounts: Mapping[str, AccountOptions], origin: str, entry: ImportOptions, seen: set[str]
-) -> bool:
-    if entry.account == origin:
-        return False
-    subject = entry.subject.split(".")
-    for further in accounts[entry.account].imports if entry.account in accounts else ():
-        local = _local_subject(further).split(".")
-        if further.kind != entry.kind or not (covers(local, subject) or covers(subject, local)):
-            continue
-        if further.account == origin:
-            return True
-        if further.account not in seen and _leads_back(
-            accounts, origin, further, {*seen, further.account}
-        ):
-            return True
-    return False
-
-
-def _local_subject(entry: ImportOptions) -> str:
-    if entry.prefix:
-        return f"{entry.prefix}.{entry.subject}"
-    return entry.to or entry.subject
 
 
 def _import_source(reader: ConfigReader, key: str, value: Value, target: ImportOptions) -> None:

@@ -188,6 +188,10 @@ def _check_operator(options: Options) -> list[str]:
     if operator.resolver.kind in ("full", "cache") and not options.system_account:
         found.append(("resolver", "a resolver of type full or cache needs `system_account`: set "
                       "it, or have it in the operator's token"))
+    system = options.system_account or (named[0] if named else "")
+    if operator.resolver.kind == "memory" and system and system not in operator.preload:
+        found.append(("system_account", f"the token of the system account {system} is not in "
+                      "`resolver_preload`: add it"))
     if options.auth.callout is not None:
         found.append(("authorization.auth_callout", "`auth_callout` cannot stand beside "
                       "`operator`: remove it, and let the account's token name the callout"))

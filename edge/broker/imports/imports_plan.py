@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headwater.edge.broker.imports.imports_subjects import check_subjects, local_subject
+from headwater.edge.broker.imports.import_cycles import leads_back
+from headwater.edge.broker.imports.imports_subjects import check_subjects
 from headwater.edge.conf.options import (
     ExportOptions,
     ImportOptions,
@@ -18,14 +19,13 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
-from headwater.edge.subjects.placeholders import pattern_of
 from headwater.edge.subjects.transform import TransformError, transform
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.authenticator import Authenticator
 from headwater.security.claims import AccountClaims, Export, Import
 from headwater.security.errors import JWTError
-from headwater.security.subjects import covers, overlaps
+from headwater.security.subjects import covers
 
 log = logging.getLogger("headwater.broker")
 
@@ -190,7 +190,7 @@ def _problem(
         exporter = claims[entry.account]
         if offered.token_req and not _activated(exporter, offered, name, item, entry, now_s):
             return "not authorized"
-    if leads_back(plan, name, entry):
+    if leads_back(lambda each: plan[each].imports if each in plan else (), name, entry):
         return "import forms a cycle"
     taken = {(held.account, held.subject) for held in plan[name].imports if held.kind == "stream"}
     if entry.kind == "stream" and (entry.account, entry.subject) in taken:
@@ -225,21 +225,3 @@ def _activated(
         return False
     revoked = offered.revocations
     return all(revoked.get(key, -1) < token.iat for key in (name, "*"))
-
-
-def leads_back(plan: Plan, importer: str, entry: ImportOptions) -> bool:
-    """Whether an import of account `importer` would bring its own messages back to it."""
-    waiting = [(entry.account, entry.subject)]
-    seen = {importer}
-    while waiting:
-        name, subject = waiting.pop()
-        if name in seen or name not in plan:
-            continue
-        seen.add(name)
-        for further in plan[name].imports:
-            local = pattern_of(local_subject(further)).split(".")
-            if further.kind == entry.kind and overlaps(local, pattern_of(subject).split(".")):
-                if further.account == importer:
-                    return True
-                waiting.append((further.account, further.subject))
-    return False

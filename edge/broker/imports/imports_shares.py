@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headwater.edge.broker.imports.import_cycles import local_subject
 from headwater.edge.broker.imports.imports_plan import Plan, plan_of_claims, plan_of_options
-from headwater.edge.broker.imports.imports_subjects import local_subject
 from headwater.edge.subjects.placeholders import pattern_of
 from headwater.edge.view.node_view import NodeView
 from headwater.security.subjects import matches

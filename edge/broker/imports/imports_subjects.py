@@ -1,5 +1,6 @@
 """Subjects of an import on both sides, and how one becomes the other."""
 
+from headwater.edge.broker.imports.import_cycles import local_subject
 from headwater.edge.conf.options import ImportOptions
 from headwater.edge.subjects.placeholders import pattern_of, tokenized
 from headwater.edge.subjects.transform import (
@@ -8,13 +9,6 @@ from headwater.edge.subjects.transform import (
     reversed_transform,
     transform,
 )
-
-
-def local_subject(entry: ImportOptions) -> str:
-    """The subject of an import in the importing account, as configured."""
-    if entry.kind == "stream" and entry.prefix:
-        return f"{entry.prefix.removesuffix('.')}.{entry.subject}"
-    return entry.to or entry.subject
 
 
 def check_subjects(entry: ImportOptions) -> None:

@@ -193,7 +193,10 @@ def test_operator_mode(tmp_path: Path) -> None:
     found = options(text)
     assert found.operator.operators == [token] and found.operator.resolver.kind == "memory"
     assert found.operator.preload == {account.public_key: claims}
-    assert whole(text) == []
+    (missing,) = whole(text)
+    assert "system account" in missing and "not in `resolver_preload`" in missing
+    of_system = jwt.encode(AccountClaims(sub=system), operator)
+    assert whole(text.replace(preload, f"{preload[:-1]}\n{system}: {of_system} }}")) == []
     complete(found)
     assert found.system_account == system
     assert whole(text + "\nsystem_account: other") != []
