@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headwater.edge.jetstream.consumer.consumers import limitable
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import (
@@ -309,11 +308,6 @@ class Cluster:
             lag = max(raft.log.last - progress.match, 0) if progress is not None else 0
             info.replicas.append(self._peer(number, lag == 0, lag))
         return info
-
-    def consumers(self, account: str) -> int:
-        """Consumers of the streams that an account has here."""
-        js = self.jetstream.accounts.get(account)
-        return sum(len(limitable(stream)) for stream in js.streams.values()) if js else 0
 
 
 def group_name(config: StreamConfig, assignment: Assignment) -> str:

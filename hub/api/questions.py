@@ -46,13 +46,25 @@ class InfosQuestion(msgspec.Struct, kw_only=True):
 class Usage(msgspec.Struct, kw_only=True):
     """What an account uses on one node, bytes."""
 
-    memory: int = 0
-    store: int = 0
-    reserved_memory: int = 0
-    reserved_store: int = 0
-    consumers: int = 0
+    used: dict[str, tuple[int, int]] = {}
+    """In memory and in files, by tier of streams."""
+    consumers: dict[str, int] = {}
+    """By tier of consumers."""
     api_total: int = 0
     api_errors: int = 0
+
+
+def added(parts: list[Usage]) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+    """What all nodes together use by tier, and their consumers by tier."""
+    totals: dict[str, tuple[int, int]] = {}
+    consumers: dict[str, int] = {}
+    for part in parts:
+        for name, (memory, store) in part.used.items():
+            before = totals.get(name, (0, 0))
+            totals[name] = (before[0] + memory, before[1] + store)
+        for name, count in part.consumers.items():
+            consumers[name] = consumers.get(name, 0) + count
+    return totals, consumers
 
 
 class Answers:
@@ -65,6 +77,7 @@ class Answers:
             "check": self.check,
             "infos": self.infos,
             "usage": self.usage,
+            "totals": self.totals,
             "ended": self.ended,
             "settled": self.settled,
         }
@@ -154,14 +167,19 @@ class Answers:
             return msgspec.json.encode(Usage())
         return msgspec.json.encode(
             Usage(
-                memory=js.usage["memory"].used,
-                store=js.usage["file"].used,
-                reserved_memory=js.usage["memory"].reserved,
-                reserved_store=js.usage["file"].reserved,
-                consumers=self.cluster.consumers(name),
+                used=js.tiers.used(),
+                consumers=js.consumers_by_tier(),
                 api_total=js.api.total,
                 api_errors=js.api.errors,
             )
+        )
+
+    async def totals(self, body: bytes) -> bytes:
+        """What some accounts use here, by tier, in memory and in files."""
+        accounts = self.cluster.jetstream.accounts
+        names = msgspec.json.decode(body, type=list[str])
+        return msgspec.json.encode(
+            {name: accounts[name].tiers.used() if name in accounts else {} for name in names}
         )
 
     async def ended(self, body: bytes) -> bytes:

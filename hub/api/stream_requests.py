@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.account.account_js import AccountJetStream, reserved
 from headwater.edge.jetstream.api import api_stream, long_work
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import errors
@@ -32,7 +32,7 @@ from headwater.edge.jetstream.model.models import (
 from headwater.edge.jetstream.model.requests import Context, require_empty
 from headwater.edge.subjects.subject_tree import StepsExceeded
 from headwater.hub.api.cluster import Cluster
-from headwater.hub.api.questions import InfosQuestion, Questions, Usage
+from headwater.hub.api.questions import InfosQuestion, Questions, Usage, added
 from headwater.hub.cluster.transport import CallFailed
 from headwater.hub.meta import placement
 from headwater.hub.meta.assignment import (
@@ -88,15 +88,16 @@ class StreamRequests:
         """STREAM.CREATE.<stream>"""
         wanted = api_stream.wanted_stream(tokens, payload, ctx)
         apart = await long_work.find_apart(wanted.subjects)
-        config = self.checked(js, wanted, self._scope(js, wanted.pedantic, apart))
+        config = self.checked(js, wanted, self._scope(js, wanted.pedantic, wanted.num_replicas, apart))
         state = self.cluster.state
         known = state.stream(js.name, config.name)
         if known is not None:
             if stream_config.same_config(known.config, config):
                 return api_stream.created(await self.made(known.assignment), did_create=False)
             raise errors.STREAM_NAME_EXIST.error()
-        js.check_consumers(config)
         self._refuse_overlap(js, config, "")
+        js.tiers.check_consumers(config)
+        js.tiers.check_bytes(config, self._configs(js), None)
         peers = self.place(config)
         boots = self._boots(peers)
         assignment = Assignment(
@@ -124,21 +125,20 @@ class StreamRequests:
         self, js: AccountJetStream, wanted: StreamConfig, scope: stream_config.Scope
     ) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""
-        js.check_tier(wanted)
-        limit = js.limits.max_streams
-        there = self.cluster.state.of_account(js.name)
-        if 0 < limit <= len(there) - (wanted.name in there):
-            raise errors.MAXIMUM_STREAMS_LIMIT.error()
+        js.tiers.check_streams(wanted, self._configs(js))
         return stream_config.checked(wanted, scope)
 
+    def _configs(self, js: AccountJetStream) -> list[StreamConfig]:
+        return [known.config for known in self.cluster.state.of_account(js.name).values()]
+
     def _scope(
-        self, js: AccountJetStream, pedantic: bool, apart: Sequence[str] = ()
+        self, js: AccountJetStream, pedantic: bool, replicas: int, apart: Sequence[str] = ()
     ) -> stream_config.Scope:
         def lookup(name: str) -> StreamConfig | None:
             known = self.cluster.state.stream(js.name, name)
             return known.config if known is not None else None
 
-        return msgspec.structs.replace(js.scope(pedantic, apart), lookup=lookup)
+        return msgspec.structs.replace(js.scope(pedantic, replicas, apart), lookup=lookup)
 
     def place(
         self, config: StreamConfig, keep: list[int] | None = None, ignore: list[int] | None = None
@@ -193,14 +193,15 @@ class StreamRequests:
     ) -> StreamInfo:
         wanted = decode(payload, StreamRequest, ctx.strict)
         apart = await long_work.find_apart(wanted.subjects)
-        scope = self._scope(js, wanted.pedantic, apart)
+        scope = self._scope(js, wanted.pedantic, wanted.num_replicas, apart)
         stream_config.checked(api_stream.plain(wanted), scope)
         if wanted.name != tokens[0]:
             raise errors.STREAM_MISMATCH.error()
         known = self._known(js, tokens[0])
         stream_config.set_level(wanted)
         config = stream_config.checked_update(known.config, wanted, scope)
-        js.check_consumers(config)
+        js.tiers.check_consumers(config)
+        js.tiers.check_bytes(config, self._configs(js), known.config)
         self._refuse_overlap(js, config, config.name)
         moves = bool(config.placement) and config.placement != known.config.placement
         scales = config.num_replicas != known.config.num_replicas
@@ -347,13 +348,16 @@ class StreamRequests:
         info = js.info()
         answers = await self.ask.everybody("usage", js.name.encode())
         parts = [msgspec.json.decode(answer, type=Usage) for answer in answers.values()]
+        totals, consumers = added(parts)
+        configs = self._configs(js)
         used: dict[str, Any] = {
-            "memory": sum(part.memory for part in parts),
-            "storage": sum(part.store for part in parts),
-            "reserved_memory": sum(part.reserved_memory for part in parts),
-            "reserved_storage": sum(part.reserved_store for part in parts),
-            "streams": len(self.cluster.state.of_account(js.name)),
-            "consumers": sum(part.consumers for part in parts),
+            "memory": sum(memory for memory, _ in totals.values()),
+            "storage": sum(store for _, store in totals.values()),
+            "reserved_memory": reserved(configs, "memory"),
+            "reserved_storage": reserved(configs, "file"),
+            "streams": len(configs),
+            "consumers": sum(consumers.values()),
+            "tiers": js.tier_infos(totals, configs, consumers),
         }
         info = msgspec.structs.replace(info, **used)
         info.api = msgspec.structs.replace(

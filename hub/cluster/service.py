@@ -17,6 +17,7 @@ from headwater.hub.api.cluster import Cluster
 from headwater.hub.api.cluster_routes import API_SUBJECTS, ClusterRoutes
 from headwater.hub.api.questions import Answers
 from headwater.hub.api.stream_requests import raw
+from headwater.hub.api.usage_watch import UsageWatch
 from headwater.hub.cluster.cluster_view import ClusterView
 from headwater.hub.cluster.driver import Driver
 from headwater.hub.cluster.healing import Healing
@@ -61,6 +62,7 @@ class ClusterService:
         self.driver: Driver | None = None
         self.spreading: Spreading | None = None
         self.healing: Healing | None = None
+        self.usage_watch: UsageWatch | None = None
         self.leaving = False
         """Nothing is placed here, and what is led here is handed over."""
         self._ends = False
@@ -122,6 +124,7 @@ class ClusterService:
         self.healing = healing = Healing(groups, self._transport, self._healed)
         jetstream.store().damage.at_once.append(healing.on_damage)
         Answers(self.cluster)
+        self.usage_watch = UsageWatch(self.cluster)
         self._transport.methods["adopt"] = self._adopt
         jetstream.stream_cluster_info = self.cluster.cluster_info
         jetstream.cluster_view = ClusterView(self.cluster, healing)
@@ -233,6 +236,8 @@ class ClusterService:
             self._spread()
             if self.healing is not None:
                 self.healing.tick(cluster.jetstream.kernel.loop.time())
+        if self.usage_watch is not None:
+            self.usage_watch.tick()
         applier = cluster.applier
         applier.find_unknown()
         applier.leave_groups()
@@ -375,6 +380,8 @@ class ClusterService:
         """As of `Service`."""
         if self._ticker is not None:
             self._ticker.cancel()
+        if self.usage_watch is not None:
+            self.usage_watch.stop()
         for task in self._tasks:
             task.cancel()
         if self.healing is not None:

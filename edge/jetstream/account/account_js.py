@@ -8,39 +8,25 @@ from typing import Any
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import AccountJetStreamOptions
 from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account.tiers import NO_LIMITS_SHOWN, Tiers, no_room, tier_name
 from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.consumer.consumers import limitable
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.host import Host
 from headwater.edge.jetstream.model.models import (
     AccountInfo,
-    AccountLimits,
     ApiStats,
     StreamConfig,
     TierInfo,
 )
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.subject_index import SubjectIndex
-from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.subjects.subject_tree import Steps, StepsExceeded
 from headwater.edge.view.version import API_LEVEL
 
 log = logging.getLogger("headwater.jetstream")
 
 STORAGES = ("file", "memory")
-ONE_REPLICA = "R1"
-"""Tier of the streams of this node."""
-NO_TIER = AccountJetStreamOptions(max_memory=0, max_store=0)
-"""Of an account whose tiers leave out `ONE_REPLICA`."""
-NO_LIMITS_SHOWN = AccountLimits(
-    max_memory=0,
-    max_storage=0,
-    max_streams=0,
-    max_consumers=0,
-    max_ack_pending=0,
-    memory_max_stream_bytes=0,
-    storage_max_stream_bytes=0,
-)
-"""In the place of overall limits, for an account that has tiers."""
 
 
 class AccountJetStream:
@@ -54,27 +40,16 @@ class AccountJetStream:
         self.streams: dict[str, Stream] = {}
         self.subjects = SubjectIndex()
         self.api = ApiStats(level=API_LEVEL)
-        self.usage = {
-            "memory": Usage("memory", -1, node.usage["memory"]),
-            "file": Usage("file", -1, node.usage["file"]),
-        }
-        self.set_limits(options)
+        self.tiers = Tiers(options, node.usage)
+        self.usage = self.tiers.whole
         self.leaving: dict[tuple[str, str], asyncio.Future[None]] = {}
         """Consumers by stream and name whose deletion is not durable yet; done when it is."""
         self.router: Any = None
         """Serves the API while it is not None; the node sets it."""
 
     def set_limits(self, options: AccountJetStreamOptions) -> None:
-        """Go by these limits from now on; what is above them already stays.
-
-        With tiers, the one for a single replica counts: there are no others on this node.
-        """
-        self.tiers = {name: _wire_limits(tier) for name, tier in options.tiers.items()}
-        if options.tiers:
-            options = options.tiers.get(ONE_REPLICA, NO_TIER)
-        self.limits = _wire_limits(options)
-        self.usage["memory"].limit = options.max_memory
-        self.usage["file"].limit = options.max_store
+        """Go by these limits from now on; what is above them already stays."""
+        self.tiers.set(options)
 
     def silence(self) -> None:
         """Stop serving the API."""
@@ -102,9 +77,12 @@ class AccountJetStream:
         found = self.streams.get(name)
         return found.config if found is not None else None
 
-    def scope(self, pedantic: bool, apart: Sequence[str] = ()) -> stream_config.Scope:
-        """What new configurations are checked against. `apart`: see `Scope.apart`."""
-        limits = self.limits
+    def scope(
+        self, pedantic: bool, replicas: int, apart: Sequence[str] = ()
+    ) -> stream_config.Scope:
+        """What new configurations with that many replicas are checked against. `apart`: see
+        `Scope.apart`."""
+        limits = self.tiers.of(replicas)
         return stream_config.Scope(
             lookup=self.config_of,
             window_max=self.node.window_max_ns,
@@ -121,13 +99,13 @@ class AccountJetStream:
     def create(self, wanted: StreamConfig, pedantic: bool, apart: Sequence[str] = ()) -> Stream:
         """Make a stream, or return the one that is the same already. `apart`: see `Scope.apart`.
         Raises JetStreamError."""
-        config = self.check_new(wanted, self.scope(pedantic, apart))
+        config = self.check_new(wanted, self.scope(pedantic, wanted.num_replicas, apart))
         existing = self.streams.get(config.name)
         if existing is not None:
             if stream_config.same_config(existing.config, config):
                 return existing
             raise errors.STREAM_NAME_EXIST.error()
-        self.check_consumers(config)
+        self.tiers.check_consumers(config)
         self.check_reservation(config, None)
         if self.overlapping(config.subjects, ""):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
@@ -147,7 +125,7 @@ class AccountJetStream:
 
         Returns where `Stream.trim_some` has to go on, 0 when nothing is left to do."""
         config = stream_config.checked_update(stream.config, wanted, scope)
-        self.check_consumers(config)
+        self.tiers.check_consumers(config)
         stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
         self.check_reservation(config, stream.config)
         if self.overlapping(config.subjects, stream.name):
@@ -173,39 +151,24 @@ class AccountJetStream:
 
     def check_new(self, wanted: StreamConfig, scope: stream_config.Scope) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""
-        self.check_tier(wanted)
-        self.check_count(wanted)
+        self.tiers.check_streams(wanted, self.configs())
         config = stream_config.checked(wanted, scope)
         if config.num_replicas > 1 and not self.node.clustered:
             raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
         return config
 
-    def check_tier(self, config: StreamConfig) -> None:
-        """Refuse a number of replicas that none of the account's tiers is for."""
-        if self.tiers and f"R{max(1, config.num_replicas)}" not in self.tiers:
-            raise errors.NO_LIMITS.error()
-
-    def check_count(self, config: StreamConfig) -> None:
-        """Refuse one stream too many."""
-        others = len(self.streams) - (config.name in self.streams)
-        if 0 < self.limits.max_streams <= others:
-            raise errors.MAXIMUM_STREAMS_LIMIT.error()
-
-    def check_consumers(self, config: StreamConfig) -> None:
-        """Refuse a stream that is to have more consumers than the account allows each."""
-        if 0 < self.limits.max_consumers < config.max_consumers:
-            raise errors.MAXIMUM_CONSUMERS_LIMIT.error()
-
     def check_reservation(self, new: StreamConfig, old: StreamConfig | None) -> None:
-        """Refuse a `max_bytes` that account or node can not promise."""
+        """Refuse a `max_bytes` that account or node can not promise, as far as is known here."""
         before = max(old.max_bytes, 0) if old is not None else 0
         more = max(new.max_bytes, 0) - before
         if more <= 0 and old is not None:
             return
-        if not self.usage[new.storage].room_for(more):
-            if new.storage == "memory":
-                raise errors.MEMORY_RESOURCES_EXCEEDED.error()
-            raise errors.STORAGE_RESOURCES_EXCEEDED.error()
+        if not self.tiers.usage(new.storage, new.num_replicas).room_for(more):
+            raise no_room(new.storage)
+
+    def configs(self) -> list[StreamConfig]:
+        """Configurations of the streams that live here."""
+        return [stream.config for stream in self.streams.values()]
 
     def overlapping(self, subjects: list[str], own_name: str) -> bool:
         """Whether a subject is taken by another stream than `own_name`. Raises JetStreamError."""
@@ -235,24 +198,49 @@ class AccountJetStream:
             "streams": len(self.streams),
             "consumers": self.consumer_count(),
         }
-        tiers = {
-            name: TierInfo(limits=limits, **(used if name == ONE_REPLICA else {}))
-            for name, limits in self.tiers.items()
-        }
-        limits = NO_LIMITS_SHOWN if tiers else self.limits
         return AccountInfo(
-            **used, limits=limits, tiers=tiers, domain=self.node.domain, api=self.api
+            **used,
+            limits=self.tiers.flat,
+            tiers=self.tier_infos(self.tiers.used(), self.configs(), self.consumers_by_tier()),
+            domain=self.node.domain,
+            api=self.api,
         )
 
+    def consumers_by_tier(self) -> dict[str, int]:
+        """How many consumers have that many replicas, of the streams that live here."""
+        found: dict[str, int] = {}
+        for stream in self.streams.values():
+            for consumer in limitable(stream):
+                replicas = consumer.config.num_replicas or stream.config.num_replicas
+                found[tier_name(replicas)] = found.get(tier_name(replicas), 0) + 1
+        return found
 
-def _wire_limits(options: AccountJetStreamOptions) -> AccountLimits:
-    return AccountLimits(
-        max_memory=options.max_memory,
-        max_storage=options.max_store,
-        max_streams=options.max_streams,
-        max_consumers=options.max_consumers,
-        max_ack_pending=options.max_ack_pending,
-        memory_max_stream_bytes=options.memory_max_stream_bytes,
-        storage_max_stream_bytes=options.store_max_stream_bytes,
-        max_bytes_required=options.max_bytes_required,
-    )
+    def tier_infos(
+        self,
+        used: dict[str, tuple[int, int]],
+        configs: list[StreamConfig],
+        consumers: dict[str, int],
+    ) -> dict[str, TierInfo]:
+        """By tier what an account with tiers may have and has; empty for one without."""
+        tiers = self.tiers
+        if not tiers.wire:
+            return {}
+        found = {}
+        for name in {*tiers.wire, *used, *consumers, *(tier_name(c.num_replicas) for c in configs)}:
+            mine = [config for config in configs if tier_name(config.num_replicas) == name]
+            memory, store = used.get(name, (0, 0))
+            found[name] = TierInfo(
+                memory=memory,
+                storage=store,
+                reserved_memory=reserved(mine, "memory"),
+                reserved_storage=reserved(mine, "file"),
+                streams=len(mine),
+                consumers=consumers.get(name, 0),
+                limits=tiers.wire.get(name, NO_LIMITS_SHOWN),
+            )
+        return found
+
+
+def reserved(configs: list[StreamConfig], storage: str) -> int:
+    """Bytes that streams were promised by `max_bytes`, each once."""
+    return sum(max(each.max_bytes, 0) for each in configs if each.storage == storage)

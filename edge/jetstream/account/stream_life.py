@@ -30,7 +30,7 @@ class StreamOwner(Protocol):
     account: Any
     streams: dict[str, Stream]
     subjects: Any
-    usage: dict[str, Any]
+    tiers: Any
 
     def incarnation(self) -> str:
         """A new one."""
@@ -100,7 +100,7 @@ def create(
     meta = pack(config, now, incarnation)
     store = js.node.create_store(js.name, config, meta, incarnation)
     try:
-        usage = js.usage[config.storage]
+        usage = js.tiers.usage(config.storage, config.num_replicas)
         stream = Stream(js.account, store, config, incarnation, now, js.node, usage)
         start(js, stream)
     except Exception:
@@ -122,7 +122,7 @@ def described(js: StreamOwner, meta: bytes, store: Any) -> Stream:
         found.incarnation,
         found.created_ns,
         js.node,
-        js.usage[config.storage],
+        js.tiers.usage(config.storage, config.num_replicas),
     )
     stream.group = found.group
     stream.cluster = found.cluster
@@ -265,7 +265,9 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> int:
     Returns where `Stream.trim_some` has to go on, 0 when the limits hold for all that is stored."""
     old = stream.config
     js.node.update_meta(stream, description(stream, config))
-    stream.usage.reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
+    stream.usage.reserve(-max(old.max_bytes, 0))
+    _choose_tier(js, stream, config)
+    stream.usage.reserve(max(config.max_bytes, 0))
     if stream.origin_driver is not None and (
         config.mirror != old.mirror or config.sources != old.sources
     ):
@@ -291,6 +293,12 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> int:
     return left
 
 
+def _choose_tier(js: StreamOwner, stream: Stream, config: StreamConfig) -> None:
+    usage = js.tiers.usage(config.storage, config.num_replicas)
+    if usage is not stream.usage:
+        stream.draw_on(usage)
+
+
 def description(stream: Stream, config: StreamConfig) -> bytes:
     """What is kept of a stream with another configuration."""
     born = (stream.created_ns, stream.incarnation)
@@ -306,6 +314,7 @@ def change(js: StreamOwner, stream: Stream, meta: bytes) -> None:
             stream.trim_all()
         return
     js.node.update_meta(stream, meta)
+    _choose_tier(js, stream, config)
     stream.configure(config)
     stream.mute()
     stream.trim_all()
@@ -348,7 +357,7 @@ async def renew(js: StreamOwner, stream: Stream) -> None:
     except BaseException:
         storage.delete_stream(store)
         raise
-    made = Stream(js.account, store, config, incarnation, now, js.node, js.usage[config.storage])
+    made = Stream(js.account, store, config, incarnation, now, js.node, stream.usage)
     start(js, made)
     waiting = [create_consumer(made, consumer, name)[1] for name, consumer in consumers]
     for durable in waiting:

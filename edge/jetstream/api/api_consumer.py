@@ -50,12 +50,16 @@ def identity(stream: Any) -> str:
     return name_hash(format_time(stream.created_ns))
 
 
-def limits(js: Any) -> consumer_config.Limits:
-    """What node and account allow consumers to be."""
+def limits(js: Any, stream: Any, config: ConsumerConfig) -> consumer_config.Limits:
+    """What node and account allow a consumer to be. Raises JetStreamError 10120."""
+    replicas = config.num_replicas or stream.config.num_replicas
+    chosen = js.tiers.chosen(replicas)
     node = js.node.options.jetstream.limits
     return consumer_config.Limits(
         max_ack_pending=node.max_ack_pending,
-        account_max_ack_pending=js.limits.max_ack_pending,
+        account_max_ack_pending=chosen.max_ack_pending,
+        account_max_consumers=chosen.max_consumers,
+        tier_replicas=max(1, replicas) if js.tiers.wire else 0,
         max_request_batch=node.max_request_batch,
     )
 
@@ -151,7 +155,7 @@ def _create_now(js: Any, stream: Any, request: ConsumerRequest, name: str, ctx: 
         _keep_fixed(config, existing.config)
     consumer_config.set_level(config)
     consumer, durable = consumers.create(
-        stream, config, limits(js), js.limits.max_consumers, request.action, request.pedantic
+        stream, config, limits(js, stream, config), request.action, request.pedantic
     )
     if config.sourcing and config.durable_name:
         durable = _all(durable, consumers.reset(consumer, 0)[1])

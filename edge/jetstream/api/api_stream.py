@@ -122,7 +122,7 @@ def updated(
 ) -> tuple[Stream, int]:
     """The stream with its new configuration, and where `Stream.trim_some` goes on. Of subjects in
     `apart` it is known that they do not overlap."""
-    scope = js.scope(wanted.pedantic, apart)
+    scope = js.scope(wanted.pedantic, wanted.num_replicas, apart)
     stream_config.checked(plain(wanted), scope)
     if wanted.name != name:
         raise errors.STREAM_MISMATCH.error()
@@ -390,7 +390,7 @@ def restore(
         raise errors.STREAM_MISMATCH.error()
     if has_path_separator(config.name):
         raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS.error()
-    js.check_new(config, js.scope(False))
+    js.check_new(config, js.scope(False, config.num_replicas))
     if config.name in js.streams:
         raise errors.STREAM_NAME_EXIST_RESTORE_FAILED.error()
     stream_config.set_level(config)

@@ -74,6 +74,10 @@ class Limits(msgspec.Struct, kw_only=True):
 
     max_ack_pending: int = 0
     account_max_ack_pending: int = 0
+    account_max_consumers: int = 0
+    """On each stream; of all its consumers, or of those with `tier_replicas`."""
+    tier_replicas: int = 0
+    """Replicas of the tier that the account's limits are of; 0 without tiers."""
     max_request_batch: int = 0
 
 

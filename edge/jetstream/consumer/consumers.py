@@ -37,14 +37,13 @@ def create(
     stream: Any,
     config: ConsumerConfig,
     limits: consumer_config.Limits,
-    max_consumers: int,
     action: str = "",
     pedantic: bool = False,
 ) -> tuple[Delivery, Awaitable[None] | None]:
     """Make a consumer, or update the one of that name.
 
-    `max_consumers` is the account's limit per stream, 0 or below for none. The awaitable is done
-    when the consumer is durable. Raises JetStreamError, and then nothing has changed.
+    The awaitable is done when the consumer is durable. Raises JetStreamError, and then nothing has
+    changed.
     """
     consumer_config.fill(config, stream.config, limits, pedantic)
     consumer_config.check(config, stream.config, limits)
@@ -54,7 +53,7 @@ def create(
         return existing, _change(stream, existing, config, action)
     if action == "update":
         raise errors.CONSUMER_DOES_NOT_EXIST.error()
-    _check_count(stream, max_consumers)
+    _check_count(stream, limits)
     if stream.config.retention == "workqueue" and not config.direct and not config.sourcing:
         _check_work_queue(stream, config)
     name = _name(stream, config, name)
@@ -90,11 +89,16 @@ def add(consumer: Delivery) -> None:
     consumer.start()
 
 
-def _check_count(stream: Any, max_consumers: int) -> None:
-    most = stream.config.max_consumers
-    if most <= 0 or 0 < max_consumers < most:
-        most = max_consumers
-    if 0 < most <= len(limitable(stream)):
+def _check_count(stream: Any, limits: consumer_config.Limits) -> None:
+    there = limitable(stream)
+    own = stream.config
+    tier = [
+        each
+        for each in there
+        if not limits.tier_replicas
+        or (each.config.num_replicas or max(1, own.num_replicas)) == limits.tier_replicas
+    ]
+    if 0 < own.max_consumers <= len(there) or 0 < limits.account_max_consumers <= len(tier):
         raise errors.MAXIMUM_CONSUMERS_LIMIT.error()
 
 

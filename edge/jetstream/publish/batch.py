@@ -191,9 +191,10 @@ class Batches:
                 if len(block) + len(payload) > config.max_msg_size:
                     raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM.error()
         size = sum(len(s) + len(b) + len(p) + 34 for s, b, p in batch.messages)
-        if stream.usage.parent is not None and stream.usage.parent.exceeds(size):
+        full = stream.usage.refuses(size)
+        if full == 1:
             raise errors.INSUFFICIENT_RESOURCES.error()
-        if stream.usage.exceeds(size):
+        if full:
             raise errors.ACCOUNT_RESOURCES_EXCEEDED.error()
         if config.discard != "new":
             return

@@ -411,11 +411,11 @@ class IngestSink(Sink):
         if m.header_len > HEADER_MAX:
             self.refuse(m, errors.STREAM_HEADER_EXCEEDS_MAXIMUM)
             return True
-        if stream.usage.parent is not None and stream.usage.parent.exceeds(size):
-            self.refuse(m, errors.INSUFFICIENT_RESOURCES)
-            return True
-        if stream.usage.exceeds(size):
-            self.refuse(m, errors.ACCOUNT_RESOURCES_EXCEEDED)
+        full: cython.int = stream.usage.refuses(size)
+        if full:
+            self.refuse(
+                m, errors.INSUFFICIENT_RESOURCES if full == 1 else errors.ACCOUNT_RESOURCES_EXCEEDED
+            )
             return True
         if stream.discard_new:
             return self.refused_discard(m, size)

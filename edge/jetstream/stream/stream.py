@@ -627,6 +627,12 @@ class Stream(Task):
             self.counted_bytes = held
         return 0
 
+    def draw_on(self, usage: Usage) -> None:
+        """Count in another tier from now on, with all that the stream holds."""
+        self.usage.change(-self.counted_bytes)
+        self.usage = usage
+        usage.change(self.counted_bytes)
+
     # --- requests --------------------------------------------------------------------------
 
     def delete_message(self, sequence: int, erase: bool) -> bool:

@@ -6,5 +6,7 @@ cdef class Usage:
     cdef public long long limit         # -1: unlimited
     cdef public long long reserved
     cdef public Usage parent
-    cpdef bint exceeds(self, long long more) except -1
+    cdef public long long elsewhere     # on other nodes, against the same limit
+    cdef public int replicas            # of the streams that draw on it
+    cpdef int refuses(self, long long more) except -1
     cdef int change(self, long long by) except -1

@@ -7,7 +7,11 @@ import cython
 class Usage:
     """A counter of bytes with a limit (-1: none). What is counted counts in `parent` as well.
 
-    `reserved` is what the streams below have been promised by their `max_bytes`.
+    The first one in a row of parents is what a stream draws on, the last one is the node's; the
+    limits between them are the account's. `reserved` is what the streams below have been promised
+    by their `max_bytes`. `elsewhere` is what counts against the limit and is on other nodes of the
+    cluster, as far as they have told. `replicas` is how often a stream's bytes are stored, and so
+    how much a new one weighs with the account.
     """
 
     def __init__(self, name: str, limit: int = -1, parent: "Usage | None" = None):
@@ -16,12 +20,24 @@ class Usage:
         self.parent = parent
         self.used = 0
         self.reserved = 0
+        self.elsewhere = 0
+        self.replicas = 1
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def exceeds(self, more: cython.longlong) -> cython.bint:
-        """Whether `more` bytes would not fit."""
-        return self.limit >= 0 and self.used + more > self.limit
+    def refuses(self, more: cython.longlong) -> cython.int:
+        """Whether `more` bytes would not fit: 1 the node has no room, 2 the account; 0 they do."""
+        usage: Usage = self
+        refused: cython.int = 0
+        weight: cython.longlong = more
+        while usage.parent is not None:
+            if usage.limit >= 0 and usage.used + usage.elsewhere + weight > usage.limit:
+                refused = 2
+            weight = more * self.replicas
+            usage = usage.parent
+        if usage.limit >= 0 and usage.used + more > usage.limit:
+            refused = 1
+        return refused
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

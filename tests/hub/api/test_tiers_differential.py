@@ -1,0 +1,207 @@
+"""JetStream limits of tokens in a cluster, tiers by replicas and flat ones, beside nats-servers."""
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from bench.servers import free_port
+from headwater.edge.conf.flags import parse_args
+from headwater.security.claims import AccountLimits, JetStreamTier
+from tests.hub.api.test_api_differential import ANCHOR, masked
+from tests.hub.lab import Lab
+from tests.operator_realm import Raw, Realm
+from tests.waiting import until
+
+KILO = 1024
+PAYLOAD = b"x" * 1000
+
+
+def limits(**fields: Any) -> AccountLimits:
+    """Without limits but for these."""
+    found = AccountLimits.unlimited()
+    for name, value in fields.items():
+        setattr(found, name, value)
+    return found
+
+
+def realm() -> Realm:
+    """A: tiers for one replica and for three; B: for three alone; C: flat; D: none."""
+    made = Realm(more="CD")
+    made.bodies["A"].limits = limits(
+        tiered_limits={
+            "R1": JetStreamTier(
+                disk_storage=20 * KILO, mem_storage=0, streams=2, consumer=2, max_ack_pending=5,
+                disk_max_stream_bytes=15 * KILO,
+            ),
+            "R3": JetStreamTier(
+                disk_storage=10 * KILO, mem_storage=4 * KILO, streams=3, consumer=1,
+                max_ack_pending=7, max_bytes_required=False,
+            ),
+        }
+    )
+    made.bodies["B"].limits = limits(
+        tiered_limits={"R3": JetStreamTier(disk_storage=-1, mem_storage=-1, streams=-1)}
+    )
+    made.bodies["C"].limits = limits(disk_storage=30 * KILO, mem_storage=0, streams=3, consumer=1)
+    return made
+
+
+def stream(name: str, replicas: int, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "subjects": [f"{name}.>"], "num_replicas": replicas, **fields}
+
+
+def consumer(name: str, of: str, **fields: Any) -> tuple[str, dict[str, Any]]:
+    config = {"name": name, "durable_name": name, "ack_policy": "explicit", **fields}
+    return f"CONSUMER.CREATE.{of}.{name}", {"stream_name": of, "config": config}
+
+
+Request = tuple[str, str, Any]
+REQUESTS: list[Request] = [
+    ("D", "INFO", None),
+    ("A", "INFO", None),
+    ("B", "INFO", None),
+    ("C", "INFO", None),
+    ("A", "STREAM.CREATE.TWO", stream("TWO", 2)),
+    ("B", "STREAM.CREATE.ONE", stream("ONE", 1)),
+    ("A", "STREAM.CREATE.M", stream("M", 1, storage="memory", max_bytes=KILO)),
+    ("A", "STREAM.CREATE.BIG", stream("BIG", 1, max_bytes=16 * KILO)),
+    ("A", "STREAM.CREATE.BIG", stream("BIG", 3, max_bytes=11 * KILO)),
+    ("A", "STREAM.CREATE.a", stream("a", 1, max_bytes=15 * KILO)),
+    ("A", "STREAM.CREATE.b", stream("b", 1, max_bytes=6 * KILO)),
+    ("A", "STREAM.CREATE.b", stream("b", 1, max_bytes=5 * KILO)),
+    ("A", "STREAM.CREATE.c", stream("c", 1)),
+    ("A", "STREAM.CREATE.d", stream("d", 3, max_bytes=8 * KILO)),
+    ("A", "STREAM.CREATE.e", stream("e", 3, max_bytes=3 * KILO)),
+    ("A", "STREAM.CREATE.e", stream("e", 3, max_bytes=4 * KILO, storage="memory")),
+    ("A", "STREAM.CREATE.f", stream("f", 3, max_bytes=KILO)),
+    ("A", "STREAM.CREATE.g", stream("g", 3, max_bytes=KILO)),
+    ("A", "STREAM.UPDATE.f", stream("f", 3, max_bytes=3 * KILO)),
+    ("A", "STREAM.UPDATE.f", stream("f", 3, max_bytes=2 * KILO)),
+    ("A", "STREAM.UPDATE.f", stream("f", 3, max_bytes=2 * KILO, max_consumers=2)),
+    ("A", "STREAM.UPDATE.a", stream("a", 1, max_bytes=16 * KILO)),
+    ("A", *consumer("one", "a")),
+    ("A", *consumer("two", "a")),
+    ("A", *consumer("three", "a")),
+    ("A", *consumer("one", "d")),
+    ("A", *consumer("two", "d")),
+    ("A", *consumer("much", "d", max_ack_pending=8)),
+    ("A", "INFO", None),
+    ("B", "STREAM.CREATE.big", stream("big", 3, max_bytes=100 * KILO)),
+    ("B", "INFO", None),
+    ("C", "STREAM.CREATE.a", stream("a", 3, max_bytes=11 * KILO)),
+    ("C", "STREAM.CREATE.a", stream("a", 3, max_bytes=5 * KILO)),
+    ("C", "STREAM.CREATE.b", stream("b", 1, max_bytes=16 * KILO)),
+    ("C", "STREAM.CREATE.b", stream("b", 1, max_bytes=15 * KILO)),
+    ("C", "STREAM.CREATE.c", stream("c", 1, max_bytes=1)),
+    ("C", "INFO", None),
+    ("A", "STREAM.DELETE.b", None),
+    ("A", "STREAM.DELETE.f", None),
+    ("A", "STREAM.CREATE.h", stream("h", 1, max_bytes=5 * KILO)),
+    ("A", "INFO", None),
+]
+
+
+def login(port: int, made: Realm, name: str) -> Raw:
+    client = Raw(port)
+    assert client.login(made.user(name)) == []
+    return client
+
+
+def transcript(port: int, made: Realm) -> list[Any]:
+    """The answers to all requests."""
+    clients = {name: login(port, made, name) for name in "ABCD"}
+    found = []
+    for who, name, body in REQUESTS:
+        answer = clients[who].request(f"$JS.API.{name}", b"" if body is None else body)
+        found.append(shown(answer))
+    for client in clients.values():
+        client.close()
+    return found
+
+
+def shown(answer: Any) -> Any:
+    """What both servers answer alike: not where a stream is, nor how long it took."""
+    found = masked(answer)
+    if isinstance(found, dict):
+        for name in ("cluster", "state"):
+            found.pop(name, None)
+    return found
+
+
+def write_configs(path: Path, made: Realm) -> tuple[int, list[Path]]:
+    """The first one's port, and a configuration for each of three nodes."""
+    ports, route_ports = ([free_port() for _ in range(3)] for _ in range(2))
+    routes = ", ".join(f"nats-route://127.0.0.1:{port}" for port in route_ports)
+    configs = []
+    for index in range(3):
+        config = path / f"n{index}.conf"
+        extra = (
+            f'server_name: n{index}\nlisten: "127.0.0.1:{ports[index]}"\n'
+            f'jetstream {{ store_dir: "{path}/store{index}" }}\n'
+            f'cluster {{ name: C, listen: "127.0.0.1:{route_ports[index]}", routes: [{routes}] }}\n'
+        )
+        config.write_text(made.config(extra))
+        configs.append(config)
+    return ports[0], configs
+
+
+@contextlib.asynccontextmanager
+async def anchors(path: Path, made: Realm) -> AsyncIterator[int]:
+    """Three nats-servers; the first one's port."""
+    path.mkdir()
+    port, configs = write_configs(path, made)
+    with (path / "log").open("w") as output:
+        processes = [
+            subprocess.Popen([str(ANCHOR), "-c", str(config)], stderr=output)
+            for config in configs
+        ]
+    try:
+        yield port
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(10)
+
+
+@contextlib.asynccontextmanager
+async def ours(path: Path, made: Realm) -> AsyncIterator[int]:
+    """Three nodes of this server; the first one's port."""
+    path.mkdir()
+    port, configs = write_configs(path, made)
+    lab = Lab(path)
+    try:
+        for index, config in enumerate(configs):
+            lab.run(index, parse_args(["-c", str(config)]).options)
+        await lab.settled(3)
+        yield port
+    finally:
+        await lab.stop()
+
+
+def leads(port: int, made: Realm) -> bool:
+    """Whether the cluster answers and has all of its members."""
+    with contextlib.suppress(OSError), Raw(port) as client:
+        client.login(made.user("B"))
+        probe = stream("probe", 3)
+        made_it = client.request("$JS.API.STREAM.CREATE.probe", probe)
+        gone = client.request("$JS.API.STREAM.DELETE.probe")
+        return "config" in (made_it or {}) and (gone or {}).get("success") is True
+    return False
+
+
+async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
+    made, found = realm(), []
+    for begin in (anchors, ours):
+        async with begin(tmp_path / begin.__name__, made) as port:
+            await until(lambda at=port: asyncio.to_thread(leads, at, made), "there is a leader")
+            found.append(await asyncio.to_thread(transcript, port, made))
+    different = [
+        (request, theirs, mine)
+        for request, theirs, mine in zip(REQUESTS, *found, strict=True)
+        if theirs != mine
+    ]
+    assert not different, "\n\n".join(f"{r}\n{t}\n{m}" for r, t, m in different)
