@@ -88,7 +88,8 @@ class StreamRequests:
         """STREAM.CREATE.<stream>"""
         wanted = api_stream.wanted_stream(tokens, payload, ctx)
         apart = await long_work.find_apart(wanted.subjects)
-        config = self.checked(js, wanted, self._scope(js, wanted.pedantic, wanted.num_replicas, apart))
+        scope = self._scope(js, wanted.pedantic, wanted.num_replicas, apart)
+        config = self.checked(js, wanted, scope)
         state = self.cluster.state
         known = state.stream(js.name, config.name)
         if known is not None:
