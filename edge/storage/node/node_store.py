@@ -34,27 +34,20 @@ from headwater.edge.storage.index.store import MessageStore, Usage
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.log.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.log.log_restart import LogRestart
+from headwater.edge.storage.node.found_streams import FoundStreams
 from headwater.edge.storage.node.stream_opener import StreamOpener
 from headwater.edge.storage.packing.packing import Packer
 from headwater.edge.storage.recovery.log_recovery import LogRecovery, seed_of
 from headwater.edge.storage.recovery.put_back import put_back_tail
-from headwater.edge.storage.recovery.replay import LOST_MAX
 from headwater.edge.storage.recovery.restore import restore_ends
 from headwater.edge.storage.recovery.state_copy import StateCopy, position_of
-from headwater.edge.storage.recovery.stream_recovery import (
-    RecoveredStream,
-)
+from headwater.edge.storage.recovery.stream_recovery import RecoveredStream
 from headwater.edge.storage.segments.damage_report import DamageReport
 from headwater.edge.storage.segments.dead_space import let_dead_go
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.index_writing import write_indexes
-from headwater.edge.storage.segments.loss import (
-    LOST_BEFORE,
-    keep_sizes,
-    removed_before,
-    restore_sizes,
-)
-from headwater.edge.storage.segments.manifest import Manifest, runs_text
+from headwater.edge.storage.segments.loss import keep_sizes
+from headwater.edge.storage.segments.manifest import Manifest
 from headwater.edge.storage.segments.manifests import Manifests
 from headwater.edge.storage.segments.reservations import SequenceReservations
 from headwater.edge.storage.segments.segment_files import OpenFiles
@@ -203,24 +196,26 @@ class NodeStore:
             self.log, self.directory, self.metas, self.packers, self._make_file_store, self._forget
         )
         opener.begin(recovery, self.recovery, self.options.progress)
-        found = opener.open_all(self.problems)
-        for stream in found:
+        streams = FoundStreams(
+            opener.open_all(self.problems), self.log, self.options, self.problems
+        )
+        for stream in streams.found:
             self._register(stream)
-        watched = [item for item in found if item.recovery is not None and item.recovery.has_gaps]
-        recovery.watched = {item.store.stream_id: [] for item in watched}
+        streams.watch(recovery)
         recovery.replay()
         self.problems += self.directory.problems + recovery.problems
-        self._advance_streams(found, recovery)
+        streams.advance(recovery, self._remove_deleted)
         self._start_log(recovery)
         self.eraser.resume(opener.erases_left, recovery.erase_done)
-        for stream in found:
-            stream.store.log_lost()
-            restore_sizes(self.log, stream.store)
+        streams.restore_lost()
         self.metas.start(self.background)
         self.problems += self.state_copy.start(self.log, self.background, recovery.touched)
         self._report_vanished()
-        self._drop_unfinished(found)
-        self._go_on(found, recovery.skip, recovery.exact)
+        for store in streams.unwanted():
+            self.delete_stream(store)
+        reservations = None if self._clean else self.reservations
+        streams.go_on(recovery.skip, recovery.exact, reservations, self.set_durability)
+        self._accept_slots_later()
         try:
             self.log.files.top_up()
         except OSError as error:
@@ -234,7 +229,7 @@ class NodeStore:
         self.scrubber.start()
         self.directory.mark_boot()
         self.repacker.resume()
-        return [stream for stream in found if not stream.store.closed]
+        return streams.served()
 
     def _start_log(self, recovery: LogRecovery) -> None:
         slot, full = self.restart.first_slot()
@@ -251,39 +246,13 @@ class NodeStore:
         else:
             self.restart.wait_for_file(full)
 
-    def _go_on(self, found: list[RecoveredStream], skip: int, exact: bool) -> None:
-        """Leave out `skip` sequences in every stream that gives them out: they may have been
-        acknowledged for messages that are gone, unless it is known `exact`ly what was. What is
-        missing is expected no more once that is durable."""
-        for stream in found:
-            store = stream.store
-            if store.closed:
-                continue
-            if not self.options.numbered_elsewhere(stream.meta):
-                known = exact and self.log.watermarks.sure(store.stream_id, True) > 0
-                self._leave_out(stream, store.last_seq + (0 if known else skip))
-            self.set_durability(store)
+    def _accept_slots_later(self) -> None:
+        """What is missing is expected no more once what was said of it is durable."""
         if self.problems:
             lsn = self.log.hand_over()
             self.log.when_durable(lsn, self._accept_slots)
         else:
             self._accept_slots()
-
-    def _leave_out(self, stream: RecoveredStream, last: int) -> None:
-        """Have a stream go on above `last`, and above what a power cut may have taken."""
-        store = stream.store
-        reason = ""
-        tail = 0 if self._clean else self.reservations.lost_tail(store)
-        if tail:
-            reason = "the system went down and may have taken acknowledged messages; "
-            last = max(last, tail)
-        if last > store.last_seq:
-            text = (
-                f"stream '{stream.label}' was found up to sequence {store.last_seq}; {reason}"
-                f"it goes on at {last + 1}, so that none is given out twice"
-            )
-            self.problems.append(Problem(ProblemKind.LOST, text, stream.label))
-            store.skip(last)
 
     def _accept_slots(self) -> None:
         try:
@@ -303,41 +272,11 @@ class NodeStore:
         self._metas[incarnation] = stream.meta
         self._stores[incarnation] = stream.store
 
-    def _advance_streams(self, found: list[RecoveredStream], recovery: LogRecovery) -> None:
-        for stream in found:
-            store = stream.store
-            number = store.stream_id
-            if number in recovery.deleted:
-                self.metas.forget(store.incarnation)
-                self._forget(store)
-                self._trash(store)
-                continue
-            first = recovery.firsts.get(number, 0)
-            if stream.recovery is not None:
-                first = stream.recovery.finish(first, recovery.watched.get(number, ()))
-                stream.recovery = None
-            removed_before(store, 1, first - 1)
-            restore_ends(store, first, store.last_seq, recovery.last_times.get(number, 0))
-            self._name_acknowledged(stream, recovery.exact)
-            self.problems += stream.listed_problems()
-            told = [at for at, reason in store.lost.items() if reason != LOST_BEFORE]
-            if told:
-                text = (
-                    f"stream '{stream.label}': {len(told)} messages are lost: {runs_text(told)} "
-                    f"({store.lost[told[0]]})"
-                )
-                self.problems.append(Problem(ProblemKind.LOST, text, stream.label))
-
-    def _name_acknowledged(self, stream: RecoveredStream, exact: bool) -> None:
-        """Name messages at a stream's end that were acknowledged and are gone."""
-        store = stream.store
-        last = self.log.watermarks.sure(store.stream_id, exact)
-        self.log.watermarks.add(store)
-        if last <= store.last_seq or self.options.numbered_elsewhere(stream.meta):
-            return
-        for sequence in range(store.last_seq + 1, min(last, store.last_seq + LOST_MAX) + 1):
-            store.add_lost(sequence, "its part of the log is missing")
-        restore_ends(store, 0, last, 0)
+    def _remove_deleted(self, store: FileStore) -> None:
+        """The log says that a stream was deleted, and its files are still there."""
+        self.metas.forget(store.incarnation)
+        self._forget(store)
+        self._trash(store)
 
     def _put_manifests(self, stores: list[FileStore]) -> None:
         """A log segment was checkpointed: write to the log how far the segments of these streams
@@ -364,19 +303,6 @@ class NodeStore:
             problem = Problem(ProblemKind.UNSERVED, text, manifest.label, str(path))
             self.problems.append(problem)
             self.manifests.drop(incarnation)
-
-    def _drop_unfinished(self, found: list[RecoveredStream]) -> None:
-        """Remove streams that were never finished, and those that a finished one replaced."""
-        left = {stream.incarnation: stream for stream in found if not stream.store.closed}
-        gone = set()
-        for incarnation in left:
-            identity = self._identities[incarnation]
-            if identity.get("unfinished"):
-                gone.add(incarnation)
-            elif identity.get("replaces") in left:
-                gone.add(str(identity["replaces"]))
-        for incarnation in gone:
-            self.delete_stream(left[incarnation].store)
 
     def _make_file_store(self, packer: Packer, incarnation: str, path: Path) -> FileStore:
         stream_id = packer.stream
