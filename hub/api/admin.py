@@ -260,7 +260,10 @@ def preferred(cluster: Cluster, payload: bytes, others: list[int]) -> int:
             raise errors.CLUSTER_NO_PEERS.error(err=text)
         hello = cluster.founding.hello_of(number)
         if hello is not None and hello.leaving:
-            text = f'preferred server "{placement.preferred}" is to lead nothing'
+            text = (
+                f'preferred server "{placement.preferred}" is to lead nothing: choose another one, '
+                "or start it again"
+            )
             raise errors.CLUSTER_NO_PEERS.error(err=text)
         return number
     wanted = {tag.lower() for tag in placement.tags}

@@ -218,7 +218,7 @@ class StreamRequests:
         try:
             taken = self.cluster.state.overlapping(js.name, config.subjects, own)
         except StepsExceeded:
-            raise errors.invalid_config("subjects are too many to compare") from None
+            raise errors.invalid_config(errors.TOO_MANY_SUBJECTS) from None
         if taken:
             raise errors.STREAM_SUBJECT_OVERLAP.error()
 
@@ -291,7 +291,8 @@ class StreamRequests:
         for _ in range(STALE_TRIES):
             with contextlib.suppress(Stale):
                 return await decide()
-        raise errors.STREAM_UPDATE.error(err="the stream was changed meanwhile")
+        text = "the stream was changed meanwhile: look at it, and ask again"
+        raise errors.STREAM_UPDATE.error(err=text)
 
     async def delete(
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context

@@ -201,7 +201,7 @@ class Applier:
             return
         log.error(
             "stream '%s > %s' of this node is kept and not served: the cluster has another one of "
-            "that name",
+            "that name; stop the node and use `headwater store backup`, then restore it by another",
             js.name,
             stream.name,
         )

@@ -175,7 +175,7 @@ class AccountJetStream:
         try:
             return self.subjects.overlaps_others(subjects, own_name, Steps())
         except StepsExceeded:
-            raise errors.invalid_config("subjects are too many to compare") from None
+            raise errors.invalid_config(errors.TOO_MANY_SUBJECTS) from None
 
     def named(self, subject: str) -> list[Stream]:
         """Streams whose subjects overlap with `subject` (empty: all), by name."""

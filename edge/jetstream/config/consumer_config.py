@@ -280,7 +280,7 @@ def _check_filters(config: ConsumerConfig) -> None:
             if len(tree.covering(subject, steps)) > 1:
                 raise errors.CONSUMER_OVERLAPPING_SUBJECT_FILTERS.error()
     except StepsExceeded:
-        raise invalid_config("subject filters are too many to compare") from None
+        raise invalid_config(f"filter {errors.TOO_MANY_SUBJECTS}") from None
 
 
 def _check_start(config: ConsumerConfig) -> None:

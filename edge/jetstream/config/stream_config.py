@@ -240,7 +240,7 @@ def check_subjects(new: StreamConfig, scope: Scope) -> None:
                 other = new.subjects[min(others)]
                 raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
     except StepsExceeded:
-        raise invalid_config("subjects are too many to compare") from None
+        raise invalid_config(errors.TOO_MANY_SUBJECTS) from None
     scope.apart = list(new.subjects)
 
 

@@ -48,10 +48,10 @@ def _read(config: StreamConfig) -> tuple[str, int | None, int | None]:
         raise invalid_config(f"{MODE_KEY} is only supported on file storage")
     if config.persist_mode == "async":
         if mode == "fsync":
-            raise invalid_config(f"{MODE_KEY} fsync contradicts async persist mode")
+            raise invalid_config(f"{MODE_KEY} fsync contradicts async persist mode: remove one")
         mode = "interval"
     if interval is not None and delay is not None:
-        raise invalid_config(f"{INTERVAL_KEY} and {DELAY_KEY} exclude each other")
+        raise invalid_config(f"{INTERVAL_KEY} and {DELAY_KEY} exclude each other: remove one")
     if interval is not None and mode == "fsync":
         raise invalid_config(f"{INTERVAL_KEY} requires {MODE_KEY} interval")
     if delay is not None and mode == "interval":

@@ -40,6 +40,9 @@ def invalid_config(text: str) -> JetStreamError:
     return STREAM_INVALID_CONFIG.error(err=text)
 
 
+TOO_MANY_SUBJECTS = "subjects are too many to compare: use fewer, or wider ones with wildcards"
+"""Why a configuration is refused (10052) whose subjects it would take too long to compare."""
+
 ACCOUNT_RESOURCES_EXCEEDED = Kind(400, 10002, "resource limits exceeded for account")
 BAD_REQUEST = Kind(400, 10003, "bad request")
 CLUSTER_INCOMPLETE = Kind(503, 10004, "incomplete results")

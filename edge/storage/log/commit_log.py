@@ -295,9 +295,9 @@ class CommitLog(BatchWriter):
                     self.join_turn(store)
                 except StoreError:
                     log.exception(
-                        "removals of stream %x are not written; a start now finds what they took "
-                        "out",
-                        store.stream_id,
+                        "removals of the stream in %s are not written; a start now finds what they "
+                        "took out",
+                        store.directory,
                     )
         if self.batch_notify and self.failure is None:
             stores = self.touched[:]

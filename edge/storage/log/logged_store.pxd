@@ -7,6 +7,7 @@ from headwater.edge.storage.index.store cimport MessageStore
 
 cdef class LoggedStore(MessageStore):
     cdef public unsigned long long stream_id
+    cdef public object directory                # pathlib.Path of the stream
     cdef unsigned long long touched_batch       # last batch that the log knows of this store
     cdef unsigned long long run_batch           # batch of the run below
     cdef unsigned int run_index

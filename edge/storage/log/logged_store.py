@@ -50,8 +50,9 @@ class LoggedStore(MessageStore):
             except InvariantBroken as error:
                 self.failure = error
             log.error(
-                "stream %x takes no more messages: %s; what it has is kept",
-                self.stream_id,
+                "the stream in %s takes no more messages: %s; what it has is kept: back it up, and "
+                "start the node again",
+                self.directory,
                 self.failure,
             )
             self.scheduled_listener()

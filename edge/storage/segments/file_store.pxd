@@ -14,7 +14,6 @@ cdef struct Removed:                    # sequences taken out during a turn
 
 cdef class FileStore(LoggedStore):
     cdef CommitLog log
-    cdef public object directory        # pathlib.Path of the stream
     cdef public object open_files       # segment_files.OpenFiles
     cdef public object on_trim          # called with paths of segment files that are not needed
     cdef public object on_compact       # called with a segment that is mostly dead

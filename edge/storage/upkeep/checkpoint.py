@@ -201,7 +201,8 @@ class Checkpointer(Task):
     def refuse(self, error: StoreError) -> None:
         """What would be written cannot be: nothing is, and the log keeps the segment."""
         log.error(
-            "segment %d of the log in %s cannot be checkpointed: %s; it stays, and the log grows",
+            "segment %d of the log in %s cannot be checkpointed: %s; it stays, and the log grows: "
+            "free room on the device, or check it",
             self.segment.number,
             self.log.directory,
             error,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.wire import Link
-from headwater.edge.jetstream.model import archive, s2
+from headwater.edge.jetstream.model import archive, errors, s2
 from tests.operator_realm import Raw
 from tests.turns import CountedNode
 
@@ -156,5 +156,5 @@ def test_subjects_that_would_take_too_long_to_compare_are_refused(node: CountedN
         answer = json.loads(
             link.request("$JS.API.STREAM.CREATE.Q", json.dumps(second).encode()).payload
         )
-        assert answer["error"]["description"] == "subjects are too many to compare"
+        assert answer["error"]["description"] == errors.TOO_MANY_SUBJECTS
         link.request("$JS.API.STREAM.DELETE.P", b"")

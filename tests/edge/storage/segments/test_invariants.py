@@ -96,6 +96,7 @@ def test_nothing_beyond_the_end_of_a_stream_is_acknowledged(
     harness.commit()
     assert (store.committed, other.committed) == (3, 1)
     assert "the log has sequence 4 of a stream that ends at 3" in caplog.text
+    assert f"the stream in {store.directory} takes no more messages" in caplog.text
     with pytest.raises(InvariantBroken):
         store.add_message(b"s", b"5")
     other.add_message(b"s", b"2")
