@@ -66,6 +66,7 @@ SILENCES = {
     "tests/federation/leaf/test_bad_links.py": (1, "a slow link is not given up"),
     "tests/federation/leaf/test_leaf_interop.py": (3, "nothing more crosses"),
     "tests/hub/cluster/test_replicas.py": (1, "a publisher without a leader tries again"),
+    "tests/hub/routes/test_route_pools.py": (1, "a route that answers stays"),
     "tests/spark/read/test_range_reads.py": (1, "messages have different times"),
 }
 """Which tests let time pass (`silence`, `stand_by`), how often, and what for."""
