@@ -1,21 +1,23 @@
 """Anything at every door: what comes is refused in words, never by a failure of the node.
 
-A small share runs with the suite, `make fuzz` takes EXAMPLES of each target; what hypothesis
-found is kept in `.hypothesis` and tried first the next time.
+A share with fixed seeds runs with the suite, in parts that take some seconds each. `make fuzz`
+takes EXAMPLES for each part; what it found is kept in `.hypothesis` and tried first the next time.
+Every case of the corpora is tried as it is.
 """
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from headwater.deploy.compose import services_for
@@ -29,9 +31,12 @@ from headwater.security import jwt
 from headwater.security.claims import UserClaims
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import KeyPair
+from tests.fuzz.corpus import FOLDER, Case, cases, varied
 from tests.operator_realm import Raw
 
-SHARE = int(os.environ.get("FUZZ_EXAMPLES", "25"))
+LONG = int(os.environ.get("FUZZ_EXAMPLES", "0"))
+"""Examples of each part of a long run; 0 in the suite."""
+PARTS = range(2)
 CONFIG = """
 listen: "127.0.0.1:-1", server_name: n
 leafnodes { listen: "127.0.0.1:-1" }
@@ -39,11 +44,22 @@ cluster { name: c, listen: "127.0.0.1:-1" }
 websocket { listen: "127.0.0.1:-1", no_tls: true, compression: true }
 jetstream { store_dir: "%s", max_file_store: 64MB, max_memory_store: 64MB }
 """
-fuzzed = settings(
-    max_examples=SHARE,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+
+def fuzz(part: int, share: int, found: st.SearchStrategy[Case], check: Callable[..., None]) -> None:
+    """Give a target cases: `share` of them, the same ones each time, or those of a long run."""
+
+    @settings(
+        max_examples=LONG or share,
+        deadline=None,
+        print_blob=True,
+        **({} if LONG else {"database": None}),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(found)
+    def run(case: Case) -> None:
+        check(**case)
+
+    (run if LONG else seed(part)(run))()
 
 
 class Failures(logging.Handler):
@@ -142,17 +158,25 @@ HELLO = {
 }
 
 
-@pytest.mark.parametrize("listener", HELLO)
-@fuzzed
-@given(TALK, st.booleans())
-@example(b"PUB a\r1 4\r\nabcd", True)
-@example(b"HPUB a 12 12\r\nNATS/1.0\r\n\r\n", True)
-@example(b"LMSG a | 5\r\nhello", True)
-@example(b"RMSG $G a + b c d 5\r\nhello", True)
-@example(b"PING\r\n" * 5000, False)
-def test_lines(node: Running, listener: str, talk: bytes, greeted: bool) -> None:
-    node.say(listener, (HELLO[listener] if greeted else b"") + talk + b"\r\n")
+PIECE = st.binary(max_size=6).map(lambda data: data.decode("latin-1"))
+"""Any bytes, as a corpus writes them."""
+
+
+def try_lines(node: Running, listener: str, greeted: bool, talk: str) -> None:
+    """Lines of a protocol, before or after a login."""
+    hello = HELLO[listener] if greeted else b""
+    node.say(listener, hello + talk.encode("latin-1") + b"\r\n")
     node.check()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("listener", HELLO)
+def test_lines(node: Running, listener: str, part: int) -> None:
+    text = TALK.map(lambda talk: talk.decode("latin-1"))
+    made = st.fixed_dictionaries({"greeted": st.booleans(), "talk": text})
+    known = varied("lines", "talk", PIECE).map(lambda case: {**case, "listener": listener})
+    found = st.one_of(made.map(lambda case: {**case, "listener": listener}), known)
+    fuzz(part, 250, found, functools.partial(try_lines, node))
 
 
 UPGRADE = (
@@ -162,27 +186,50 @@ UPGRADE = (
 )
 
 
-@fuzzed
-@given(st.booleans(), st.binary(max_size=200))
-@example(True, b"\xc2\x80\x00\x00\x00\x00")
-@example(True, b"\x81\xfe\x00\x7e" + bytes(130))
-@example(False, b"GET / HTTP/1.1\r\nHost: \xff\r\nCookie: =;\x00\r\n\r\n")
-def test_websockets(node: Running, upgraded: bool, data: bytes) -> None:
-    node.say("websocket", (UPGRADE if upgraded else b"") + data)
+def try_websockets(node: Running, upgraded: bool, data: str) -> None:
+    """Bytes before or after an upgrade."""
+    node.say("websocket", (UPGRADE if upgraded else b"") + data.encode("latin-1"))
     node.check()
 
 
-@fuzzed
-@given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
-def test_websocket_frames(reads: list[bytes], compression: bool) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_websockets(node: Running, part: int) -> None:
+    text = st.binary(max_size=200).map(lambda data: data.decode("latin-1"))
+    made = st.fixed_dictionaries({"upgraded": st.booleans(), "data": text})
+    found = st.one_of(made, varied("websockets", "data", PIECE))
+    fuzz(part, 500, found, functools.partial(try_websockets, node))
+
+
+def try_websocket_frames(reads: list[str], compression: bool) -> None:
+    """Frames in reads of any size, without a socket."""
     frames = WebSocketFilter(compression=compression)
     frames.bound(1000, 1000)
     with contextlib.suppress(ConnectionError):
         for data in reads:
-            frames.receive(data)
+            frames.receive(data.encode("latin-1"))
             while frames.more:
                 frames.receive(b"")
     frames.send(b"x")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_websocket_frames(part: int) -> None:
+    reads = st.lists(st.binary(max_size=60).map(lambda data: data.decode("latin-1")), max_size=8)
+    made = st.fixed_dictionaries({"reads": reads, "compression": st.booleans()})
+    fuzz(part, 500, st.one_of(made, varied_reads()), try_websocket_frames)
+
+
+def varied_reads() -> st.SearchStrategy[Case]:
+    """Frames of the corpus with other reads between them."""
+    known = st.sampled_from(cases("websocket_frames"))
+    return st.builds(
+        lambda case, at, data: {
+            **case, "reads": [*case["reads"][:at], data, *case["reads"][at:]]
+        },
+        known,
+        st.integers(0, 4),
+        PIECE,
+    )  # fmt: skip
 
 
 CONF_WORDS = (
@@ -193,25 +240,40 @@ CONF_WORDS = (
 CONF_WORD = st.sampled_from(CONF_WORDS.split())
 
 
-@fuzzed
-@given(st.lists(st.one_of(CONF_WORD, st.text(max_size=6)), max_size=30), st.sampled_from(" \n"))
-@example(["{"] * 200, " ")
-@example(["port:", "1e400"], " ")
-def test_configurations(words: list[str], between: str) -> None:
+def try_configurations(text: str) -> None:
+    """A configuration is taken, or refused in words."""
     with contextlib.suppress(ConfigError):
-        load_text(between.join(words))
+        load_text(text)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_configurations(part: int) -> None:
+    words = st.lists(st.one_of(CONF_WORD, st.text(max_size=6)), max_size=30)
+    made = st.builds(str.join, st.sampled_from(" \n"), words).map(lambda text: {"text": text})
+    piece = st.one_of(CONF_WORD, st.text(max_size=6))
+    fuzz(part, 600, st.one_of(made, varied("configurations", "text", piece)), try_configurations)
 
 
 USER = KeyPair.create("U")
 TOKEN = jwt.encode(UserClaims(sub=USER.public_key), KeyPair.create("A"))
 
 
-@fuzzed
-@given(st.integers(0, len(TOKEN) - 1), st.text(max_size=5), st.integers(0, 40))
-@example(3, "000", 3)
-def test_tokens(at: int, piece: str, cut: int) -> None:
-    with contextlib.suppress(JWTError):
-        jwt.decode_user(TOKEN[:at] + piece + TOKEN[at + cut :])
+def try_tokens(token: str) -> None:
+    """A token is decoded, or refused in words."""
+    for decode in (jwt.decode_user, jwt.decode_account, jwt.decode_operator, jwt.decode_activation):
+        with contextlib.suppress(JWTError):
+            decode(token)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_tokens(part: int) -> None:
+    made = st.builds(
+        lambda at, piece, cut: {"token": TOKEN[:at] + piece + TOKEN[at + cut :]},
+        st.integers(0, len(TOKEN) - 1),
+        st.text(max_size=5),
+        st.integers(0, 40),
+    )
+    fuzz(part, 600, st.one_of(made, varied("tokens", "token", st.text(max_size=5))), try_tokens)
 
 
 ENTRY_NAMES = st.sampled_from(
@@ -226,18 +288,9 @@ ENTRIES = st.builds(archive.ArchiveEntry, ENTRY_NAMES, NUMBERS, NUMBERS, BODIES,
 STATE = archive.ArchiveEntry(b"state.json", 1, 0, b"", b'{"messages":1}')
 
 
-@fuzzed
-@given(st.lists(ENTRIES, max_size=5), st.booleans(), st.binary(max_size=12), st.integers(1, 400))
-@example([archive.ArchiveEntry(b"f", 1, 2**64 - 1, b"", b"x"), archive.END], True, b"", 400)
-@example([archive.ArchiveEntry(b"f", 1, 1, b"", b"x"), archive.END], True, b"", 3)
-@example([], True, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 7)
-def test_archives(
-    node: Running, entries: list[archive.ArchiveEntry], begun: bool, junk: bytes, size: int
-) -> None:
-    """Backups that are put back: sound frames of any entries, in pieces of any size."""
-    content = archive.MAGIC + archive.packed(STATE) if begun else b""
-    content += b"".join(map(archive.packed, entries)) + junk
-    data = s2.IDENTIFIER + s2.frames(content)
+def try_archives(node: Running, content: str, size: int) -> None:
+    """A backup that is put back, in pieces of `size` bytes."""
+    data = s2.IDENTIFIER + s2.frames(content.encode("latin-1"))
     with Raw(node.port("nats")) as raw:
         raw.login()
         asked = {"config": {"name": "R", "subjects": ["f"], "storage": "file"}, "state": {}}
@@ -248,6 +301,21 @@ def test_archives(
         raw.send()
         raw.request("$JS.API.STREAM.DELETE.R")
     node.check()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_archives(node: Running, part: int) -> None:
+    """Sound frames of any entries."""
+    content = st.builds(
+        lambda entries, begun, junk: (
+            (archive.MAGIC + archive.packed(STATE) if begun else b"")
+            + b"".join(map(archive.packed, entries)) + junk
+        ).decode("latin-1"),
+        st.lists(ENTRIES, max_size=5), st.booleans(), st.binary(max_size=12),
+    )  # fmt: skip
+    made = st.fixed_dictionaries({"content": content, "size": st.integers(1, 400)})
+    known = varied("archives", "content", PIECE)
+    fuzz(part, 50, st.one_of(made, known), functools.partial(try_archives, node))
 
 
 FIELD_NAMES = (
@@ -270,18 +338,60 @@ CALLS = st.sampled_from(CALL_NAMES.split())
 BASE = {"name": "F", "subjects": ["f"], "storage": "memory", "stream_name": "F"}
 
 
-@fuzzed
-@given(CALLS, st.dictionaries(FIELDS, EXTREME, max_size=3), st.booleans())
-@example("STREAM.CREATE.F", {"max_msgs": 2**63}, True)
-@example("STREAM.CREATE.F", {"duplicate_window": 2**64}, True)
-@example("STREAM.MSG.GET.F", {"seq": -1}, False)
-def test_requests(node: Running, call: str, fields: dict[str, object], based: bool) -> None:
-    body = (BASE if based else {}) | fields
-    if "CONSUMER" in call:
-        body = {"stream_name": "F", "config": fields} if based else dict(fields)
+def try_requests(node: Running, call: str, body: Case) -> None:
+    """A request of JetStream's API."""
     text = json.dumps(body).encode()
     asked = b"SUB answer 1\r\nPUB $JS.API.%s answer %d\r\n%s\r\n" % (
         call.encode(), len(text), text
     )
     node.say("nats", HELLO["nats"] + asked)
     node.check()
+
+
+def body_of(call: str, fields: Case, based: bool) -> Case:
+    """A body with some fields, whole but for them or not."""
+    if "CONSUMER" in call:
+        return {"stream_name": "F", "config": fields} if based else fields
+    return (BASE if based else {}) | fields
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_requests(node: Running, part: int) -> None:
+    made = st.builds(
+        lambda call, fields, based: {"call": call, "body": body_of(call, fields, based)},
+        CALLS,
+        st.dictionaries(FIELDS, EXTREME, max_size=3),
+        st.booleans(),
+    )
+    known = st.builds(
+        lambda case, fields: {**case, "body": {**case["body"], **fields}},
+        st.sampled_from(cases("requests")),
+        st.dictionaries(FIELDS, EXTREME, max_size=1),
+    )
+    fuzz(part, 600, st.one_of(made, known), functools.partial(try_requests, node))
+
+
+TARGETS: dict[str, Callable[..., None]] = {
+    "archives": try_archives,
+    "configurations": try_configurations,
+    "lines": try_lines,
+    "requests": try_requests,
+    "tokens": try_tokens,
+    "websocket_frames": try_websocket_frames,
+    "websockets": try_websockets,
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_case_of_a_corpus(node: Running, target: str) -> None:
+    check = TARGETS[target]
+    for case in cases(target):
+        check(**case) if "node" not in check.__annotations__ else check(node, **case)
+    node.check()
+
+
+def test_corpora_are_those_of_the_targets_and_say_nothing_twice() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == TARGETS.keys()
+    for target in TARGETS:
+        lines = (FOLDER / f"{target}.jsonl").read_text().splitlines()
+        assert lines == sorted(set(lines)), target

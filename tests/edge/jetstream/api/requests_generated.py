@@ -198,6 +198,10 @@ types of the language that the server is written in. Not generated is what makes
 through billions of sequences (a purge up to such a number)."""
 
 
+UNORDERED = "violates consumers: "
+"""What stands before names that nats-server tells in any order."""
+
+
 def comparable(value: Any) -> Any:
     """An answer without what is own to a server or differs by intention."""
     if isinstance(value, list | tuple):
@@ -206,5 +210,8 @@ def comparable(value: Any) -> Any:
         return value
     if value.get("err_code") == 10025:
         return {**value, "description": "invalid JSON"}
+    if UNORDERED in value.get("description", ""):
+        told, _, names = value["description"].partition(UNORDERED)
+        return {**value, "description": told + UNORDERED + ", ".join(sorted(names.split(", ")))}
     dropped = OWN | ({"headwater", "first_seq"} if "retention" in value else {"headwater"})
     return {key: comparable(item) for key, item in value.items() if key not in dropped}
