@@ -13,10 +13,9 @@ from headwater.security.claims import AccountLimits, JetStreamTier
 from tests.hub.api.test_api_differential import ANCHOR, masked
 from tests.hub.lab import Lab
 from tests.operator_realm import Raw, Realm
-from tests.waiting import until
+from tests.waiting import until, until_seen
 
 KILO = 1024
-PAYLOAD = b"x" * 1000
 
 
 def limits(**fields: Any) -> AccountLimits:
@@ -205,3 +204,75 @@ async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
         if theirs != mine
     ]
     assert not different, "\n\n".join(f"{r}\n{t}\n{m}" for r, t, m in different)
+
+
+def refusal(client: Raw, subject: str) -> int:
+    """The error code that messages of a kilobyte are refused with in the end; 0 for none."""
+
+    def refused() -> int:
+        answer = client.request(subject, b"x" * 1000) or {}
+        return int(answer.get("error", {}).get("err_code", 0))
+
+    return int(until_seen(refused, f"{subject} is refused"))
+
+
+def stored(client: Raw, subject: str) -> bool:
+    return "seq" in (client.request(subject, b"x" * 1000) or {})
+
+
+def used(client: Raw, tier: str = "") -> int:
+    """Bytes in files, by the account's info."""
+    info = client.request("$JS.API.INFO")
+    return int((info["tiers"][tier] if tier else info)["storage"])
+
+
+def fill(port: int, made: Realm) -> tuple[list[Any], int]:
+    """Publish until limits refuse it, and again when a token with other ones was pushed. Returns
+    what was answered, and the bytes of all replicas when a tier refused."""
+    a, c, system = (login(port, made, name) for name in "ACS")
+    for client, name, replicas in ((a, "many", 3), (a, "one", 1), (c, "flat", 3)):
+        config = stream(name, replicas)
+        assert "config" in client.request(f"$JS.API.STREAM.CREATE.{name}", config)
+    found: list[Any] = [refusal(a, "many.x"), refusal(c, "flat.x")]
+    until_seen(lambda: used(a, "R3") > 26_000, "all replicas count")
+    until_seen(lambda: used(c) > 26_000, "all replicas count")
+    in_tier = used(a, "R3")
+
+    def limit(storage: int) -> None:
+        push(system, made, "A", "R3", storage)
+        until_seen(
+            lambda: a.request("$JS.API.INFO")["tiers"]["R3"]["limits"]["max_storage"] == storage,
+            f"{storage} are in force",
+        )
+
+    limit(6 * KILO)
+    found += [refusal(a, "many.x"), stored(a, "one.x")]
+    wide = stream("many", 3, max_bytes=7 * KILO)
+    found.append(a.request("$JS.API.STREAM.UPDATE.many", wide)["error"])
+    limit(40 * KILO)
+    found += [stored(a, "many.x"), used(a, "R1") > 0]
+    for client in (a, c, system):
+        client.close()
+    return found, in_tier
+
+
+def push(system: Raw, made: Realm, name: str, tier: str, storage: int) -> None:
+    """Give an account's tier another limit."""
+    made.bodies[name].limits.tiered_limits[tier].disk_storage = storage
+    subject = f"$SYS.REQ.ACCOUNT.{made.account(name)}.CLAIMS.UPDATE"
+    answer = system.request(subject, made.token(name).encode())
+    assert answer["data"]["code"] == 200, answer
+
+
+async def test_messages_beyond_limits_are_refused(tmp_path: Path) -> None:
+    """By what all nodes hold together, and as soon as a token says so."""
+    found: list[tuple[list[Any], int]] = []
+    for begin in (anchors, ours):
+        made = realm()
+        async with begin(tmp_path / begin.__name__, made) as port:
+            await until(lambda at=port, of=made: asyncio.to_thread(leads, at, of), "a leader")
+            found.append(await asyncio.to_thread(fill, port, made))
+    (theirs, _), (mine, used_in_tier) = found
+    assert mine == theirs
+    # nats-server learns late of its own other replicas, and lets more in.
+    assert used_in_tier <= 3 * 10 * KILO
