@@ -114,6 +114,13 @@ class KeyRing:
         """Whether a wrapped key needs no wrapping again."""
         return self.newest is None or row.get("by") == self.newest.name
 
+    def fits(self, rows: list[dict[str, Any]]) -> bool:
+        """Whether the wrapped keys of a stream, the last of which seals, are as configured."""
+        if self.newest is None:
+            return True
+        same = bool(rows) and rows[-1].get("cipher") == self.cipher
+        return same and all(map(self.is_newest, rows))
+
 
 def _bound(number: int, cipher: str, context: bytes) -> bytes:
     return b"headwater data key\0%d\0%s\0%s" % (number, cipher.encode(), context)

@@ -74,14 +74,14 @@ class Packers:
 
     def open(self, identity: dict[str, Any], found: bool = False) -> Packer:
         """The packer of a stream that was `found` or is new. Puts a new data key into `identity`,
-        and wraps the others again, when the node's key is new to it; what a stream has is to be
-        packed again then. Raises SealingError."""
+        and wraps the others again, when the node's key or cipher is new to it; what a stream has is
+        to be packed again then. Raises SealingError."""
         ring, rows = self.ring, identity.get("keys", [])
         keys = self._unwrap(identity)
         packer = self.make(int(identity["id"], 16))
         if ring is None:
             return packer
-        if ring.newest is not None and not (rows and all(map(ring.is_newest, rows))):
+        if not ring.fits(rows):
             self._append_key(ring, identity, keys)
             if found:
                 identity["repack"] = True

@@ -1,6 +1,7 @@
 """A node's key is replaced, with its cipher, and kill -9 comes at any moment of it."""
 
 import asyncio
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
+from headwater.edge.storage.device.durable_file import TwoCopyFile
+from headwater.security.sealing import AES, CHACHA
 from tests.deploy.running_node import BIN, Running
 from tests.deploy.store.test_sealing_commands import stored, until_packed
 from tests.waiting import stand_by
@@ -114,3 +117,28 @@ def test_killed_while_it_is_replaced(at: int, sealed: Path, tmp_path: Path) -> N
     kept = stored(tmp_path / "store")
     for secret in (OLD, NEW, "said in confidence"):
         assert secret.encode() not in kept and secret not in said
+
+
+def test_the_cipher_alone_is_replaced(sealed: Path, tmp_path: Path) -> None:
+    """By a kill on the way, and back again."""
+    shutil.copytree(sealed / "store", tmp_path / "store")
+    for cipher in ("aes", "chacha"):
+        flags = configured(tmp_path, f'cipher: {cipher}, key: "{OLD}"')
+        with running(tmp_path, flags) as node:
+            node.process.kill()
+            node.process.wait()
+        with running(tmp_path, flags) as node:
+            asyncio.run(check(node.url))
+            until_packed(node)
+        assert ciphers(tmp_path) == {AES if cipher == "aes" else CHACHA}
+    with running(tmp_path, flags) as node:
+        asyncio.run(check(node.url))
+
+
+def ciphers(folder: Path) -> set[str]:
+    """Ciphers of all data keys that streams still have."""
+    found = set()
+    for path in (folder / "store").rglob("meta"):
+        row = json.loads((TwoCopyFile(path).read() or b"").split(b"\n", 1)[0])
+        found |= {key["cipher"] for key in row["keys"]}
+    return found
