@@ -40,7 +40,7 @@ SLEEPS = {
     "edge/ocsp/staples.py": (2, "asks a responder again, when its answer says or after a failure"),
     "edge/storage/node/node_store.py": (2, "lets the loop run while a stop empties the log"),
     "edge/storage/node/repair.py": (1, "lets the scrubber's timers run, and shows how far it is"),
-    "federation/origins/origin_follower.py": (3, "chance, so that not all ask at once"),
+    "federation/origins/origin_follower.py": (2, "chance, so that not all ask at once"),
     "hub/api/cluster.py": (1, "what a request waits for is decided in four places"),
     "hub/cluster/driver.py": (1, "lets the loop run while a stop empties the store"),
     "hub/cluster/healing.py": (2, "rests between slices; waits for what a replica applies"),

@@ -244,6 +244,11 @@ class OriginDriver:
             if not stream.deleted:
                 self.start()
 
+    def purged(self) -> None:
+        """Messages of the stream were purged."""
+        for follower in self.followers:
+            follower.purged()
+
     def kick(self) -> None:
         """A way to the origins may be there again."""
         for follower in self.followers:

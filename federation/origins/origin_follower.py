@@ -6,6 +6,7 @@ with growing pauses. Where it goes on is known from what is stored, not from wha
 """
 
 import asyncio
+import contextlib
 import logging
 from typing import Any, Protocol
 
@@ -64,9 +65,6 @@ CHECK_BEHIND_S = 2.0
 
 CHECK_SHARE = 10
 """Times that an answer took which pass before the next question."""
-
-EMPTY_S = 0.25
-"""How often it is looked whether a mirror of a former origin has been emptied."""
 
 STALLED_S = 15.0
 """Backlog without progress for this long is a stall: it is reported, and a new consumer made."""
@@ -162,6 +160,11 @@ class OriginFollower:
         else:
             self.questions.interrupt()
 
+    def purged(self) -> None:
+        """Messages of the stream were purged: a mirror of a former origin may be empty now."""
+        if self.phase == "waiting" and self.health.trouble == RECREATED:
+            self._again.set()
+
     async def _run(self) -> None:
         await asyncio.sleep(self._between(0, KICK_JITTER_S))
         while True:
@@ -218,15 +221,13 @@ class OriginFollower:
         return float(pause * self._between(0.8, 1.2))
 
     async def _emptied(self, pause: float) -> bool:
-        """Wait for a mirror of a former origin to be purged, for `pause` seconds. If it is, a
-        stream of the same name takes its place and this one ends."""
-        store = self.stream.store
-        end = self._now_s() + pause
-        while store.messages:
-            left = end - self._now_s()
-            if left <= 0 or self._again.is_set():
-                return False
-            await asyncio.sleep(min(left, EMPTY_S))
+        """Wait for a mirror of a former origin to be purged, for `pause` seconds. If it is empty
+        then, a stream of the same name takes its place and this one ends."""
+        if self.stream.store.messages:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._again.wait(), pause)
+        if self.stream.store.messages:
+            return False
         log.warning("%s: was purged, and begins again with the origin as it is now", self._label())
         self.driver.begin_again()
         return True

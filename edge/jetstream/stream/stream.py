@@ -670,9 +670,11 @@ class Stream(Task):
         return gone
 
     def purge_done(self) -> None:
-        """Let consumers look at what a purge has left."""
+        """Let consumers, and whoever follows origins, look at what a purge has left."""
         for item in self.running():
             stream_wire.tell_purged(item)
+        if self.origin_driver is not None:
+            self.origin_driver.purged()
         self.count_usage()
 
     def passed_over(self) -> None:

@@ -10,6 +10,7 @@ from nats.js.api import ConsumerConfig, ExternalStream, StreamConfig, StreamSour
 
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.node.node import Node
+from headwater.federation.origins import origin_follower
 from tests.federation.lab import Lab, RealServer, client_port, free_port
 from tests.waiting import until
 
@@ -133,6 +134,23 @@ async def test_a_mirror_without_messages_takes_an_origin_made_anew(lab: Lab) -> 
     await pair.again(100, 105)
     await pair.holds("MIRROR", *range(100, 105))
     await pair.state("MIRROR", "live")
+
+
+async def test_a_purged_mirror_begins_again_at_once(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = await Pair(lab).start("headwater")
+    await pair.origin(0, 10)
+    await pair.copy("MIRROR", True)
+    await pair.holds("MIRROR", *range(10))
+    # Whoever looked only from time to time would come late.
+    monkeypatch.setattr(origin_follower, "RETRY_MIN_S", 600.0)
+    monkeypatch.setattr(origin_follower, "RETRY_MAX_S", 600.0)
+    monkeypatch.setattr(origin_follower, "NOBODY_RETRY_MAX_S", 0.2)
+    await pair.again(100, 105)
+    await pair.state("MIRROR", "recreated")
+    await pair.here.purge_stream("MIRROR")
+    await pair.holds("MIRROR", *range(100, 105))
 
 
 @pytest.mark.parametrize("kind", ["headwater", "real"])
