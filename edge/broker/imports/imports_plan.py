@@ -4,11 +4,13 @@ Account tokens are somebody else's: an import there that is not authorized or wo
 circle is left out and reported; the rest of the account works.
 """
 
+import functools
 import logging
 from collections.abc import Mapping
 
 import msgspec
 
+from headwater.edge.broker.imports.export_index import ExportIndex
 from headwater.edge.broker.imports.import_cycles import leads_back
 from headwater.edge.broker.imports.imports_subjects import check_subjects
 from headwater.edge.conf.options import (
@@ -33,7 +35,7 @@ _RESPONSES = {"Stream": "stream", "Chunked": "chunked"}
 _NANOSECONDS = 1e9
 
 
-class AccountShares(msgspec.Struct, kw_only=True):
+class AccountShares(msgspec.Struct, kw_only=True, dict=True):
     """Mappings, exports and imports of one account."""
 
     exports: list[ExportOptions] = []
@@ -42,12 +44,11 @@ class AccountShares(msgspec.Struct, kw_only=True):
 
     def export_for(self, entry: ImportOptions) -> ExportOptions | None:
         """The export that an import of this account uses: the same subject, or one that covers."""
-        tokens = entry.subject.split(".")
-        same_kind = [export for export in self.exports if export.kind == entry.kind]
-        for export in same_kind:
-            if export.subject == entry.subject:
-                return export
-        return next((e for e in same_kind if covers(e.subject.split("."), tokens)), None)
+        return self._index.find(entry.kind, entry.subject)
+
+    @functools.cached_property
+    def _index(self) -> ExportIndex:
+        return ExportIndex(self.exports)
 
 
 Plan = dict[str, AccountShares]
@@ -75,10 +76,19 @@ def plan_of_claims(authenticator: Authenticator, now_s: float) -> Plan:
         if found is not None:
             claims[name] = found
     plan = {name: _offers(account) for name, account in claims.items()}
+    offers = {
+        name: {(e.subject, e.type): e for e in reversed(account.nats.exports)}
+        for name, account in claims.items()
+    }
     for name, account in claims.items():
+        taken: set[tuple[str, str]] = set()
         for item in account.nats.imports:
             entry = _import(item)
-            problem = _problem(plan, claims, name, item, entry, now_s)
+            problem = _problem(plan, claims, offers, name, item, entry, now_s)
+            if not problem and entry.kind == "stream":
+                if (entry.account, entry.subject) in taken:
+                    problem = "stream import already exists"
+                taken.add((entry.account, entry.subject))
             if problem:
                 log.error(
                     'import of %s "%s" by account %s: %s', item.type, item.subject, name, problem
@@ -164,6 +174,7 @@ def _import(item: Import) -> ImportOptions:
 def _problem(
     plan: Plan,
     claims: Mapping[str, AccountClaims],
+    offers: Mapping[str, Mapping[tuple[str, str], Export]],
     name: str,
     item: Import,
     entry: ImportOptions,
@@ -182,19 +193,12 @@ def _problem(
         if position > len(tokens) or tokens[position - 1] != name:
             return "not authorized"
     else:
-        offered = next(
-            e
-            for e in claims[entry.account].nats.exports
-            if (e.subject, e.type) == (export.subject, export.kind)
-        )
+        offered = offers[entry.account][export.subject, export.kind]
         exporter = claims[entry.account]
         if offered.token_req and not _activated(exporter, offered, name, item, entry, now_s):
             return "not authorized"
     if leads_back(lambda each: plan[each].imports if each in plan else (), name, entry):
         return "import forms a cycle"
-    taken = {(held.account, held.subject) for held in plan[name].imports if held.kind == "stream"}
-    if entry.kind == "stream" and (entry.account, entry.subject) in taken:
-        return "stream import already exists"
     try:
         check_subjects(entry)
     except TransformError as error:
