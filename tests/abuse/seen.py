@@ -27,7 +27,7 @@ SEEN: dict[str, tuple[str, ...]] = {
     ),
     "`PUB a\\r1 4` splits in a client": (
         "edge/broker/test_client_frames.py::test_a_control_byte_makes_no_frame",
-        "federation/test_leaf_frames.py::test_nonsense_ends_the_link",
+        "federation/leaf/test_leaf_frames.py::test_nonsense_ends_the_link",
     ),
     "limits of 2^63, durations of 2^64 are kept on disk: no start": (
         f"{BOUNDS}::test_streams",
@@ -54,10 +54,10 @@ SEEN: dict[str, tuple[str, ...]] = {
     "a domain's alias leads around a deny": (
         f"{AUTHORIZE}::test_a_domain_alias_gives_no_other_rights",
         f"{AUTHORIZE}::test_the_denied_stream_is_still_there",
-        "federation/test_leaf_frames.py::test_an_alias_is_no_way_around_a_deny",
+        "federation/leaf/test_leaf_frames.py::test_an_alias_is_no_way_around_a_deny",
     ),
     "restricted leafs receive `$JS.ACK.>` and `_R_.>`": (
-        "federation/test_leaf_frames.py::test_rules_hold_for_acks_and_answers_that_leave",
+        "federation/leaf/test_leaf_frames.py::test_rules_hold_for_acks_and_answers_that_leave",
         f"{AUTHORIZE}::test_replies_that_only_servers_give",
     ),
     "deliveries, snapshots and answers are requests of the API": (
@@ -130,8 +130,8 @@ SEEN: dict[str, tuple[str, ...]] = {
         "deploy/test_file_modes.py::test_stored_data_is_for_the_node_alone",
     ),
     "a discovered address gets the password": (
-        "federation/test_discovery.py::test_only_a_hub_that_proves_itself_is_told_anything",
-        "federation/test_discovery.py::test_discovery_without_proof_is_refused",
+        "federation/dialling/test_discovery.py::test_only_a_hub_that_proves_itself_is_told_anything",
+        "federation/dialling/test_discovery.py::test_discovery_without_proof_is_refused",
     ),
 }
 """What was seen: files below tests/ and functions in them."""
