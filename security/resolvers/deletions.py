@@ -58,7 +58,7 @@ class Deletions:
             else:
                 self._notes[path.name.removesuffix(SUFFIX)] = note
 
-    def note(self, account: str, request: str, issued_at: int) -> None:
+    def remember(self, account: str, request: str, issued_at: int) -> None:
         """An account is to be deleted; durable when it returns. Raises JWTError."""
         known = self._notes.get(account)
         if known is not None and known.request == request and not known.revived:

@@ -112,7 +112,7 @@ class DirectoryResolver(MemoryResolver):
         if self.deletions.is_spent(account, request):
             raise JWTError(f"{account} was pushed again since this request")
         held = self.claims(account)
-        self.deletions.note(account, request, max(issued_at, held.iat if held else 0))
+        self.deletions.remember(account, request, max(issued_at, held.iat if held else 0))
         path = self._directory / f"{account}{SUFFIX}"
         try:
             with contextlib.suppress(FileNotFoundError):

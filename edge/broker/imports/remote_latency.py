@@ -128,11 +128,11 @@ class RemoteLatency:
         def answered(subject: bytes, sender: Endpoint | None) -> None:
             begun_ns = self._asked.pop(subject, None)
             if begun_ns is not None:
-                self._tell(account, subject, sender, self._kernel.clock() - begun_ns, begun_ns)
+                self._send_half(account, subject, sender, self._kernel.clock() - begun_ns, begun_ns)
 
         return answered
 
-    def _tell(
+    def _send_half(
         self, account: Account, reply: bytes, sender: Endpoint | None, took_ns: int, begun_ns: int
     ) -> None:
         """Send this half to the server that asked."""
