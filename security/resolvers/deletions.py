@@ -103,6 +103,15 @@ class Deletions:
         self._notes[account] = note
 
 
+def sync_directory(directory: Path) -> None:
+    """Have names that were given and taken away outlast a power cut. Raises OSError."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_durably(directory: Path, name: str, content: bytes) -> None:
     """Put a file in its place in one step, synced. Raises JWTError."""
     try:
@@ -113,6 +122,7 @@ def write_durably(directory: Path, name: str, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, directory / name)
+            sync_directory(directory)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)

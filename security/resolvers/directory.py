@@ -16,7 +16,7 @@ from headwater.security.auth_options import ResolverOptions
 from headwater.security.claims import AccountClaims
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
-from headwater.security.resolvers.deletions import Deletions, write_durably
+from headwater.security.resolvers.deletions import Deletions, sync_directory, write_durably
 from headwater.security.resolvers.memory import MAX_ACCOUNTS, MemoryResolver
 
 log = logging.getLogger("headwater.security")
@@ -120,6 +120,7 @@ class DirectoryResolver(MemoryResolver):
                     path.unlink()
                 else:
                     path.rename(self._directory / f"{account}{DELETED_SUFFIX}")
+                sync_directory(self._directory)
         except OSError as error:
             raise JWTError(f"cannot delete the token of {account}: {error}") from error
         self._drop(account)

@@ -1,7 +1,9 @@
 """`headwater keys`: files as of nsc, enrolment at a hub, and revocation that cuts at once."""
 
+import contextlib
 import json
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.servers import program
 from headwater.deploy.gateway.enrol import EnrolmentError, enrol
 from headwater.deploy.keys.folder import KeyFolder
 from headwater.deploy.keys.push import login_as
@@ -16,9 +19,14 @@ from headwater.edge.wire.client import Client, Refused
 from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import WireError
 from headwater.security import creds, jwt
+from headwater.security.gateway_roles import GATEWAY, key_of_role
+from headwater.security.nkeys import KeyPair
 from tests.deploy.keys.hub_of_keys import ACCOUNT, Hub, make_keys, run, running_hub
 from tests.measuring import within
 from tests.waiting import stand_by
+
+KILLS = 8
+"""Moments at which a command is killed."""
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +166,32 @@ def test_a_rotated_key_that_is_dropped_ends_what_it_signed(tmp_path: Path) -> No
         with pytest.raises(Refused):
             Client(hub.url, Login(creds=str(path)))
         Client(hub.url, login_as(KeyFolder(hub.keys), ACCOUNT)).close()
+
+
+def test_a_rotation_that_is_killed_leaves_keys_that_work(tmp_path: Path) -> None:
+    """At any moment the account's token names a key whose seed is there."""
+    store = KeyFolder(make_keys(tmp_path))
+    words = [program("headwater"), "keys", "rotate", "--account", ACCOUNT, "--dir", store.folder]
+
+    def newest() -> str:
+        claims, _ = store.account(ACCOUNT)
+        key = key_of_role(claims, GATEWAY)
+        seed = store.key_path(key).read_text()
+        assert KeyPair.from_seed(seed).public_key == key
+        assert stat.S_IMODE(store.key_path(key).stat().st_mode) == 0o600
+        return key
+
+    begin, before = time.monotonic(), newest()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    whole = time.monotonic() - begin
+    assert newest() != before
+    for part in range(1, KILLS + 1):
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+            # What it writes, it writes at the end.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(whole * (0.5 + 0.5 * part / KILLS))
+            process.kill()
+        newest()
+    before = newest()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    assert newest() != before
