@@ -27,9 +27,11 @@ from headwater.edge.conf.problems import ConfigError
 from headwater.edge.conf.validate import complete
 from headwater.edge.jetstream.model import archive, s2
 from headwater.edge.node.node import Node
+from headwater.hub.enrolment import issue
 from headwater.security import jwt
-from headwater.security.claims import UserClaims
+from headwater.security.claims import AccountClaims, UserBody, UserClaims
 from headwater.security.errors import JWTError
+from headwater.security.gateway_roles import enrolment_scope
 from headwater.security.nkeys import KeyPair
 from tests.fuzz.corpus import FOLDER, Case, cases, varied
 from tests.operator_realm import Raw
@@ -276,6 +278,40 @@ def test_tokens(part: int) -> None:
     fuzz(part, 600, st.one_of(made, varied("tokens", "token", st.text(max_size=5))), try_tokens)
 
 
+SIGNER, HELD, OWN = KeyPair.create("A"), KeyPair.create("U"), KeyPair.create("U")
+GATEWAYS = AccountClaims(sub=KeyPair.create("A").public_key)
+GATEWAYS.nats.signing_keys = [enrolment_scope(SIGNER.public_key)]
+ENROLMENT = UserClaims(
+    sub=HELD.public_key,
+    name="g1",
+    exp=2_000_000_000,
+    nats=UserBody(issuer_account=GATEWAYS.sub),
+)
+REQUEST = issue.request(jwt.encode(ENROLMENT, SIGNER), HELD, OWN).decode()
+NOW = 1_800_000_000.0
+
+
+def try_enrolments(payload: str) -> None:
+    """A request to be enrolled is refused in words, or it is the sound one."""
+    for name in ("g1", "g2", "g1\r\nPING", "*", ""):
+        with contextlib.suppress(JWTError):
+            granted = issue.judge(payload.encode("latin-1"), name, GATEWAYS, NOW)
+            assert (granted.key, granted.name) == (OWN.public_key, "g1")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_enrolments(part: int) -> None:
+    """Pieces of a sound request in other places, and what is none."""
+    assert issue.judge(REQUEST.encode(), "g1", GATEWAYS, NOW).key == OWN.public_key
+    made = st.builds(
+        lambda at, piece, cut: {"payload": REQUEST[:at] + piece + REQUEST[at + cut :]},
+        st.integers(0, len(REQUEST)),
+        PIECE,
+        st.integers(0, 40),
+    )
+    fuzz(part, 200, st.one_of(made, varied("enrolments", "payload", PIECE)), try_enrolments)
+
+
 ENTRY_NAMES = st.sampled_from(
     [b"f", b"state.json", b"consumers/c", b"", b"a..b", b"f\r\nPING", b">"]
 )
@@ -374,6 +410,7 @@ def test_requests(node: Running, part: int) -> None:
 TARGETS: dict[str, Callable[..., None]] = {
     "archives": try_archives,
     "configurations": try_configurations,
+    "enrolments": try_enrolments,
     "lines": try_lines,
     "requests": try_requests,
     "tokens": try_tokens,
