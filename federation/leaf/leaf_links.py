@@ -11,6 +11,7 @@ from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.listeners.listener import plain_address
 from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Session
 from headwater.edge.broker.rights.rules import Rules
+from headwater.edge.broker.slow_receivers import sweep_slow
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.view.info import info_fields, info_line
@@ -359,15 +360,10 @@ class LeafLinks:
         options = self.node.options
         deadline = options.leaf.write_deadline or options.write_deadline
         deadline_ns = int(max(deadline, WRITE_DEADLINE_MIN_S) * 1e9)
-        now = self.node.kernel.monotonic_ns()
-        for conn in [c for c in self.conns.values() if c.waiting]:
-            idle = now - conn.progress_ns
-            if idle > deadline_ns:
-                conn.close("Slow Consumer (Write Deadline)")
-            elif idle > PATIENCE_NS and not conn.overtaken:
-                conn.overtake()
-                if conn.ready:
-                    self._announce_link(conn, "stalled", seconds=round(idle / 1e9, 3))
+        now_ns = self.node.kernel.monotonic_ns()
+        for conn, idle_ns in sweep_slow(self.conns.values(), now_ns, PATIENCE_NS, deadline_ns):
+            if conn.ready:
+                self._announce_link(conn, "stalled", seconds=round(idle_ns / 1e9, 3))
         self._sweeper = self.node.loop.call_later(SWEEP_S, self._sweep) if self.conns else None
 
     # --- facts ----------------------------------------------------

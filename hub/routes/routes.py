@@ -21,6 +21,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.rights.rules import Rules
+from headwater.edge.broker.slow_receivers import sweep_slow
 from headwater.edge.conf.options import ClusterOptions, CompressionOptions, OCSPPeerOptions
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.federation.leaf.compression import ACCEPT, AUTO, agreed, normal, normal_options
@@ -567,13 +568,8 @@ class Routes:
         """Deal with routes that do not take their bytes."""
         options = self.node.options
         deadline_ns = int((self.options.write_deadline or options.write_deadline) * 1e9)
-        now = self.node.kernel.monotonic_ns()
-        for conn in [c for c in self.conns.values() if c.waiting]:
-            idle = now - conn.progress_ns
-            if idle > deadline_ns:
-                conn.close("Slow Consumer (Write Deadline)")
-            elif idle > PATIENCE_NS and not conn.overtaken:
-                conn.overtake()
+        now_ns = self.node.kernel.monotonic_ns()
+        sweep_slow(self.conns.values(), now_ns, PATIENCE_NS, deadline_ns)
         self._sweeper = self.node.loop.call_later(SWEEP_S, self._sweep)
 
     # --- facts ---

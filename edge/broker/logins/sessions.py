@@ -19,6 +19,7 @@ from headwater.edge.broker.logins.closed_conn import ClosedConn
 from headwater.edge.broker.logins.password_checks import PasswordChecks
 from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Registry, Session
 from headwater.edge.broker.rights.grants import Rights
+from headwater.edge.broker.slow_receivers import sweep_slow
 from headwater.edge.conf.options import Options
 from headwater.edge.ports.draws import draw_nonce
 from headwater.edge.view.info import NodeFacts, info_fields, info_line
@@ -446,14 +447,8 @@ class Sessions:
 
     def _sweep(self) -> None:
         """Deal with receivers that do not read: first let producers go on, then cut them."""
-        now = self.kernel.monotonic_ns()
         deadline_ns = int(self.options.write_deadline * 1e9)
-        for conn in [c for c in self.conns.values() if c.waiting]:
-            idle = now - conn.progress_ns
-            if idle > deadline_ns:
-                conn.close("Slow Consumer (Write Deadline)")
-            elif idle > PATIENCE_NS and not conn.overtaken:
-                conn.overtake()
+        sweep_slow(self.conns.values(), self.kernel.monotonic_ns(), PATIENCE_NS, deadline_ns)
         self._sweeper = self.kernel.loop.call_later(SWEEP_S, self._sweep)
 
     # --- end ---

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from headwater.deploy.gateway.report import GatewayReport
 from headwater.deploy.gateway.screen import screen
-from headwater.federation import leaf_links
+from headwater.federation.leaf import leaf_links
 from headwater.federation.origins import origin_follower
 from tests.federation.lab import Lab, client_port, leafs
 from tests.federation.origins.test_slow_links import Line, line

@@ -1,0 +1,21 @@
+"""What becomes of connections whose peers do not read: clients, leaf links and routes alike."""
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def sweep_slow(
+    conns: Iterable[Any], now_ns: int, patience_ns: int, deadline_ns: int
+) -> list[tuple[Any, int]]:
+    """Let producers go on whose receiver has made no progress for `patience_ns`, and close those
+    that made none for `deadline_ns`. Returns each connection that is waited for no more from now
+    on, with the ns since its last progress. `now_ns` is monotonic."""
+    overtaken = []
+    for conn in [each for each in conns if each.waiting]:
+        idle_ns = now_ns - conn.progress_ns
+        if idle_ns > deadline_ns:
+            conn.close("Slow Consumer (Write Deadline)")
+        elif idle_ns > patience_ns and not conn.overtaken:
+            conn.overtake()
+            overtaken.append((conn, idle_ns))
+    return overtaken
