@@ -23,6 +23,7 @@ from headwater.edge.conf.operator_section import (
 )
 from headwater.edge.conf.options import (
     MAX_DELAY_LIMIT,
+    SEGMENT_BYTES_RANGE,
     HeadwaterOptions,
     KeySourceOptions,
     OCSPCacheOptions,
@@ -47,7 +48,6 @@ from headwater.edge.conf.reader import (
     name_without_spaces,
     port,
     seconds,
-    storage_size,
     strings,
     text,
     text_map,
@@ -333,6 +333,20 @@ _FLEET_FIELDS = Section(
 )
 
 
+def _segment_bytes(
+    reader: ConfigReader, key: str, value: Value, target: HeadwaterOptions
+) -> None:
+    found = reader.storage_size(key, value)
+    if found is None:
+        return
+    least, most = SEGMENT_BYTES_RANGE
+    if found and not least <= found <= most:
+        span = f"{least >> 10}K to {most >> 30}G"
+        reader.error(value, f'"{key}" must be {span}, or 0 for the default')
+        return
+    target.commit_segment_bytes = found
+
+
 def _max_delay(reader: ConfigReader, key: str, value: Value, target: HeadwaterOptions) -> None:
     found = reader.duration(key, value)
     if found is None:
@@ -371,7 +385,7 @@ _HEADWATER_FIELDS = Section(
     {
         "durability": choice("durability", "fsync interval"),
         "profile": choice("profile", "edge"),
-        "commit_segment_bytes": storage_size("commit_segment_bytes"),
+        "commit_segment_bytes": _segment_bytes,
         "commit_max_delay": _max_delay,
         "disk_budget": size_at_least_zero("disk_budget"),
         "discovery": _discovery,

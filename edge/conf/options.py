@@ -463,6 +463,13 @@ MAX_DELAY_LIMIT = 1.0
 """Longest `commit_max_delay` in seconds; acks wait that long."""
 
 
+SEGMENT_BYTES_RANGE = (64 << 10, 1 << 30)
+"""Of `commit_segment_bytes`, as storage takes it."""
+
+LEAST_SEGMENT_BYTES = 256 << 10
+"""Of a commit-log segment whose size nobody sets."""
+
+
 class HeadwaterOptions(msgspec.Struct, kw_only=True):
     """The `headwater` block: what this system adds to the NATS configuration."""
 

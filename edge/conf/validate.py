@@ -1,6 +1,6 @@
 """Checks of complete options, after the command line has had its say."""
 
-from headwater.edge.conf.options import LeafRemoteOptions, Options
+from headwater.edge.conf.options import LEAST_SEGMENT_BYTES, LeafRemoteOptions, Options
 from headwater.edge.conf.quantities import format_duration, redact_url
 from headwater.edge.view.version import NATS_LEVEL
 from headwater.security.auth_options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
@@ -62,6 +62,7 @@ def validate(options: Options) -> list[str]:
         *_check_no_auth_user(options, options.no_auth_user, "no_auth_user"),
         *_check_cluster(options),
         *_check_jetstream(options),
+        *_check_disk_budget(options),
         *_check_websocket(options),
         *_check_ocsp_peers(options),
     ]
@@ -354,6 +355,22 @@ def _check_jetstream(options: Options) -> list[str]:
             found.append(("jetstream.max_outstanding_catchup", "jetstream.max_outstanding_catchup "
                           "cannot be negative: set bytes, or 0 for the default"))
     return [_placed(options, *each) for each in found] + _check_default_domains(options)
+
+
+def least_disk_budget(options: Options) -> int:
+    """The least bytes that a node's store works with, by the size of its log segments: what
+    `least_budget` of `edge/storage/directory/disk_budget.py` demands at the start."""
+    return 8 * (options.headwater.commit_segment_bytes or LEAST_SEGMENT_BYTES) + (128 << 10)
+
+
+def _check_disk_budget(options: Options) -> list[str]:
+    budget, least = options.headwater.disk_budget, least_disk_budget(options)
+    if not 0 < budget < least:
+        return []
+    text = f"headwater.disk_budget of {budget} bytes is too small: give it {least} or more"
+    if options.headwater.commit_segment_bytes:
+        text += ", or lower headwater.commit_segment_bytes"
+    return [_placed(options, "headwater.disk_budget", text)]
 
 
 def _check_default_domains(options: Options) -> list[str]:

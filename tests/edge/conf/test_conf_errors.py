@@ -7,9 +7,12 @@ import pytest
 
 from headwater.edge.conf.enforcement import By, fate_of
 from headwater.edge.conf.load import load_file, load_text
+from headwater.edge.conf.options import LEAST_SEGMENT_BYTES
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.conf.reader import Section
 from headwater.edge.conf.validate import complete, validate
+from headwater.edge.jetstream.node.node import segment_bytes
+from headwater.edge.storage.directory.disk_budget import least_budget
 from headwater.security import jwt
 from headwater.security.claims import OperatorClaims
 from headwater.security.nkeys import KeyPair
@@ -122,6 +125,8 @@ OUT_OF_RANGE = {
     "\nwrite_deadline: '10'": ("2:1: error parsing write_deadline", "such as 10s"),
     "jetstream {\n max_mem: 10Q }": ("2:2: max_mem", "K, M, G, T"),
     "headwater {\n commit_max_delay: 9s }": ('2:2: "commit_max_delay" must be 0s', "to 1s"),
+    "headwater {\n commit_segment_bytes: 1K }": ('2:2: "commit_segment_bytes"', "be 64K to"),
+    "headwater {\n commit_segment_bytes: 2G }": ('2:2: "commit_segment_bytes" must be', "to 1G"),
     "mappings {\n a: [ {dest: b, weight: 300} ] }": ("2:17: Invalid weight 300", "0 to 100"),
     "accounts { A {\n msg_trace { dest: a, sampling: 300 } } }": ("2:23: trace", "[1..100]"),
     "tls {\n min_version: '1.1' }": ("2:2: unsupported TLS version '1.1'", "use 1.2 or 1.3"),
@@ -261,3 +266,18 @@ def test_a_tls_block_that_cannot_be_used_is_told_of_once(tmp_path: Path) -> None
         assert f"cannot use CA file {tmp_path / name}: " in said
         assert reason in said
         assert "Errno" not in said
+
+
+@pytest.mark.parametrize("segment", [0, 64 << 10, 1 << 20])
+def test_a_disk_budget_that_the_store_would_refuse_is_told_with_its_place(segment: int) -> None:
+    """The bound is the store's own."""
+    least = least_budget(segment or LEAST_SEGMENT_BYTES)
+    for budget, fits in ((least - 1, False), (least, True)):
+        text = f"headwater {{\n disk_budget: {budget}, commit_segment_bytes: {segment} }}"
+        options = load_text(text).options
+        complete(options)
+        if not segment:
+            assert least_budget(segment_bytes(options, Path("/"))) == least
+        said = validate(options)
+        assert not said if fits else said[0].startswith("(text):2:2: headwater.disk_budget")
+        assert fits or f"give it {least} or more" in said[0]
