@@ -173,7 +173,7 @@ def _add_all(page: Page, prefix: str, samples: dict[str, float], labels: Labels)
 
 def _add_account(page: Page, node: "NodeView", account: dict[str, Any], server: Labels) -> None:
     labels = {**server, "account": account["name"], "account_id": account["id"]}
-    limits = jsz.enabled_accounts(node)[account["id"]].limits
+    limits = jsz.enabled_accounts(node)[account["id"]].tiers.flat
     samples = {
         "max_memory": limits.max_memory,
         "max_storage": limits.max_storage,
