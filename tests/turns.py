@@ -21,7 +21,7 @@ START_S = 20.0
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
-    """Notes the longest turn, in seconds of its thread's processor time."""
+    """Keeps the longest turn, in seconds of its thread's processor time."""
 
     def __init__(self) -> None:
         super().__init__()

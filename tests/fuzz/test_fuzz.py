@@ -5,28 +5,24 @@ takes EXAMPLES for each part; what it found is kept in `.hypothesis` and tried f
 Every case of the corpora is tried as it is.
 """
 
-import asyncio
 import contextlib
 import functools
 import json
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from headwater.deploy.compose import services_for
 from headwater.edge.broker.websocket.websocket_filter import WebSocketFilter
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
-from headwater.edge.conf.validate import complete
 from headwater.edge.jetstream.model import archive, s2
-from headwater.edge.node.node import Node
 from headwater.hub.enrolment import issue
 from headwater.security import jwt
 from headwater.security.claims import AccountClaims, UserBody, UserClaims
@@ -35,6 +31,7 @@ from headwater.security.gateway_roles import enrolment_scope
 from headwater.security.nkeys import KeyPair
 from tests.fuzz.corpus import FOLDER, Case, cases, varied
 from tests.operator_realm import Raw
+from tests.turns import CountedNode
 
 LONG = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 """Examples of each part of a long run; 0 in the suite."""
@@ -72,46 +69,25 @@ class Failures(logging.Handler):
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a failure."""
+        """Keep a failure."""
         if record.exc_info:
             self.found.append(logging.Formatter().format(record))
 
 
-class Running:
+class Running(CountedNode):
     """A node on a loop of its own thread, and the failures that it logged."""
 
     def __init__(self, store: Path) -> None:
+        super().__init__(CONFIG % store)
         self.failures = Failures()
-        self._text = CONFIG % store
-        self._begun = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
-    async def _run(self) -> None:
-        options = load_text(self._text).options
-        complete(options)
-        self._loop = asyncio.get_running_loop()
-        self._end = asyncio.Event()
-        self.node = Node(options, self._loop)
-        self.node.services.extend(services_for(options))
-        self.node.start()
-        await asyncio.sleep(0)
-        self._begun.set()
-        await self._end.wait()
-        await self.node.stop()
-
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> Self:
         logging.getLogger("headwater").addHandler(self.failures)
-        self._thread.start()
-        assert self._begun.wait(20)
-        return self
+        return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(20)
+        super().__exit__(*error)
         logging.getLogger("headwater").removeHandler(self.failures)
-
-    def port(self, listener: str) -> int:
-        return int(self.node.ports()[listener][0].rpartition(":")[2])
 
     def say(self, listener: str, data: bytes) -> bytes:
         """What is answered to these bytes, until the node closes or `data`'s end is reached."""
