@@ -9,10 +9,14 @@ from headwater.edge.subjects.transform import (
     reversed_transform,
     transform,
 )
+from headwater.security.subjects import is_valid_subject
 
 
 def check_subjects(entry: ImportOptions) -> None:
-    """Refuse an import whose subjects do not fit together. Raises TransformError."""
+    """Refuse an import with a subject that is none, or whose subjects do not fit together. Raises
+    TransformError."""
+    if not is_valid_subject(entry.subject):
+        raise TransformError("invalid subject")
     if entry.kind == "service":
         service_subjects(entry)
         return
