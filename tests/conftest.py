@@ -19,6 +19,7 @@ from typing import IO, Any
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 ONE_WORKER = {"tests/spark": "a session of Spark takes ten seconds to start and 1 GiB"}
 LOCKS = pytest.StashKey[Path]()
@@ -48,7 +49,35 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 class FileScheduling(LoadScopeScheduling):
-    """Gives a worker a whole file, or a whole package of `ONE_WORKER`, at a time."""
+    """Gives a worker a whole file, or a whole package of `ONE_WORKER`, at a time.
+
+    xdist's own scheduling waits for ever after a worker has crashed: it gives out again files of
+    which nothing is left to run, gives them to workers that are not ready, and gives out single
+    tests, which a worker keeps back until it is given another one.
+    """
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give what a crashed worker had left to others; returns the test that it crashed in,
+        which is not run again."""
+        units = self.assigned_work.pop(node).values()
+        left = [test for unit in units for test, done in unit.items() if not done]
+        for test in left[1:]:
+            self.workqueue.setdefault(self._split_scope(test), {})[test] = False
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return left[0] if left else None
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            return
+        super()._reschedule(node)
+        while self.workqueue and not node.shutting_down and self._pending(node) < 2:
+            self._assign_work_unit(node)
+        if not self.workqueue and not node.shutting_down:
+            node.shutdown()
+
+    def _pending(self, node: WorkerController) -> int:
+        return self._pending_of(self.assigned_work[node])
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
