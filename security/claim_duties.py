@@ -88,8 +88,8 @@ _USER_LIMITS = {
 _TIER = {
     "mem_storage": _by(f"{_JETSTREAM}.check_reservation"),
     "disk_storage": _by(f"{_JETSTREAM}.check_reservation"),
-    "streams": _by(f"{_JETSTREAM}.check_count"),
-    "consumer": _by(f"{_JETSTREAM}.check_consumers"),
+    "streams": _by("edge.jetstream.account.tiers:Tiers.check_streams"),
+    "consumer": _by("edge.jetstream.account.tiers:Tiers.check_consumers"),
     "max_ack_pending": _by("edge.jetstream.api.api_consumer:limits"),
     "mem_max_stream_bytes": _by(f"{_JETSTREAM}.scope"),
     "disk_max_stream_bytes": _by(f"{_JETSTREAM}.scope"),
