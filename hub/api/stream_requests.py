@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.edge.jetstream.account.account_js import AccountJetStream, reserved
+from headwater.edge.jetstream.account.account_js import AccountJetStream, promised_bytes
 from headwater.edge.jetstream.api import api_stream, long_work
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model import errors
@@ -355,8 +355,8 @@ class StreamRequests:
         used: dict[str, Any] = {
             "memory": sum(memory for memory, _ in totals.values()),
             "storage": sum(store for _, store in totals.values()),
-            "reserved_memory": reserved(configs, "memory"),
-            "reserved_storage": reserved(configs, "file"),
+            "reserved_memory": promised_bytes(configs, "memory"),
+            "reserved_storage": promised_bytes(configs, "file"),
             "streams": len(configs),
             "consumers": sum(consumers.values()),
             "tiers": js.tier_infos(totals, configs, consumers),

@@ -232,8 +232,8 @@ class AccountJetStream:
             found[name] = TierInfo(
                 memory=memory,
                 storage=store,
-                reserved_memory=reserved(mine, "memory"),
-                reserved_storage=reserved(mine, "file"),
+                reserved_memory=promised_bytes(mine, "memory"),
+                reserved_storage=promised_bytes(mine, "file"),
                 streams=len(mine),
                 consumers=consumers.get(name, 0),
                 limits=tiers.wire.get(name, NO_LIMITS_SHOWN),
@@ -241,6 +241,6 @@ class AccountJetStream:
         return found
 
 
-def reserved(configs: list[StreamConfig], storage: str) -> int:
+def promised_bytes(configs: list[StreamConfig], storage: str) -> int:
     """Bytes that streams were promised by `max_bytes`, each once."""
     return sum(max(each.max_bytes, 0) for each in configs if each.storage == storage)

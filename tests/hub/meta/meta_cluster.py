@@ -174,7 +174,9 @@ class MetaCluster(StreamCluster):
         wanted = StreamConfig(
             name=name, num_replicas=len(peers), **{"subjects": [f"{name.lower()}.>"], **fields}
         )
-        config = stream_config.checked(wanted, leader.jetstream.account_js(ACCOUNT).scope(False))
+        config = stream_config.checked(
+            wanted, leader.jetstream.account_js(ACCOUNT).scope(False, wanted.num_replicas)
+        )
         boots = [leader.state.boot_of(number) for number in peers]
         return Assignment(
             account=ACCOUNT,

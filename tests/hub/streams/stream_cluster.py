@@ -351,7 +351,7 @@ class StreamCluster:
             name=name, num_replicas=3, **{"subjects": [f"{name.lower()}.>"], **fields}
         )
         config = stream_config.checked(
-            wanted, self.nodes[1].jetstream.account_js(ACCOUNT).scope(False)
+            wanted, self.nodes[1].jetstream.account_js(ACCOUNT).scope(False, 3)
         )
         found = Wanted(name, config, group, [1, 2, 3], [BOOT, BOOT, BOOT])
         self.wanted.append(found)
