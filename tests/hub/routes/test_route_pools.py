@@ -407,10 +407,20 @@ async def test_raft_goes_over_pools_and_compressed_routes(tmp_path: Path) -> Non
             if number % 25 == 24:
                 cut(lab, number // 25)
         assert acked >= 300
+        # The last cut may take a question with it.
+        await until(lambda: asked(js), "an answer")
         info = await js.stream_info("S")
         assert info.state.messages == info.state.last_seq >= 300
     finally:
         await lab.stop()
+
+
+async def asked(js: Any) -> bool:
+    """Whether the stream answers."""
+    with contextlib.suppress(nats.js.errors.NoStreamResponseError, nats.errors.Error):
+        await js.stream_info("S")
+        return True
+    return False
 
 
 async def published(js: Any, subject: str) -> int:

@@ -1,5 +1,6 @@
 """Reads from a hub of three nodes: any node answers, and a reader outlives the stream's leader."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from headwater.spark.source import HeadwaterSource
 from tests.spark.conftest import Server, start_server
 
 MESSAGES = 6000
+WINDOW = 200
 PADDING = bytes(2000)
 """More than fits into what is asked for at once, so that a read is in the middle for a while."""
 
@@ -42,6 +44,15 @@ def end(server: Server) -> None:
     server.process.wait(10)
 
 
+async def acked(js: Any, i: int) -> None:
+    """Publish until it is acked: routes that are new may be given up for others, and a publish
+    with them."""
+    while True:
+        with contextlib.suppress(Error):
+            headers = {"Nats-Msg-Id": str(i)}
+            return await js.publish(f"s.{i % 7}", b"%d:" % i + PADDING, 5, headers=headers)
+
+
 def fill(hub: list[Server], replicas: int) -> int:
     """A stream with messages; the number of the node that leads it."""
 
@@ -50,9 +61,10 @@ def fill(hub: list[Server], replicas: int) -> int:
         while info is None:
             with contextlib.suppress(Error):
                 info = await js.add_stream(name="S", subjects=["s.>"], num_replicas=replicas)
-        for i in range(MESSAGES):
-            await js.publish_async(f"s.{i % 7}", b"%d:" % i + PADDING)
-        await js.publish_async_completed()
+        for first in range(0, MESSAGES, WINDOW):
+            await asyncio.gather(
+                *(acked(js, i) for i in range(first, min(first + WINDOW, MESSAGES)))
+            )
         return int((await js.stream_info("S")).cluster.leader[1:])
 
     return hub[0].run(work)
