@@ -103,9 +103,12 @@ def test_killed_while_it_is_replaced(at: int, sealed: Path, tmp_path: Path) -> N
         next(line for line in process.stderr if "Starting JetStream" in line)
         stand_by(STEP_S * at)
         process.kill()
+        done = "packed as configured" in process.stderr.read()
     with running(tmp_path, flags) as node:
         asyncio.run(check(node.url))
-        until_packed(node)
+        # A node that finds nothing to do says nothing of it.
+        if not done:
+            until_packed(node)
         node.process.kill()
         node.process.wait()
     with running(tmp_path, configured(tmp_path, f'cipher: {cipher}, key: "{NEW}"')) as node:
