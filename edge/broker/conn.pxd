@@ -22,6 +22,7 @@ cdef class Conn(Endpoint):
     cdef bint writing
     cdef bint paused
     cdef bint lingering
+    cdef long long lingered             # bytes discarded since the end
     cdef bint unfed                     # the filter still has bytes that were not taken
     cdef bint refitted                  # a filter came while bytes from before it were parsed
     cdef const unsigned char* message_end   # of the message that is being handled; see parse_on

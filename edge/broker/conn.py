@@ -35,8 +35,10 @@ HANDSHAKE_BYTES = cython.declare(cython.Py_ssize_t, 48 << 10)
 # Bytes that go through a filter at a time: one TLS record when the socket fills up.
 PIECE_FAST = cython.declare(cython.Py_ssize_t, 256 << 10)
 PIECE_SLOW = cython.declare(cython.Py_ssize_t, 16 << 10)
-# How long a closed connection still reads, so that its last error line is not lost to a reset.
+# How long a closed connection still reads, so that its last error line is not lost to a reset, and
+# how much: what can have been on its way. A peer that sends more is not reading, and is reset.
 LINGER_S = 0.5
+LINGER_BYTES = 16 << 20
 
 HANDSHAKE_FAILURE = "TLS Handshake Failure"
 
@@ -667,9 +669,11 @@ class Conn(Endpoint):
         self.loop.call_later(LINGER_S, self.drop)
 
     def on_readable_lingering(self) -> None:
-        """Discard what a closed peer still sends."""
+        """Discard what a closed peer still sends, up to `LINGER_BYTES`."""
         try:
-            if not self.sock.recv(1 << 16):
+            n = len(self.sock.recv(1 << 16))
+            self.lingered += n
+            if n == 0 or self.lingered > LINGER_BYTES:
                 self.drop()
         except (BlockingIOError, InterruptedError):
             return
