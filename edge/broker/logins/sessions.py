@@ -184,13 +184,14 @@ class Sessions:
     def announce(self) -> None:
         """Send INFO again to everybody who understands it (cluster changes, lame duck).
 
+        Not before the first PONG, which clients expect next after CONNECT: INFO follows it anyway.
         Not when the node ends: that its peers are gone is true of the node, not of the cluster,
         and clients would forget where else they can go.
         """
         if self.leaving:
             return
         for conn in list(self.conns.values()):
-            if conn.ready and conn.protocol >= 1:
+            if conn.first_ping_seen and conn.protocol >= 1:
                 conn.queue(self.info_for(conn))
 
     def _on_closed(self, conn: ClientConn, reason: str) -> None:
