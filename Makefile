@@ -99,6 +99,8 @@ sanitize: $(STAMP)  ## Tests of the wire and the log on a copy compiled with add
 clients: $(STAMP) ext  ## Tours of the official clients of other languages, installed from their registries
 	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi
 	@if command -v go >/dev/null; then cd tests/clients/go && go build -o tour .; fi
+	@if command -v cargo >/dev/null; then cd tests/clients/rust && cargo build --quiet; fi
+	@if command -v mvn >/dev/null; then cd tests/clients/java && mvn --quiet dependency:copy-dependencies -DoutputDirectory=lib && javac -cp 'lib/*' -d classes Tour.java; fi
 	@$(PYTEST) -q -rs tests/clients $(ARGS)
 
 bench: $(STAMP) ext  ## Side by side with nats-server

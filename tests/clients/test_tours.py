@@ -14,9 +14,12 @@ from bench.servers import Server, anchor, headwater
 HERE = Path(__file__).parent
 TOUR_S = 60.0
 TOURS = {
-    "javascript": ("node", HERE / "javascript" / "tour.mjs", HERE / "javascript" / "node_modules"),
-    "go": (str(HERE / "go" / "tour"), "", HERE / "go" / "tour"),
+    "javascript": (["node", "javascript/tour.mjs"], "javascript/node_modules"),
+    "go": (["go/tour"], "go/tour"),
+    "rust": (["rust/target/debug/tour"], "rust/target/debug/tour"),
+    "java": (["java", "-cp", "java/classes:java/lib/*", "Tour"], "java/classes/Tour.class"),
 }
+"""Each language's command, and what is there once `make clients` has installed its client."""
 
 
 def prints(command: list[str]) -> list[list[str]]:
@@ -26,8 +29,8 @@ def prints(command: list[str]) -> list[list[str]]:
         with Server(recipe) as server:
             done = subprocess.run(
                 [*command, f"nats://127.0.0.1:{server.port}"],
-                capture_output=True, text=True, timeout=TOUR_S, check=False,
-            )
+                capture_output=True, text=True, timeout=TOUR_S, check=False, cwd=HERE,
+            )  # fmt: skip
             assert done.returncode == 0, done.stderr
             found.append(done.stdout.splitlines())
     return found
@@ -35,9 +38,9 @@ def prints(command: list[str]) -> list[list[str]]:
 
 @pytest.mark.parametrize("language", TOURS)
 def test_tour(language: str) -> None:
-    program, script, needed = TOURS[language]
-    if not needed.exists() or shutil.which(program) is None:
+    (program, *words), needed = TOURS[language]
+    if not (HERE / needed).exists() or not ("/" in program or shutil.which(program)):
         pytest.skip(f"the client of {language} is not installed; run `make clients`")
-    ours, theirs = prints([str(word) for word in (program, script) if word])
+    ours, theirs = prints([program, *words])
     assert ours == theirs
     assert len(ours) > 20
