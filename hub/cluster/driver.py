@@ -14,7 +14,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.cluster.transport import Transport
-from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.codec import VERSION, decode_packet, encode_packet
 from headwater.hub.raft.model.options import Options
 from headwater.hub.raft.model.ready import Ready, Restored
 from headwater.hub.raft.multi_raft import MultiRaft, Packet
@@ -25,6 +25,8 @@ log = logging.getLogger("headwater.raft")
 
 FRAME_BYTES = 1 << 20
 """A packet with more entries than this is sent in parts."""
+PACKETS_VERSION = 3
+"""Of what a node says of itself to routes: it knows packets of version 2."""
 STOP_SECONDS = 3.0
 """That a stop waits for what was written to be durable; later the stop is not a clean one."""
 
@@ -77,6 +79,7 @@ class Driver:
         self._seen: dict[int, tuple[object, ...]] = {}
         self._due = False
         self._ticker: asyncio.TimerHandle | None = None
+        self._tick_due = 0
         self._told_stale = False
         store.on_synced = self._synced
         store.on_news = self.touch
@@ -137,10 +140,13 @@ class Driver:
     def _tick(self) -> None:
         if self.stopping:
             return
-        self._ticker = self.kernel.loop.call_later(
-            self.multi_raft.options.tick_ns / 1e9, self._tick
-        )
-        self.multi_raft.tick(self.clock.monotonic_ns())
+        now, pace = self.clock.monotonic_ns(), self.multi_raft.pace
+        if self._tick_due:
+            pace.ticked(now - self._tick_due)
+        interval = pace.interval_ns()
+        self._tick_due = now + interval
+        self._ticker = self.kernel.loop.call_later(interval / 1e9, self._tick)
+        self.multi_raft.tick(now)
         if self.multi_raft.stale_boot and not self._told_stale:
             self._told_stale = True
             log.critical(
@@ -214,9 +220,12 @@ class Driver:
     # -- packets ----------------------------------------------------------------
 
     def _send(self, packets: list[Packet]) -> None:
+        pace_ns = self.multi_raft.pace.own_ns if packets else 0
         for packet in packets:
+            packet.pace_ns = pace_ns
+            version = VERSION if self.transport.version(packet.to) >= PACKETS_VERSION else 1
             for part in parts(packet):
-                self.transport.send(packet.to, b"raft", encode_packet(part))
+                self.transport.send(packet.to, b"raft", encode_packet(part, version))
 
     def _receive(self, sender: int, body: bytes) -> None:
         packet = decode_packet(body)
@@ -257,7 +266,8 @@ def parts(packet: Packet) -> list[Packet]:
     for message in messages:
         weight = len(message.part) + sum(len(entry.data) + 32 for entry in message.entries)
         if size and size + weight > FRAME_BYTES:
-            found.append(Packet(packet.sender, packet.to, packet.boot, [], packet.known_boot))
+            of = (packet.sender, packet.to, packet.boot)
+            found.append(Packet(*of, [], packet.known_boot, packet.pace_ns))
             size = 0
         found[-1].messages.append(message)
         size += weight

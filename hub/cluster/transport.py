@@ -107,6 +107,11 @@ class Transport:
             if to == number and not future.done():
                 future.set_exception(CallFailed("the node is gone"))
 
+    def version(self, number: int) -> int:
+        """Of the frames that a node understands; 0 when it is not there."""
+        conn = self.conns.get(number)
+        return int(conn.session.peer.headwater) if conn is not None else 0
+
     # -- frames -------------------------------------------------------------------
 
     def send(self, number: int, kind: bytes, body: bytes) -> bool:

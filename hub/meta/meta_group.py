@@ -301,6 +301,7 @@ class MetaGroup:
         if replica.applied - raft.log.base_index >= COMPACT_ENTRIES:
             store.compact(raft)
             self.driver.multi_raft.touch(raft)
+        raft.sleep.restless = bool(replica.waiting or self.leadership.waiting)
 
     # -- names --------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 """Entries, messages and packets as bytes. Data of entries is copied whole and never looked at.
 
-All numbers are little endian. A packet says its version first; a node refuses one it does not know.
+All numbers are little endian. A packet says its version first; a node refuses one it does not know,
+so it is sent one that it knows. Version 2 has the sender's pace, and heartbeats as short rows: with
+many groups they are most of what nodes say.
 """
 
 import struct
@@ -12,8 +14,15 @@ from headwater.hub.raft.model.entry import Entry, data_of
 from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.multi_raft import Packet
 
-VERSION = 1
+VERSION = 2
+OLDEST_VERSION = 1
 PACKET = struct.Struct("<BQQQQI")
+ROWS = struct.Struct("<IH")
+"""Behind the head of a packet of version 2: number of rows, pace in ms."""
+ROW = struct.Struct("<BQQQQQQ")
+REPLY = 4
+"""In a row's flags, beside FORCE."""
+PACE_MS_MAX = (1 << 16) - 1
 ENTRIES = struct.Struct("<QI")
 ENTRY = struct.Struct("<QBI")
 MESSAGE = struct.Struct("<BBQQQQQQQQQQQQIIIHI")
@@ -116,11 +125,53 @@ def decode_message(data: bytes, at: int, sender: int, to: int) -> tuple[Message,
     return m, end
 
 
-def encode_packet(packet: Packet) -> bytes:
-    """Everything for one node."""
-    numbers = (packet.sender, packet.to, packet.boot, packet.known_boot, len(packet.messages))
-    head = PACKET.pack(VERSION, *numbers)
-    return b"".join([head, *map(encode_message, packet.messages)])
+def is_beat(m: Message, boot: int) -> bool:
+    """Whether a message has nothing but what a row says."""
+    return m.kind in (Kind.HEARTBEAT, Kind.HEARTBEAT_REPLY) and m.boot == boot and not m.reject
+
+
+def encode_beat(m: Message) -> bytes:
+    """A heartbeat or its answer as a row."""
+    flags = REPLY * (m.kind is Kind.HEARTBEAT_REPLY) | FORCE * m.force
+    return ROW.pack(flags, m.group, m.term, m.incarnation, m.to_boot, m.commit, m.context)
+
+
+def decode_beats(rows: bytes, packet: Packet) -> None:
+    """Take rows into a packet."""
+    sender, to, boot = packet.sender, packet.to, packet.boot
+    take = packet.messages.append
+    for flags, group, term, incarnation, to_boot, commit, context in ROW.iter_unpack(rows):
+        m = Message(
+            Kind.HEARTBEAT_REPLY if flags & REPLY else Kind.HEARTBEAT,
+            sender,
+            to,
+            group,
+            term,
+            incarnation,
+            boot,
+            to_boot,
+        )
+        m.commit = commit
+        m.context = context
+        m.force = bool(flags & FORCE)
+        take(m)
+
+
+def encode_packet(packet: Packet, version: int = VERSION) -> bytes:
+    """Everything for one node, in a version that it knows."""
+    numbers = (packet.sender, packet.to, packet.boot, packet.known_boot)
+    if version < VERSION:
+        head = PACKET.pack(OLDEST_VERSION, *numbers, len(packet.messages))
+        return b"".join([head, *map(encode_message, packet.messages)])
+    beats, others = [], []
+    for m in packet.messages:
+        if is_beat(m, packet.boot):
+            beats.append(encode_beat(m))
+        else:
+            others.append(encode_message(m))
+    head = PACKET.pack(VERSION, *numbers, len(others))
+    rows = ROWS.pack(len(beats), min(packet.pace_ns // 1_000_000, PACE_MS_MAX))
+    return b"".join([head, rows, *beats, *others])
 
 
 def decode_packet(data: bytes) -> Packet:
@@ -129,13 +180,32 @@ def decode_packet(data: bytes) -> Packet:
         version, sender, to, boot, known_boot, size = PACKET.unpack_from(data)
     except struct.error as error:
         raise ValueError(f"no packet: {error}") from error
-    if version != VERSION:
+    if not OLDEST_VERSION <= version <= VERSION:
         raise ValueError(f"packets of version {version} are not known")
     packet = Packet(sender, to, boot, known_boot=known_boot)
     at = PACKET.size
+    if version >= 2:
+        at = _decode_rows(data, at, packet)
     for _ in range(size):
         m, at = decode_message(data, at, sender, to)
         packet.messages.append(m)
     if at != len(data):
         raise ValueError("no packet: wrong length")
     return packet
+
+
+def _decode_rows(data: bytes, at: int, packet: Packet) -> int:
+    """Take the pace and the rows at `at`; returns where they end. Raises ValueError."""
+    try:
+        size: int
+        pace_ms: int
+        size, pace_ms = ROWS.unpack_from(data, at)
+    except struct.error as error:
+        raise ValueError(f"no packet: {error}") from error
+    at += ROWS.size
+    end = at + size * ROW.size
+    if end > len(data):
+        raise ValueError("no packet: its rows are cut off")
+    packet.pace_ns = pace_ms * 1_000_000
+    decode_beats(data[at:end], packet)
+    return end

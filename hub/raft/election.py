@@ -16,6 +16,16 @@ def reset_timeout(r: Core) -> None:
     r.timeout = r.options.election_ticks + r.chance(r.options.election_ticks)
 
 
+def is_due(r: Core) -> bool:
+    """Whether the next tick ends this node's patience."""
+    return r.elapsed + 1 >= r.timeout and not r.is_leader
+
+
+def postpone(r: Core) -> None:
+    """Be patient for one tick more: too many groups of the node stand at once."""
+    r.timeout = r.elapsed + 2
+
+
 def tick(r: Core) -> None:
     """Time passes without a leader's word."""
     r.elapsed += 1

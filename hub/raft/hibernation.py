@@ -17,7 +17,7 @@ def is_quiet(r: Core) -> bool:
     log = r.log
     if log.committed != log.last or log.durable != log.last or r.reading.pending:
         return False
-    if r.transfer.target or log.config.returning:
+    if r.transfer.target or log.config.returning or r.sleep.restless:
         return False
     return all(
         each.match == log.last and each.state is State.REPLICATE for each in r.progress.values()
@@ -44,7 +44,8 @@ def tick(r: Core) -> None:
 
 def agrees(r: Core, m: Message) -> bool:
     """Whether this follower may sleep; it does."""
-    agreed = m.force and m.commit == r.log.committed == r.log.last and not r.recovering
+    whole = m.commit == r.log.committed == r.log.last and not r.recovering
+    agreed = m.force and whole and not r.sleep.restless
     r.sleep.asleep = agreed
     return agreed
 

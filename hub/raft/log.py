@@ -54,6 +54,8 @@ class RaftLog:
 
     def config_at(self, index: int) -> Config:
         """The configuration in force at `index`."""
+        if len(self.configs) == 1:
+            return self.configs[0][1]
         at = bisect_right(self.configs, index, key=lambda pair: pair[0])
         return self.configs[max(at - 1, 0)][1]
 

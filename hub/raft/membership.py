@@ -109,6 +109,8 @@ def fenced(r: Core, m: Message) -> bool:
     node that is to be removed may be the only one that can lead. One that was taken back under the
     number of its present start may not have heard of it yet."""
     config = r.log.config_at(r.log.committed)
+    if config.voters.get(m.sender) == m.incarnation:
+        return False
     current = config.incarnation(m.sender)
     return config.fenced(m.sender, m.incarnation) and (current is None or current != m.boot)
 

@@ -9,11 +9,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headwater.hub.raft import election
 from headwater.hub.raft.model.errors import invariant
 from headwater.hub.raft.model.message import Message
 from headwater.hub.raft.model.options import Options
 from headwater.hub.raft.model.ready import Ready, Restored
+from headwater.hub.raft.pace import Pace
 from headwater.hub.raft.raft import Raft
+
+LOOK_TICKS = 4
+"""After which the driver looks at a follower that has a leader and nothing to do."""
+
+STANDING_MAX = 32
+"""Groups of a node whose election timeouts may pass in one tick; the others' pass a tick later.
+After a start, or a loss of a node with many leaders, elections do not all come at once."""
 
 WRITE_SETS_MAX = 64
 """Batches under sync at a time; with more the disk is too slow and `can_write` says so."""
@@ -32,6 +41,8 @@ class Packet:
     messages: list[Message] = field(default_factory=list)  # of all groups, in order
     known_boot: int = 0
     """The receiver's newest start that the sender knows, when it is newer than the one it heard."""
+    pace_ns: int = 0
+    """How late the sender's ticks are; see `pace`."""
 
 
 @dataclass(slots=True)
@@ -65,6 +76,7 @@ class MultiRaft:
         self.boot = boot  # the sender's start, a number that grows
         self.chance = chance  # see the class
         self.options = options or Options()  # of all groups
+        self.pace = Pace(self.options.tick_ns)  # how long ticks last
         self.groups: dict[int, Raft] = {}  # what each has to write, by group
         self.awake: dict[int, Raft] = {}  # groups that count ticks
         self._touched: dict[int, Raft] = {}  # groups that may have something to do
@@ -104,16 +116,25 @@ class MultiRaft:
             self.awake[raft.group] = raft
 
     def tick(self, now_ns: int = 0) -> None:
-        """One tick for every group that is awake."""
+        """One tick for every group that is awake. Whoever leads or has no leader is looked at
+        with each tick, the others now and then."""
         self._ticks += 1
+        standing = 0
         for raft in list(self.awake.values()):
+            if election.is_due(raft):
+                standing += 1
+                if standing > STANDING_MAX:
+                    election.postpone(raft)
             try:
                 raft.tick(now_ns)
             except Exception as error:
                 self.on_fault(raft, error)
                 continue
-            self._touched[raft.group] = raft
+            led_elsewhere = raft.leader not in (0, self.node)
+            if not led_elsewhere or raft.ticks % LOOK_TICKS == 0 or raft.has_ready():
+                self._touched[raft.group] = raft
             if raft.sleep.asleep or raft.removed:
+                self._touched[raft.group] = raft
                 del self.awake[raft.group]
         if self._ticks % self.options.heartbeat_ticks == 0:
             self._ping()
@@ -130,6 +151,7 @@ class MultiRaft:
         for node, heard in list(self._heard.items()):
             if heard < late:
                 del self._heard[node]
+                self.pace.forget(node)
                 self._wake_with(node)
 
     def _wake_with(self, node: int) -> None:
@@ -148,6 +170,7 @@ class MultiRaft:
             self._pings.append(Packet(self.node, packet.sender, self.boot, known_boot=known))
             return
         self._heard[packet.sender] = self._ticks
+        self.pace.hear(packet.sender, packet.pace_ns)
         if packet.boot > known:
             self._boots[packet.sender] = packet.boot
             if known:
@@ -192,6 +215,10 @@ class MultiRaft:
             if self.groups.get(group) is not raft or not raft.has_ready():
                 continue
             try:
+                said = raft.take_said()
+                if said is not None:
+                    messages += said
+                    continue
                 ready = raft.ready()
             except Exception as error:
                 self.on_fault(raft, error)

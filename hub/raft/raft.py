@@ -53,7 +53,10 @@ class Raft(Core):
     def tick(self, now_ns: int = 0) -> None:
         """A tick has passed. `now_ns` is the driver's monotonic clock; only leases use it."""
         self.ticks += 1
-        reads.clock(self, now_ns)
+        if self.reading.asked or now_ns < self.now_ns:
+            reads.clock(self, now_ns)
+        else:
+            self.now_ns = now_ns
         if self.removed or self.sleep.asleep:
             return
         if recovery.asking(self):
@@ -163,6 +166,15 @@ class Raft(Core):
             or (log.applied < log.committed and log.applied < log.durable)
             or self._hard_handed != self._hard_version
         )
+
+    def take_said(self) -> list[Message] | None:
+        """What is to be sent, when nothing else is to be done and nothing waits for the disk: most
+        of a quiet group's work, without a `Ready`. None: call `ready`."""
+        said, self._now = self._now, []
+        if self._unsynced or self.has_ready():
+            self._now = said
+            return None
+        return said
 
     def ready(self) -> Ready:
         """What is to be done now; see `Ready`. Each thing is said once."""

@@ -50,7 +50,7 @@ def may_vote(r: Core, m: Message) -> bool:
 
 def asking(r: Core) -> bool:
     """Whether answers of the others are wanted."""
-    return r.recovering or (r.below_barrier and not r.leader and not r.is_leader)
+    return r.recovering or (not r.leader and r.below_barrier and not r.is_leader)
 
 
 def tick(r: Core) -> None:

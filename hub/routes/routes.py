@@ -61,8 +61,9 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 2
-"""Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences."""
+FRAMES_VERSION = 3
+"""Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences,
+from 3 on packets of groups with rows and pace."""
 
 HANDSHAKE_S = 2.0
 """Time that a peer has to introduce itself when `authorization.timeout` says nothing."""

@@ -173,6 +173,15 @@ class StreamGroup:
                 self._reconcile(raft)
                 self._give_up_if_full(raft, stream)
         self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
+        raft.sleep.restless = self._has_to_try_again(raft)
+
+    def _has_to_try_again(self, raft: Raft) -> bool:
+        """Whether something waits that is looked at with ticks only."""
+        if self.replica.waiting or self.leadership.waiting or self.farewell is not None:
+            return True
+        stream = self.stream
+        full = stream is not None and stream.store.failure is not None
+        return full or (raft.is_leader and self.wanted.change is not None)
 
     def broken(self) -> None:
         """As of `Handler`."""

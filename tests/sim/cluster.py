@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.network import TwinNet, Weather
-from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.codec import decode_packet, encode_packet, is_beat
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import InvariantBroken, RaftError
 from headwater.hub.raft.model.options import Options
@@ -116,6 +116,7 @@ class Cluster:
     # -- network --------------------------------------------------------------
 
     def send(self, packet: Packet) -> None:
+        packet.messages.sort(key=lambda m: not is_beat(m, packet.boot))  # as on the wire
         if self._order % 16 == 0:
             again = decode_packet(encode_packet(packet))
             if again != packet:

@@ -38,8 +38,9 @@ class Options:
     """Parts on their way to one member."""
     snapshot_patience: int = 5
     """Rounds of heartbeats without an answer after which parts are sent again."""
-    hibernate_ticks: int = 40
-    """Quiet ticks after which a group goes to sleep; 0 for never."""
+    hibernate_ticks: int = 8
+    """Quiet ticks after which a group goes to sleep; 0 for never. To wake one costs what two
+    rounds of heartbeats cost, so a pause that is longer is worth it."""
     promote_lag_max: int = 1000
     """Entries a returning learner may lack when it becomes a voter."""
 

@@ -73,6 +73,8 @@ class Sleep:
     asleep: bool = False  # no ticks count until somebody wakes it
     quiet_ticks: int = 0  # ticks without anything new
     quiet_last: int = 0  # the log's end then
+    restless: bool = False
+    """The driver has something to try again with the next ticks: no sleep."""
 
 
 class Answer(NamedTuple):

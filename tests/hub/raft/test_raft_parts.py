@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.hub.raft import membership, transfer
-from headwater.hub.raft.codec import decode_packet, encode_packet
+from headwater.hub.raft.codec import (
+    OLDEST_VERSION,
+    PACE_MS_MAX,
+    decode_packet,
+    encode_packet,
+)
 from headwater.hub.raft.log import RaftLog
 from headwater.hub.raft.model.config import Config, decode_config
 from headwater.hub.raft.model.entry import Entry, EntryKind
@@ -106,6 +111,24 @@ def test_packets_survive_the_wire(kind, datas, number, flag, config, part) -> No
     m.entries, m.config = entries, config
     packet = Packet(1, 2, 99, [m, Message(Kind.GONE, 1, 2)], known_boot=5)
     assert decode_packet(encode_packet(packet)) == packet
+    assert decode_packet(encode_packet(packet, OLDEST_VERSION)) == packet
+
+
+@given(numbers, numbers, st.booleans(), st.integers(0, PACE_MS_MAX))
+def test_heartbeats_are_rows_of_packets_for_those_who_know_them(group, number, flag, ms) -> None:
+    beat = Message(Kind.HEARTBEAT, 1, 2, group, 3, number, 99, commit=number, force=flag)
+    reply = Message(Kind.HEARTBEAT_REPLY, 1, 2, group, 3, number, 99, 7, context=number)
+    beats = [*[beat] * 50, reply]
+    gone = Message(Kind.GONE, 1, 2, boot=99)
+    packet = Packet(1, 2, 99, [*beats, gone], 5, ms * 1_000_000)
+    data = encode_packet(packet)
+    assert decode_packet(data) == packet
+    assert len(data) < 60 * len(packet.messages)
+    old = decode_packet(encode_packet(packet, OLDEST_VERSION))
+    assert (old.messages, old.pace_ns) == (packet.messages, 0)
+    for cut in (1, 40, 41, 44, 60, len(data) - 1):
+        with pytest.raises(ValueError, match="no (packet|message)"):
+            decode_packet(data[:cut])
 
 
 @settings(max_examples=200)
