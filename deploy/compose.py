@@ -45,7 +45,7 @@ def services_for(options: Options) -> list[Service]:
         routes = RouteService(options)
         services.append(routes)
         if options.jetstream.enabled:
-            from headwater.hub.cluster.service import ClusterService
+            from headwater.hub.node.service import ClusterService
 
             services.append(ClusterService(routes))
     settings = os.environ.get("HEADWATER_GATEWAY", "")

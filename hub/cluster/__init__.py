@@ -1,1 +1,1 @@
-"""What makes nodes one JetStream cluster: frames between nodes, the driver of Raft, the service."""
+"""What nodes of a cluster say to each other: frames, the driver of Raft, who is alive and leads."""

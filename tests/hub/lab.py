@@ -13,7 +13,7 @@ from headwater.deploy.compose import services_for
 from headwater.edge.conf.options import ClusterOptions, JetStreamOptions, Options
 from headwater.edge.node.node import Node
 from headwater.hub.api.cluster import Cluster
-from headwater.hub.cluster.service import ClusterService
+from headwater.hub.node.service import ClusterService
 from tests.hub.routes.test_routes import free_port
 from tests.waiting import until
 

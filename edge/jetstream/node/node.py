@@ -101,7 +101,7 @@ class NodeJetStream:
         self.stream_cluster_info: Callable[[Stream], ClusterInfo] | None = None
         """Says where a stream is, on a node of a cluster."""
         self.cluster_view: Any = None
-        """Facts for monitoring, on a node of a cluster; see `hub.cluster.cluster_view`."""
+        """Facts for monitoring, on a node of a cluster; see `hub.node.cluster_view`."""
         self._denials: dict[str, Any] = {}
         """Of the accounts that are told that they have no JetStream."""
         self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured

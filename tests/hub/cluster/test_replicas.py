@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.js.api import PubAck
 
 from bench.servers import free_port
-from headwater.hub.cluster.service import ClusterService
+from headwater.hub.node.service import ClusterService
 from tests.hub.lab import Lab, api
 from tests.waiting import connected, silence, until, until_state
 

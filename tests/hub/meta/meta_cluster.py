@@ -1,6 +1,6 @@
 """Whole nodes of a cluster on disks, clocks and a network in memory: meta group, founding, streams.
 
-As `tests.hub.streams.stream_cluster`, with what `hub.cluster.service` puts together: nobody tells a
+As `tests.hub.streams.stream_cluster`, with what `hub.node.service` puts together: nobody tells a
 node which streams it has but the meta group's state.
 """
 

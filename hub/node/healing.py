@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.edge.storage.format.errors import StoreError
-from headwater.hub.cluster.spreading import ready_to_lead
 from headwater.hub.cluster.transport import CallFailed, Transport
+from headwater.hub.node.spreading import ready_to_lead
 from headwater.hub.raft.model.errors import RaftError
 from headwater.hub.streams.replica_digest import (
     Rows,

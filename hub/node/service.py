@@ -18,16 +18,16 @@ from headwater.hub.api.cluster_routes import API_SUBJECTS, ClusterRoutes
 from headwater.hub.api.questions import Answers
 from headwater.hub.api.stream_requests import raw
 from headwater.hub.api.usage_watch import UsageWatch
-from headwater.hub.cluster.cluster_view import ClusterView
 from headwater.hub.cluster.driver import Driver
-from headwater.hub.cluster.healing import Healing
-from headwater.hub.cluster.spreading import Spreading
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.applier import EMPTIED, Applier
 from headwater.hub.meta.assignment import META_GROUP, Assignment, ChangeDone, decode, encode
 from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
+from headwater.hub.node.cluster_view import ClusterView
+from headwater.hub.node.healing import Healing
+from headwater.hub.node.spreading import Spreading
 from headwater.hub.raft.model.errors import RaftError
 from headwater.hub.raft.raft import Raft
 from headwater.hub.routes.service import RouteService

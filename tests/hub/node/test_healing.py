@@ -9,8 +9,8 @@ import nats
 import pytest
 
 from bench.cluster_nodes import SERVERS, ClusterNodes, ask, insist, leader_of, whole
-from headwater.hub.cluster.healing import Healing
-from headwater.hub.cluster.service import ClusterService
+from headwater.hub.node.healing import Healing
+from headwater.hub.node.service import ClusterService
 from headwater.hub.streams.replica_digest import differing, odd_ones
 from tests.hub.cluster.test_replicas import R, current, index_of
 from tests.hub.lab import Lab, api, until

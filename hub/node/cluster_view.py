@@ -3,9 +3,9 @@
 from typing import Any
 
 from headwater.hub.api.cluster import Cluster
-from headwater.hub.cluster.healing import Healing
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
+from headwater.hub.node.healing import Healing
 from headwater.hub.raft.raft import Raft
 
 NO_LEADER = "JetStream has not established contact with a meta leader"
