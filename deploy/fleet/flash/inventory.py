@@ -16,6 +16,7 @@ import msgspec
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 FAILED = "@failed"
+JUMP = re.compile(r"([^@\s]+@)?[^@:\s]+(:\d{1,5})?")
 
 
 class InventoryError(Exception):
@@ -190,6 +191,8 @@ def _problems(found: Inventory) -> list[str]:
         inside = f"{host.data}/".startswith(f"{host.prefix.rstrip('/')}/slots/")
         if inside or host.data.rstrip("/") == host.prefix.rstrip("/"):
             problems.append(f"{host.name}: data has to be outside of the slots")
+        if host.jump and not JUMP.fullmatch(host.jump):
+            problems.append(f"{host.name}: jump is [user@]host[:port]")
         if not 1 <= host.port <= 65535:
             problems.append(f"{host.name}: {host.port} is no port")
     return problems

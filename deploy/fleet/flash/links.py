@@ -63,27 +63,37 @@ async def connected(
 ) -> "AsyncIterator[Link]":
     """A session with a gateway that has proven who it is. Raises Unreachable."""
     async with contextlib.AsyncExitStack() as stack:
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                tunnel = await _jump(stack, inventory, host) if host.jump else ()
-                trusted = await _trusted(host, known, accept_new, tunnel)
-                connection = await asyncssh.connect(
-                    host.address, host.port, known_hosts=(trusted, [], []),
-                    tunnel=tunnel, **_login(inventory, host),
-                )  # fmt: skip
-                await stack.enter_async_context(connection)
-        except TimeoutError:
-            raise Unreachable(f"no SSH session within {CONNECT_S:g} s") from None
-        except asyncssh.HostKeyNotVerifiable:
-            raise Unreachable(
-                "its host key is not the one that is pinned: do not trust this machine before "
-                "somebody has looked; if it was set up anew, put its new key into the inventory"
-            ) from None
-        except asyncssh.PermissionDenied:
-            raise Unreachable(f"it does not let {host.user} in with this key or password") from None
-        except (OSError, asyncssh.Error) as error:
-            raise Unreachable(f"cannot connect: {_said(error)}") from None
+        tunnel: Any = ()
+        if host.jump:
+            tunnel = await _jump(stack, inventory, host)
+        async with _telling("", host.user):
+            trusted = await _trusted(host, known, accept_new, tunnel)
+            connection = await asyncssh.connect(
+                host.address, host.port, known_hosts=(trusted, [], []),
+                tunnel=tunnel, **_login(inventory, host),
+            )  # fmt: skip
+            await stack.enter_async_context(connection)
         yield Link(connection, host.sudo)
+
+
+@asynccontextmanager
+async def _telling(way: str, user: str) -> "AsyncIterator[None]":
+    """Say in words why there is no session, within `CONNECT_S`. `way` begins each text: it names
+    the host on the way, when that is the one. Raises Unreachable."""
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            yield
+    except TimeoutError:
+        raise Unreachable(f"{way}no SSH session within {CONNECT_S:g} s") from None
+    except asyncssh.HostKeyNotVerifiable:
+        raise Unreachable(
+            f"{way}its host key is not the one that is pinned: do not trust this machine before "
+            "somebody has looked; if it was set up anew, put its new key into the inventory"
+        ) from None
+    except asyncssh.PermissionDenied:
+        raise Unreachable(f"{way}it does not let {user} in with this key or password") from None
+    except (OSError, asyncssh.Error) as error:
+        raise Unreachable(f"{way}cannot connect: {_said(error)}") from None
 
 
 def _said(error: BaseException) -> str:
@@ -111,17 +121,22 @@ def _login(inventory: Inventory, host: Host) -> dict[str, Any]:
 
 
 async def _jump(stack: contextlib.AsyncExitStack, inventory: Inventory, host: Host) -> Any:
-    """A connection to the host on the way, whose key has to be in the inventory."""
+    """A connection to the host on the way, whose key has to be in the inventory. Raises
+    Unreachable."""
     user, _, place = host.jump.rpartition("@")
     address, _, port = place.partition(":")
     if not host.jump_host_key:
         raise Unreachable(f"the inventory has no jump_host_key for {address}")
-    key = asyncssh.import_public_key(host.jump_host_key)
+    try:
+        key = asyncssh.import_public_key(host.jump_host_key)
+    except asyncssh.KeyImportError as error:
+        raise Unreachable(f"jump_host_key in the inventory is no key: {error}") from None
     words = _login(inventory, host)
     words["username"] = user or host.user
-    return await stack.enter_async_context(
-        asyncssh.connect(address, int(port or 22), known_hosts=([key], [], []), **words)
-    )
+    async with _telling(f"{address} on the way: ", words["username"]):
+        return await stack.enter_async_context(
+            asyncssh.connect(address, int(port or 22), known_hosts=([key], [], []), **words)
+        )
 
 
 async def _trusted(host: Host, known: KnownHosts, accept_new: bool, tunnel: Any) -> list[Any]:
