@@ -142,7 +142,8 @@ def test_a_wrong_inventory_says_everything_at_once(lab: Lab) -> None:
     done = CliRunner().invoke(cli, ["fleet", "flash", "-f", str(lab.inventory)])
     assert done.exit_code == 2
     assert "did you mean address?" in done.output
-    lab.write("tls://hub:7422", hosts='[[host]]\nname = "GW"\nport = 0\nservice = "x"\njump = "a b"\n')
+    wrong = 'name = "GW"\nport = 0\nservice = "x"\njump = "a b"\n'
+    lab.write("tls://hub:7422", hosts=f"[[host]]\n{wrong}")
     done = CliRunner().invoke(cli, ["fleet", "flash", "-f", str(lab.inventory)])
     assert done.exit_code == 2
     for text in ("no name of a gateway", "no port", "systemd or supervisor", "jump is"):
