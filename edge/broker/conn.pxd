@@ -18,6 +18,7 @@ cdef class Conn(Endpoint):
     cdef unsigned char* buffered            # bytes of an unfinished frame
     cdef Py_ssize_t buffered_len
     cdef Py_ssize_t buffered_capacity
+    cdef Py_ssize_t kept                # a buffer that grew beyond this is given back when it is empty
     cdef bint reading
     cdef bint writing
     cdef bint paused

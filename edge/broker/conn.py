@@ -70,6 +70,7 @@ class Conn(Endpoint):
         self.cid = cid
         self.bound(max_pending)
         self.reason = ""
+        self.kept = OUT_KEPT
         self.allowance = -1
         self.progress_ns = self.received_ns = kernel.monotonic_ns()
 
@@ -367,7 +368,7 @@ class Conn(Endpoint):
         elif used and not self.closed:
             self.buffered_len -= used
             memmove(self.buffered, self.buffered + used, self.buffered_len)
-        if self.buffered_len == 0 and self.buffered_capacity > OUT_KEPT:
+        if self.buffered_len == 0 and self.buffered_capacity > self.kept:
             free(self.buffered)
             self.buffered = cython.NULL
             self.buffered_capacity = 0
@@ -457,6 +458,17 @@ class Conn(Endpoint):
         self.commit(n)
         if not self.kernel.turning:
             self.kernel.kick()
+
+    def queue_pieces(self, pieces: list[bytes]) -> None:
+        """Queue bytes that follow each other, without a copy that joins them first."""
+        size: cython.Py_ssize_t = 0
+        for piece in pieces:
+            size += PyBytes_GET_SIZE(piece)
+        if self.closed:
+            return
+        self.room(size)
+        for piece in pieces:
+            self.queue(piece)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -550,7 +562,7 @@ class Conn(Endpoint):
         """After sending: watch for writability or stop, and wake who waited."""
         if self.out_start == self.out_end:
             self.out_start = self.out_end = 0
-            if self.out_capacity > OUT_KEPT:
+            if self.out_capacity > self.kept:
                 free(self.out)
                 self.out = cython.NULL
                 self.out_capacity = 0

@@ -15,7 +15,8 @@ class TurnStage(IntEnum):
     BATCH = 1
     """The commit log closes the batch and hands it to its thread."""
     PROPOSALS = 2
-    """What led streams have decided, states included, is proposed to their groups."""
+    """A round of groups is asked for, which proposes what led streams have decided, states
+    included."""
 
 
 class NewsStage(IntEnum):

@@ -14,7 +14,7 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.cluster.transport import Transport
-from headwater.hub.raft.codec import VERSION, decode_packet, encode_packet
+from headwater.hub.raft.codec import VERSION, decode_packet, packet_pieces
 from headwater.hub.raft.model.options import Options
 from headwater.hub.raft.model.ready import Ready, Restored
 from headwater.hub.raft.multi_raft import MultiRaft, Packet
@@ -76,6 +76,8 @@ class Driver:
         self.broken: dict[int, str] = {}
         """By group: why it was stopped on this node, which only a start of the node ends."""
         self.stopping = False
+        self.before_round: list[Callable[[], None]] = []
+        """Called when a round begins: what waits to be proposed is proposed."""
         self._seen: dict[int, tuple[object, ...]] = {}
         self._due = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -165,6 +167,8 @@ class Driver:
         if self.stopping:
             return
         try:
+            for propose in self.before_round:
+                propose()
             self.pump()
         except Exception:
             log.exception(
@@ -225,9 +229,9 @@ class Driver:
             packet.pace_ns = pace_ns
             version = VERSION if self.transport.version(packet.to) >= PACKETS_VERSION else 1
             for part in parts(packet):
-                self.transport.send(packet.to, b"raft", encode_packet(part, version))
+                self.transport.send(packet.to, b"raft", *packet_pieces(part, version))
 
-    def _receive(self, sender: int, body: bytes) -> None:
+    def _receive(self, sender: int, body: memoryview) -> None:
         packet = decode_packet(body)
         if packet.sender != sender or packet.to != self.number:
             raise ValueError("a packet of somebody else")

@@ -33,7 +33,7 @@ CALLS_MAX = 10_000
 """Questions that wait for an answer."""
 CALL_TIMEOUT_S = 5.0
 
-Handler = Callable[[int, bytes], None]
+Handler = Callable[[int, memoryview], None]
 Method = Callable[[int, bytes], "bytes | Awaitable[bytes]"]
 
 
@@ -114,14 +114,15 @@ class Transport:
 
     # -- frames -------------------------------------------------------------------
 
-    def send(self, number: int, kind: bytes, body: bytes) -> bool:
-        """Send a frame; False when there is no route, or too much waits on it."""
+    def send(self, number: int, kind: bytes, *body: bytes) -> bool:
+        """Send a frame, its body in pieces; False when there is no route, or too much waits on
+        it."""
         conn = self.conns.get(number)
-        if conn is None or conn.closed or conn.pending + len(body) > PENDING_BYTES_MAX:
+        size = HEAD.size + sum(map(len, body))
+        if conn is None or conn.closed or conn.pending + size > PENDING_BYTES_MAX:
             return False
-        size = HEAD.size + len(body)
         head = b"RMSG %b %b %d\r\n" % (NODE_ACCOUNT, kind, size)
-        conn.queue(b"".join((head, HEAD.pack(self.identity), body, b"\r\n")))
+        conn.queue_pieces([head, HEAD.pack(self.identity), *body, b"\r\n"])
         return True
 
     def receive(self, conn: RouteConn, kind: bytes, frame: bytes) -> None:
@@ -140,7 +141,7 @@ class Transport:
             (identity,) = HEAD.unpack_from(frame)
             if kind == b"raft" and not self._is_ours(number, identity):
                 return
-            handler(number, frame[HEAD.size :])
+            handler(number, memoryview(frame)[HEAD.size :])
         except ValueError as error:
             log.error(
                 "node %s sends what is no frame: %s; its route is cut", peer.server_name, error
@@ -205,12 +206,12 @@ class Transport:
         answer = found(sender, body)
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _called(self, sender: int, body: bytes) -> None:
+    def _called(self, sender: int, body: memoryview) -> None:
         if len(body) < CALL.size:
             raise ValueError("a question is cut off")
         key, length = CALL.unpack_from(body)
-        name = body[CALL.size : CALL.size + length].decode("utf-8", "replace")
-        work = self._answer(sender, key, name, body[CALL.size + length :])
+        name = bytes(body[CALL.size : CALL.size + length]).decode("utf-8", "replace")
+        work = self._answer(sender, key, name, bytes(body[CALL.size + length :]))
         if len(self._tasks) >= CALLS_MAX:
             work.close()
             return
@@ -231,7 +232,7 @@ class Transport:
             good, answer = 0, str(error).encode()
         self.send(sender, b"back", BACK.pack(key, good) + answer)
 
-    def _answered(self, sender: int, body: bytes) -> None:
+    def _answered(self, sender: int, body: memoryview) -> None:
         if len(body) < BACK.size:
             raise ValueError("an answer is cut off")
         key, good = BACK.unpack_from(body)
@@ -239,9 +240,9 @@ class Transport:
         if future is None or future.done() or number != sender:
             return
         if good:
-            future.set_result(body[BACK.size :])
+            future.set_result(bytes(body[BACK.size :]))
         else:
-            future.set_exception(CallFailed(body[BACK.size :].decode("utf-8", "replace")))
+            future.set_exception(CallFailed(bytes(body[BACK.size :]).decode("utf-8", "replace")))
 
     def close(self) -> None:
         """Neither send nor hear any more."""

@@ -155,7 +155,7 @@ class Founding:
         if self.agreed == number:
             self.agreed = 0
 
-    def _hello(self, sender: int, body: bytes) -> None:
+    def _hello(self, sender: int, body: memoryview) -> None:
         try:
             hello = msgspec.json.decode(body, type=Hello)
         except msgspec.DecodeError as error:

@@ -1,4 +1,5 @@
-"""Entries, messages and packets as bytes. Data of entries is copied whole and never looked at.
+"""Entries, messages and packets as bytes. Data of entries is never looked at. What is large is not
+copied to be encoded: pieces are given, which follow each other.
 
 All numbers are little endian. A packet says its version first; a node refuses one it does not know,
 so it is sent one that it knows. Version 2 has the sender's pace, and heartbeats as short rows: with
@@ -31,14 +32,24 @@ FORCE = 2
 CONFIG = 4
 
 
-def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """A run of entries: first index, heads, then their data end to end."""
+def encode_heads(entries: Sequence[Entry]) -> bytes:
+    """The begin of a run of entries: first index and heads. Their data follows, end to end."""
     first = entries[0].index if entries else 0
     heads = [ENTRY.pack(entry[0], entry[2], len(entry[3])) for entry in entries]
-    return b"".join([ENTRIES.pack(first, len(heads)), *heads, *map(data_of, entries)])
+    return b"".join([ENTRIES.pack(first, len(heads)), *heads])
 
 
-def decode_entries(data: bytes) -> list[Entry]:
+def encode_datas(entries: Sequence[Entry]) -> bytes:
+    """The data of entries, end to end; of one entry its very own."""
+    return entries[0].data if len(entries) == 1 else b"".join(map(data_of, entries))
+
+
+def encode_entries(entries: Sequence[Entry]) -> bytes:
+    """A run of entries."""
+    return encode_heads(entries) + encode_datas(entries)
+
+
+def decode_entries(data: bytes | memoryview) -> list[Entry]:
     """What `encode_entries` made. Raises ValueError when it is something else."""
     try:
         first, size = ENTRIES.unpack_from(data)
@@ -47,7 +58,7 @@ def decode_entries(data: bytes) -> list[Entry]:
         entries = []
         for index, position in zip(count(first), range(start, at, ENTRY.size), strict=False):
             term, kind, length = ENTRY.unpack_from(data, position)
-            entries.append(Entry(term, index, kind, data[at : at + length]))
+            entries.append(Entry(term, index, kind, bytes(data[at : at + length])))
             at += length
     except struct.error as error:
         raise ValueError(f"no entries: {error}") from error
@@ -56,9 +67,10 @@ def decode_entries(data: bytes) -> list[Entry]:
     return entries
 
 
-def encode_message(m: Message) -> bytes:
+def message_pieces(m: Message) -> list[bytes]:
     """One message, without sender and receiver: the packet says those."""
-    entries = encode_entries(m.entries) if m.entries else b""
+    heads = encode_heads(m.entries) if m.entries else b""
+    datas = list(map(data_of, m.entries))
     config = m.config.encode() if m.config is not None else b""
     flags = REJECT * m.reject | FORCE * m.force | CONFIG * (m.config is not None)
     head = MESSAGE.pack(
@@ -77,15 +89,17 @@ def encode_message(m: Message) -> bytes:
         m.offset,
         m.size,
         m.digest,
-        len(entries),
+        len(heads) + sum(map(len, datas)),
         len(config),
         0,
         len(m.part),
     )
-    return b"".join((head, entries, config, m.part))
+    return [head, heads, *datas, config, m.part]
 
 
-def decode_message(data: bytes, at: int, sender: int, to: int) -> tuple[Message, int]:
+def decode_message(
+    data: bytes | memoryview, at: int, sender: int, to: int
+) -> tuple[Message, int]:
     """A message at `at`, and where the next begins. Raises ValueError."""
     try:
         kind, flags, *numbers, entries, config, _, part = MESSAGE.unpack_from(data, at)
@@ -119,8 +133,8 @@ def decode_message(data: bytes, at: int, sender: int, to: int) -> tuple[Message,
         offset,
         size,
         digest,
-        data[c:end],
-        decode_config(data[b:c]) if flags & CONFIG else None,
+        bytes(data[c:end]),
+        decode_config(bytes(data[b:c])) if flags & CONFIG else None,
     )
     return m, end
 
@@ -136,7 +150,7 @@ def encode_beat(m: Message) -> bytes:
     return ROW.pack(flags, m.group, m.term, m.incarnation, m.to_boot, m.commit, m.context)
 
 
-def decode_beats(rows: bytes, packet: Packet) -> None:
+def decode_beats(rows: bytes | memoryview, packet: Packet) -> None:
     """Take rows into a packet."""
     sender, to, boot = packet.sender, packet.to, packet.boot
     take = packet.messages.append
@@ -157,24 +171,32 @@ def decode_beats(rows: bytes, packet: Packet) -> None:
         take(m)
 
 
-def encode_packet(packet: Packet, version: int = VERSION) -> bytes:
-    """Everything for one node, in a version that it knows."""
+def packet_pieces(packet: Packet, version: int = VERSION) -> list[bytes]:
+    """Everything for one node, in a version that it knows, as pieces that follow each other."""
     numbers = (packet.sender, packet.to, packet.boot, packet.known_boot)
-    if version < VERSION:
-        head = PACKET.pack(OLDEST_VERSION, *numbers, len(packet.messages))
-        return b"".join([head, *map(encode_message, packet.messages)])
-    beats, others = [], []
+    beats: list[bytes] = []
+    others: list[Message] = []
     for m in packet.messages:
-        if is_beat(m, packet.boot):
+        if version >= VERSION and is_beat(m, packet.boot):
             beats.append(encode_beat(m))
         else:
-            others.append(encode_message(m))
-    head = PACKET.pack(VERSION, *numbers, len(others))
-    rows = ROWS.pack(len(beats), min(packet.pace_ns // 1_000_000, PACE_MS_MAX))
-    return b"".join([head, rows, *beats, *others])
+            others.append(m)
+    known = VERSION if version >= VERSION else OLDEST_VERSION
+    pieces = [PACKET.pack(known, *numbers, len(others))]
+    if version >= VERSION:
+        pieces.append(ROWS.pack(len(beats), min(packet.pace_ns // 1_000_000, PACE_MS_MAX)))
+        pieces.append(b"".join(beats))
+    for m in others:
+        pieces += message_pieces(m)
+    return pieces
 
 
-def decode_packet(data: bytes) -> Packet:
+def encode_packet(packet: Packet, version: int = VERSION) -> bytes:
+    """Everything for one node, in a version that it knows."""
+    return b"".join(packet_pieces(packet, version))
+
+
+def decode_packet(data: bytes | memoryview) -> Packet:
     """What `encode_packet` made. Raises ValueError when it is something else."""
     try:
         version, sender, to, boot, known_boot, size = PACKET.unpack_from(data)
@@ -194,7 +216,7 @@ def decode_packet(data: bytes) -> Packet:
     return packet
 
 
-def _decode_rows(data: bytes, at: int, packet: Packet) -> int:
+def _decode_rows(data: bytes | memoryview, at: int, packet: Packet) -> int:
     """Take the pace and the rows at `at`; returns where they end. Raises ValueError."""
     try:
         size: int

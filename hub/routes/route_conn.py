@@ -26,6 +26,10 @@ KIND_ROUTE = 3
 # The sender has checked its own limit; this bounds what a broken peer can make a node keep.
 PAYLOAD_MAX = 64 << 20
 
+# A buffer of a route is kept up to this: what is replicated comes in frames of up to 1 MiB, and fresh
+# memory for each costs more than its copy.
+BUFFER_KEPT = cython.declare(cython.Py_ssize_t, 4 << 20)
+
 # Bytes of interest in accounts that are unknown here, and what an entry of it takes besides text.
 ASIDE_BYTES_MAX = 4 << 20
 ASIDE_OVERHEAD = 256
@@ -53,6 +57,7 @@ class RouteConn(Link):
         self.kind = KIND_ROUTE
         self.accounts = accounts
         self.max_payload = PAYLOAD_MAX
+        self.kept = BUFFER_KEPT
         self.ignored = frozenset()
         self.aside = {}
         self.on_frame = None

@@ -13,7 +13,7 @@ does not fit is left out, and the rest is the log as it was at an earlier moment
 import struct
 from collections.abc import Sequence
 
-from headwater.hub.raft.codec import decode_entries, encode_entries
+from headwater.hub.raft.codec import decode_entries, encode_datas, encode_heads
 from headwater.hub.raft.model.entry import Entry
 
 OWNER = b"\0raft"
@@ -22,7 +22,14 @@ HEAD = struct.Struct("<QQQ")
 
 def encode_run(index: int, term: int, commit: int, entries: Sequence[Entry]) -> bytes:
     """A value, or an addition: entries behind `index`, whose term is `term`."""
-    return HEAD.pack(index, term, commit) + encode_entries(entries)
+    return b"".join(run_pieces(index, term, commit, entries))
+
+
+def run_pieces(
+    index: int, term: int, commit: int, entries: Sequence[Entry]
+) -> tuple[bytes, bytes]:
+    """The same in two pieces, the second one the data of the entries."""
+    return HEAD.pack(index, term, commit) + encode_heads(entries), encode_datas(entries)
 
 
 class GroupLog:

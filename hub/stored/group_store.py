@@ -31,7 +31,7 @@ from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.directory_disk import DirectoryDisk
-from headwater.hub.stored.group_log import OWNER, encode_run
+from headwater.hub.stored.group_log import OWNER, encode_run, run_pieces
 from headwater.hub.stored.hard_state_file import NAME as HARD_NAME
 from headwater.hub.stored.hard_state_file import HardStateFile
 from headwater.hub.stored.mark import Mark
@@ -319,8 +319,8 @@ class GroupStore:
             if group in self._behind:
                 self.log.put_state(OWNER, key, encode_run(index, ready.before_term, index, []))
                 self._behind.discard(group)
-            run = encode_run(index, ready.before_term, self._commits[group], ready.entries)
-            self.log.add_delta(OWNER, key, run)
+            run = run_pieces(index, ready.before_term, self._commits[group], ready.entries)
+            self.log.add_delta(OWNER, key, run[0], 0, run[1])
         if hard is not None:
             self._write_hard(group, hard)
 

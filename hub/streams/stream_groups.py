@@ -75,7 +75,7 @@ class StreamGroups:
         """The group of a stream that is led here has the members that are wanted."""
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """See `StreamGroup`."""
-        self.proposals = Proposals()
+        self.proposals = Proposals(lambda: self.driver.soon())
         self._machines: dict[int, StreamMachine] = {}
 
     # -- for the store of groups ----------------------------------------------
@@ -97,6 +97,7 @@ class StreamGroups:
     def run(self, driver: Driver) -> None:
         """The store of groups is read, and driven."""
         self.driver = driver
+        driver.before_round.append(self.proposals.offer)
         self.jetstream.kernel.add_turn_hook(self.proposals, TurnStage.PROPOSALS)
 
     # -- what the cluster wants -------------------------------------------------

@@ -5,6 +5,7 @@ from headwater.edge.storage.index.store cimport MessageStore
 from headwater.edge.storage.log.log_waiters cimport Waiters
 
 cdef class Proposals(Task):
+    cdef object soon                    # callable: have `offer` called in this round of the loop
     cdef list due                       # Replicators that have something to propose
 
 cdef class Replicator:

@@ -1,8 +1,8 @@
 """What the leader of a stream has decided and its group has not applied yet.
 
 With one replica a stream has no Replicator, and what it decides goes straight to its store. With
-more, the leader's decisions are operations (operations.py). Those of a turn are one entry, which is
-proposed to the group; every replica applies it when a quorum has it on disk. So a store holds only
+more, the leader's decisions are operations (operations.py). Those of one round of the loop are one
+entry, which is proposed to the group; every replica applies it when a quorum has it on disk. So a store holds only
 what is committed. What a decision needs of earlier ones that are still on their way is here: last
 sequences, counts, sizes.
 
@@ -43,7 +43,7 @@ from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.storage.format.errors import StoreClosed, StoreError
 
-# An entry that has come to this is proposed before the turn ends: one message to a follower.
+# An entry that has come to this is proposed at once: one message to a follower.
 ENTRY_BYTES = cython.declare(cython.Py_ssize_t, 1 << 20)
 # Of entries on their way: beyond it, producers wait.
 FLYING_MAX = cython.declare(cython.Py_ssize_t, 8 << 20)
@@ -60,25 +60,31 @@ log = logging.getLogger("headwater.jetstream")
 
 @cython.cclass
 class Proposals(Task):
-    """Proposes what the streams that a node leads have decided in a turn, at its end."""
+    """Proposes what the streams that a node leads have decided. What was read from many sockets at
+    once is many turns; it is one entry of each stream, as an entry costs more than a message."""
 
-    def __init__(self):
+    def __init__(self, soon: Callable[[], None]):
+        """`soon` has `offer` called when the sockets that are readable now were read."""
+        self.soon = soon
         self.due = []
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
+        """A turn ends."""
+        if self.due:
+            self.soon()
+        return 0
+
+    def offer(self) -> None:
         """Propose everything; what is not taken now is offered again by `Replicator.flush`."""
         batch: list = self.due
         one: Replicator
-        if not batch:
-            return 0
         self.due = []
         for item in batch:
             one = item
             one.due = False
             one.flush()
-        return 0
 
 
 @cython.cclass

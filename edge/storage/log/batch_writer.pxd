@@ -34,4 +34,4 @@ cdef class BatchWriter:
     cdef int touch(self, LoggedStore store) except -1
     cdef unsigned long long write_own(self, LoggedStore store, int kind, unsigned long long at, bytes body) except 0
     cdef int write_again(self, unsigned char* old) except -1
-    cpdef unsigned long long write_record(self, int kind, unsigned long long stream, unsigned long long sequence, bytes first, bytes second, bytes rest, long long delay_ns=*) except 0
+    cpdef unsigned long long write_record(self, int kind, unsigned long long stream, unsigned long long sequence, bytes first, bytes second, bytes rest, long long delay_ns=*, bytes more=*) except 0

@@ -132,16 +132,19 @@ class BatchWriter:
         second: bytes,
         rest: bytes,
         delay_ns: cython.longlong = 0,
+        more: bytes = b"",
     ) -> cython.ulonglong:
-        """Append a record that is no message, to be synced within `delay_ns`; returns its lsn."""
+        """Append a record that is no message, to be synced within `delay_ns`; returns its lsn.
+        `more` follows `rest`, as if it were part of it."""
         a: cython.Py_ssize_t = PyBytes_GET_SIZE(first)
         b: cython.Py_ssize_t = PyBytes_GET_SIZE(second)
         c: cython.Py_ssize_t = PyBytes_GET_SIZE(rest)
+        d: cython.Py_ssize_t = PyBytes_GET_SIZE(more)
         at: cython.p_uchar
         header: cython.pointer(RecordHeader)
         if self.closed:
             raise StoreClosed("the log is closed")
-        at = self.reserve(a + b + c, False)
+        at = self.reserve(a + b + c + d, False)
         header = cython.cast(cython.pointer(RecordHeader), at)
         header.kind = cython.cast(cython.uchar, kind)
         header.flags = 0
@@ -153,7 +156,8 @@ class BatchWriter:
         memcpy(at + HEADER_BYTES, PyBytes_AS_STRING(first), a)
         memcpy(at + HEADER_BYTES + a, PyBytes_AS_STRING(second), b)
         memcpy(at + HEADER_BYTES + a + b, PyBytes_AS_STRING(rest), c)
-        self.finish(at, a + b + c)
+        memcpy(at + HEADER_BYTES + a + b + c, PyBytes_AS_STRING(more), d)
+        self.finish(at, a + b + c + d)
         if delay_ns < self.batch_delay_ns:
             self.batch_delay_ns = delay_ns
         return self.batch

@@ -602,11 +602,19 @@ class CommitLog(BatchWriter):
     @cython.ccall
     @cython.exceptval(0, check=False)
     def add_delta(
-        self, owner: bytes, key: bytes, value: bytes, delay_ns: cython.longlong = 0
+        self,
+        owner: bytes,
+        key: bytes,
+        value: bytes,
+        delay_ns: cython.longlong = 0,
+        more: bytes = b"",
     ) -> cython.ulonglong:
-        """Store an addition to a state; returns its lsn."""
+        """Store an addition to a state; returns its lsn. `more` is the end of a long one, which is
+        not copied to join it when nobody keeps it."""
+        if more and (self.again.rows or not self.table.passes(owner, key)):
+            value, more = value + more, b""
         value = self.table.sealed(owner, key, value)
-        lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value, delay_ns)
+        lsn = self.write_record(KIND_STATE_DELTA, 0, 0, owner, key, value, delay_ns, more)
         self.again.follow(KIND_STATE_DELTA, owner, key, value)
         self.table.delta(owner, key, value, self.active.number)
         return lsn

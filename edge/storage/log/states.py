@@ -74,6 +74,13 @@ class StateTable:
             )
         return value
 
+    def passes(self, owner: bytes, key: bytes) -> bool:
+        """Whether additions to a state are stored as they are, and not kept."""
+        if owner in self.packers:
+            return False
+        state = self._rows.get(owner, {}).get(key)
+        return state is not None and state.encoder is not None
+
     def _row(self, owner: bytes, key: bytes) -> State:
         rows = self._rows.setdefault(owner, {})
         state = rows.get(key)

@@ -123,17 +123,17 @@ class TwinTransport(Transport):
         self.node = node
         self.life = node.life
 
-    def send(self, number: int, kind: bytes, body: bytes) -> bool:
+    def send(self, number: int, kind: bytes, *body: bytes) -> bool:
         """As of Transport: whether there is a route."""
         node = self.node
         if not node.up or node.life != self.life:
             return False
-        return node.cluster.send(node.number, number, (kind, self.identity, body))
+        return node.cluster.send(node.number, number, (kind, self.identity, b"".join(body)))
 
     def arrive(self, sender: int, kind: bytes, identity: int, body: bytes) -> None:
         """A frame of another node."""
         if kind != b"raft" or self._is_ours(sender, identity):
-            self.handlers[kind](sender, body)
+            self.handlers[kind](sender, memoryview(body))
 
 
 class StrictDriver(Driver):

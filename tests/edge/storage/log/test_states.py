@@ -78,3 +78,29 @@ def test_more_states_than_segments_hold_are_at_rest(harness: Harness, clean: boo
     assert harness.node.clean_start == clean
     found = {key: value for key, (value, _) in harness.node.log.states(OWNER).items()}
     assert found == {b"%d" % n: b"%d" % n + bytes(400) for n in range(1000)}
+
+
+@pytest.mark.parametrize("encoded", [True, False])
+@pytest.mark.parametrize("again", [True, False])
+def test_an_addition_in_two_pieces_is_one(
+    harness: Harness, encoded: bool, again: bool
+) -> None:
+    """Whether somebody else keeps the value or the log does, and beside a value whose second copy
+    is still to be written, additions included."""
+    log = harness.node.log
+    log.put_state(OWNER, b"c", b"begin")
+    if encoded:
+        log.encode_with(OWNER, b"c", lambda: b"begin")
+    if not again:
+        harness.commit()
+    log.add_delta(OWNER, b"c", b"head ", 0, b"and data")
+    log.add_delta(OWNER, b"c", b"whole")
+    harness.commit()
+    harness.crash()
+    harness.open()
+    value, deltas = harness.node.log.states(OWNER)[b"c"]
+    assert value == b"begin"
+    assert [delta for at, delta in enumerate(deltas) if delta not in deltas[:at]] == [
+        b"head and data",
+        b"whole",
+    ]
