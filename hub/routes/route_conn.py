@@ -26,8 +26,8 @@ KIND_ROUTE = 3
 # The sender has checked its own limit; this bounds what a broken peer can make a node keep.
 PAYLOAD_MAX = 64 << 20
 
-# A buffer of a route is kept up to this: what is replicated comes in frames of up to 1 MiB, and fresh
-# memory for each costs more than its copy.
+# A buffer of a route is kept up to this: what is replicated comes in frames of up to 1 MiB, and
+# fresh memory for each costs more than its copy.
 BUFFER_KEPT = cython.declare(cython.Py_ssize_t, 4 << 20)
 
 # Bytes of interest in accounts that are unknown here, and what an entry of it takes besides text.

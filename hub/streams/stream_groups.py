@@ -41,6 +41,7 @@ class Driver(Protocol):
     number: int
     store: GroupStore
     clock: Clock
+    before_round: list[Callable[[], None]]
 
     def add(self, group: int, restored: Restored, handler: Any) -> Raft:
         """Start a group."""
@@ -50,6 +51,9 @@ class Driver(Protocol):
 
     def touch(self, raft: Raft) -> None:
         """Something was asked of one."""
+
+    def soon(self) -> None:
+        """Have a round when the sockets that are readable now were read."""
 
 
 class StreamGroups:

@@ -2,9 +2,9 @@
 
 With one replica a stream has no Replicator, and what it decides goes straight to its store. With
 more, the leader's decisions are operations (operations.py). Those of one round of the loop are one
-entry, which is proposed to the group; every replica applies it when a quorum has it on disk. So a store holds only
-what is committed. What a decision needs of earlier ones that are still on their way is here: last
-sequences, counts, sizes.
+entry, which is proposed to the group; every replica applies it when a quorum has it on disk. So a
+store holds only what is committed. What a decision needs of earlier ones that are still on their
+way is here: last sequences, counts, sizes.
 
 It has the record verbs of the commit log for states, so consumers save their progress in it as they
 do in the log; a log sequence number is the number of an entry then.
