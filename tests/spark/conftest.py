@@ -17,7 +17,7 @@ import pytest
 from tests.waiting import until_seen, until_state
 
 START_SECONDS = 20
-SESSION_SECONDS = 300
+SESSION_SECONDS = 600
 """Limit of a test that uses Spark: the first of them starts the session, on whatever machine."""
 SERVER_KINDS = ("nats-server", "headwater")
 

@@ -10,6 +10,9 @@ import pytest
 
 from headwater.spark.account import ReadAccount
 
+QUERY_S = 250
+"""Ample for a streaming query of a few rows, beside other work."""
+
 
 def load(spark: Any, options: dict[str, str]) -> Any:
     return spark.read.format("headwater").options(**options).load()
@@ -139,13 +142,13 @@ def test_a_streaming_query_goes_on_where_it_was(
         return write.option("checkpointLocation", str(tmp_path / "checkpoint")).start(out)
 
     first = start()
-    assert first.awaitTermination(100)
+    assert first.awaitTermination(QUERY_S)
     assert [part["numInputRows"] for part in first.recentProgress] == [14, 15]
     server.run(lambda connection, js: js.publish("FLOW.late", b"late"))
     # Where the query began does not matter any more.
     server.run(lambda connection, js: js.purge_stream("FLOW", seq=20))
     second = start()
-    assert second.awaitTermination(100)
+    assert second.awaitTermination(QUERY_S)
     assert second.lastProgress["numInputRows"] == 1
     rows = spark.read.parquet(out).collect()
     assert sorted(row.sequence for row in rows) == [n for n in range(1, 32) if n != 7]
@@ -163,12 +166,12 @@ def test_results_are_written_to_a_stream(
     write = write.options(**server.options("INTO")).trigger(availableNow=True)
     checkpoint = tmp_path / "checkpoint"
     write = write.option("checkpointLocation", str(checkpoint))
-    assert write.start().awaitTermination(100)
+    assert write.start().awaitTermination(QUERY_S)
     # As if the driver had died before it noted the end of the batch.
     for name in ("0", ".0.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
     server.run(lambda connection, js: js.publish("FROM.0", b"late"))
-    assert write.start().awaitTermination(100)
+    assert write.start().awaitTermination(QUERY_S)
     rows = load(spark, server.options("INTO", headers="map")).collect()
     ids = [row.headers["Nats-Msg-Id"] for row in rows]
     assert sorted(ids) == sorted(f"FROM:{n}" for n in range(1, 22))
