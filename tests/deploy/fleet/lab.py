@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -115,11 +115,19 @@ class Gateway:
     def agent(self, verb: str) -> dict[str, Any]:
         """A verb of the program on the gateway."""
         done = subprocess.run(
-            [self.prefix / "python", self.prefix / "agent.pyz", verb, "--prefix", self.prefix],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found.get("result", found)
+            self.agent_words(verb), capture_output=True, text=True, check=False
+        )
+        return self._said(done.stdout)
+
+    def agent_words(self, verb: str) -> list[str]:
+        """The command of a verb of the program on the gateway."""
+        prefix = str(self.prefix)
+        return [f"{prefix}/python", f"{prefix}/agent.pyz", verb, "--prefix", prefix]
+
+    @staticmethod
+    def _said(output: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return dict(found.get("result", found))
 
     def processes(self) -> list[int]:
         """Everything that runs out of the gateway's folder."""
@@ -153,6 +161,9 @@ class Gateway:
         return "".join(["[[host]]\n", *lines, f"vars = {{ port = {self.node_port} }}\n"])
 
 
+Kind = TypeVar("Kind", bound=Gateway)
+
+
 class Lab:
     """Gateways, the key that opens them, bundles, and an inventory."""
 
@@ -163,7 +174,7 @@ class Lab:
         self.gateways: list[Gateway] = []
         authorized = folder / "authorized_keys"
         authorized.write_text(make_key(folder / "id") + "\n")
-        self._authorized = authorized
+        self.authorized = authorized
         self.inventory = folder / "fleet.toml"
 
     def add(self, *names: str) -> list[Gateway]:
@@ -175,7 +186,10 @@ class Lab:
 
     def unstarted(self, name: str) -> Gateway:
         """One more, which does not listen yet."""
-        made = Gateway(self.folder, name, self._authorized)
+        return self.keep(Gateway(self.folder, name, self.authorized))
+
+    def keep(self, made: "Kind") -> "Kind":
+        """A gateway of the lab from now on."""
         self.gateways.append(made)
         return made
 
