@@ -15,7 +15,7 @@ SANITIZED := build/sanitized
 CHECKS := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=alignment
 SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_client_frames.py \
 	tests/edge/broker/test_protocol_transcripts.py \
-	tests/edge/broker/websocket/test_websocket_frames.py \
+	tests/edge/websocket/test_websocket_frames.py \
 	tests/federation/leaf/test_leaf_frames.py tests/edge/wire tests/edge/subjects \
 	tests/edge/jetstream/config/test_guarded_subjects.py \
 	tests/edge/jetstream/model/test_odd_header_blocks.py \

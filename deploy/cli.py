@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-from headwater.edge.view.version import NATS_LEVEL, VERSION
+from headwater.edge.facts.version import NATS_LEVEL, VERSION
 
 ELSEWHERE = {
     "edge": "deploy.gateway.cli",

@@ -36,7 +36,7 @@ def services_for(options: Options) -> list[Service]:
 
         services.append(EnrolmentService())
     if options.websocket.port:
-        from headwater.edge.broker.websocket.websocket_listener import WebSocketService
+        from headwater.edge.websocket.websocket_listener import WebSocketService
 
         services.append(WebSocketService(options))
     if options.cluster.port:

@@ -20,9 +20,9 @@ from headwater.deploy.watchdog import keep_alive, period_s
 from headwater.edge.conf.flags import USAGE, FlagError, Invocation, parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
+from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.logging import logs
 from headwater.edge.node.node import Node
-from headwater.edge.view.version import NATS_LEVEL
 
 log = logging.getLogger("headwater.node")
 

@@ -7,9 +7,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headwater.edge.broker.websocket.paths import LEAF_PATH
 from headwater.edge.conf.options import Options
 from headwater.edge.view.service import Service
+from headwater.edge.websocket.paths import LEAF_PATH
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView

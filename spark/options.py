@@ -58,7 +58,7 @@ OPTIONS = {
         "stream's messages; at least one message of each stream"
     ),
     "readPath": "auto, block (fail unless the server answers block reads) or wire",
-    "account": "set by headwater.spark.account.ReadAccount, which counts rows",
+    "account": "set by headwater.spark.read.account.ReadAccount, which counts rows",
     "batchBytes": "size of one Arrow batch, 65536 to 67108864",
     "connectTimeout": "seconds, 0.1 to 600",
     "requestTimeout": "seconds for one API answer, 0.1 to 600",

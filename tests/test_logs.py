@@ -21,8 +21,8 @@ WORDS_MIN = 2
 """Words of a clause, placeholders not counted: fewer say nothing by themselves."""
 
 THEIRS = re.compile(
-    r"^(edge/broker|edge/ocsp/(?:staples|peer_checks)|edge/system|edge/monitor/visitors|hub/routes/\w+|"
-    r"federation/leaf/\w+|deploy/serve)"
+    r"^(edge/broker|edge/websocket|edge/ocsp/(?:staples|peer_checks)|edge/system|"
+    r"edge/monitor/visitors|hub/routes/\w+|federation/leaf/\w+|deploy/serve)"
 )
 """Modules whose lines are nats-server's, word by word, or pass a sentence on that was made below:
 operators' tools look for these. They name their subject like all others."""

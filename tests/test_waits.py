@@ -58,7 +58,7 @@ SILENCES = {
     "tests/deploy/keys/test_keys.py": (1, "a token ends by the wall clock"),
     "tests/deploy/store/test_key_rotation.py": (1, "a kill comes at any moment"),
     "tests/deploy/store/test_sealing_commands.py": (2, "a kill comes at any moment"),
-    "tests/edge/broker/imports/test_remote_latency.py": (1, "the latency that is measured"),
+    "tests/edge/sharing/test_remote_latency.py": (1, "the latency that is measured"),
     "tests/edge/broker/imports/test_service_latency.py": (1, "the latency that is measured"),
     "tests/edge/broker/logins/test_before_login.py": (1, "a server without files does little"),
     "tests/edge/broker/listeners/test_tls_demands.py": (1, "a limit counts in full seconds"),

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.edge.view.version import VERSION
+from headwater.edge.facts.version import VERSION
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.gateway_roles import REPORT_SUBJECT
 

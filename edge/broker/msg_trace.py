@@ -20,7 +20,7 @@ from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.header_block import find_header
 
-from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.wire.header_block import PREFIX, opened
 
 DEST = b"Nats-Trace-Dest"

@@ -21,7 +21,7 @@ from headwater.edge.conf.reader import (
     integer,
     keys,
 )
-from headwater.edge.conf.share_section import check_shares, exports, imports
+from headwater.edge.conf.shares.share_section import check_shares, exports, imports
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.nkeys import is_public_key
 from headwater.security.subjects import is_valid_publish_subject, is_valid_subject

@@ -119,7 +119,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", By("edge.ocsp.peer_checks"), "ocsp_cache"),
     **_rows("", By("edge.node.lame_duck"), "lame_duck_duration lame_duck_grace_period"),
     **_rows("", _PATIENT, "connect_error_reports reconnect_error_reports"),
-    **_rows("", By("edge.broker.websocket.websocket_listener"), "websocket ws"),
+    **_rows("", By("edge.websocket.websocket_listener"), "websocket ws"),
     **_rows("", Refused("MQTT; connect such devices through a bridge that speaks NATS"), "mqtt"),
     **_rows("", By("federation.leaf.domains"), "default_js_domain"),
     **_rows("", Hint("fast producers wait for slow receivers, within a bound"),
@@ -204,7 +204,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("imports", By("edge.broker.imports.stream_imports"), "allow_trace"),
     **_rows("shares.source", By("edge.broker.imports.imports_plan"), "account subject"),
     # --- listeners of clients ---
-    **_rows("websocket", By("edge.broker.websocket.websocket_listener"),
+    **_rows("websocket", By("edge.websocket.websocket_listener"),
         _LIST + " tls authorization "
             "authentication no_auth_user advertise no_tls same_origin allowed_origins "
             "allowed_origin allow_origins allow_origin origins origin handshake_timeout compress "

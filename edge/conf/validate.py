@@ -2,7 +2,7 @@
 
 from headwater.edge.conf.options import LEAST_SEGMENT_BYTES, LeafRemoteOptions, Options
 from headwater.edge.conf.quantities import format_duration, redact_url
-from headwater.edge.view.version import NATS_LEVEL
+from headwater.edge.facts.version import NATS_LEVEL
 from headwater.security.auth_options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 from headwater.security.nkeys import is_public_key
 from headwater.security.subjects import is_valid_subject

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from headwater.edge.broker.listeners.listener import plain_address
+from headwater.edge.facts.peer_address import plain_address
 from headwater.edge.logging import logs
 
 LINE_MAX = 64 << 10

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headwater.edge.facts.version import VERSION
 from headwater.edge.monitor.pages.healthz import UNAVAILABLE
-from headwater.edge.view.progress import StartProgress
-from headwater.edge.view.version import VERSION
+from headwater.edge.observed.start_progress import StartProgress
 
 REQUEST_SECONDS = 0.5
 """How long one client may take for its request; the next one waits meanwhile."""

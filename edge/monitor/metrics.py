@@ -8,10 +8,10 @@ import platform
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.pages.varz import varz
-from headwater.edge.view.version import NATS_LEVEL, VERSION
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView

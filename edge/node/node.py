@@ -16,22 +16,22 @@ from urllib.parse import urlsplit
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
-from headwater.edge.broker.imports.imports_shares import Shares
 from headwater.edge.broker.listeners.listener import Listener, ListenError, shown_hosts
 from headwater.edge.broker.listeners.tls_context import ListenerContexts, listener_contexts
 from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.auth_config import auth_config
 from headwater.edge.conf.options import AccountJetStreamOptions, OCSPPeerOptions, Options
-from headwater.edge.monitor.observations import Observations
+from headwater.edge.facts.info import NodeFacts
+from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.node.lame_duck import lame_duck
+from headwater.edge.observed.observations import Observations
+from headwater.edge.observed.start_progress import StartProgress
 from headwater.edge.ports.ports import Clock, Random
+from headwater.edge.sharing.imports_shares import Shares
 from headwater.edge.system.system import SystemService
-from headwater.edge.system.system_info import ServerInfo
-from headwater.edge.view.info import NodeFacts
-from headwater.edge.view.progress import StartProgress
 from headwater.edge.view.service import EarlyService, JetStreamPart, Service
-from headwater.edge.view.version import NATS_LEVEL, VERSION
+from headwater.edge.view.system_info import ServerInfo
 from headwater.security import nkeys
 from headwater.security.auth_options import SYSTEM_ACCOUNT
 from headwater.security.authenticator import Authenticator
@@ -190,7 +190,7 @@ class Node:
         return NodeJetStream(self.kernel, self.options, self.account)
 
     def _start_jetstream(self) -> None:
-        from headwater.edge.broker.imports.imports_info import RequestInfo
+        from headwater.edge.sharing.imports_info import RequestInfo
 
         log.info("Starting JetStream")
         jetstream = self.make_jetstream()

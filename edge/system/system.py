@@ -13,8 +13,8 @@ import msgspec
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
 from headwater.edge.broker.core import CallbackSink
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.jetstream.model import errors
-from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.pages.accstatz import account_stat
 from headwater.edge.monitor.pages.statsz import statsz
 from headwater.edge.ports.draws import draw_text
@@ -22,7 +22,6 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system import system_store
 from headwater.edge.system.account_counts import AccountCounts
 from headwater.edge.system.shown_certificate import shown_certificate
-from headwater.edge.system.system_info import ServerInfo, client_info, user_info
 from headwater.edge.system.system_requests import (
     ACCOUNT,
     COMMANDS,
@@ -32,6 +31,7 @@ from headwater.edge.system.system_requests import (
     every_account_answer,
 )
 from headwater.edge.view.node_view import NodeView
+from headwater.edge.view.system_info import ServerInfo, client_info, user_info
 
 log = logging.getLogger("headwater.system")
 

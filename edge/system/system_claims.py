@@ -14,7 +14,7 @@ import msgspec
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink
 from headwater.edge.ports.draws import draw_text
-from headwater.edge.system.system_info import ServerInfo
+from headwater.edge.view.system_info import ServerInfo
 from headwater.security import jwt
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key

@@ -12,8 +12,8 @@ from headwater.edge.monitor import debugging
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.pages import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
 from headwater.edge.monitor.pages.statsz import statsz
-from headwater.edge.system.system_info import ServerInfo
 from headwater.edge.view.node_view import NodeView
+from headwater.edge.view.system_info import ServerInfo
 
 log = logging.getLogger("headwater.system")
 

@@ -9,9 +9,9 @@ from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.listeners.listener import Listener
 from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.options import Options
-from headwater.edge.monitor.observations import Observations
-from headwater.edge.view.info import NodeFacts
-from headwater.edge.view.progress import StartProgress
+from headwater.edge.facts.info import NodeFacts
+from headwater.edge.observed.observations import Observations
+from headwater.edge.observed.start_progress import StartProgress
 from headwater.security.authenticator import Authenticator
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.conf.options import Options
-from headwater.edge.view.version import VERSION
+from headwater.edge.facts.version import VERSION
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
-from headwater.edge.broker.listeners.listener import plain_address
 from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Session
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.broker.slow_receivers import sweep_slow
 from headwater.edge.conf.options import CompressionOptions
+from headwater.edge.facts.info import info_fields, info_line
+from headwater.edge.facts.peer_address import plain_address
 from headwater.edge.jetstream.stream.advisories import Advisories
-from headwater.edge.view.info import info_fields, info_line
 from headwater.federation.leaf.compression import OFF, agreed, normal, normal_options
 from headwater.federation.leaf.domains import domain_denies
 from headwater.federation.leaf.interest import Interest

@@ -11,9 +11,9 @@ from headwater.federation.leaf.leaf_links import LeafLinks
 from headwater.federation.leaf.leaf_session import HubSession
 
 if TYPE_CHECKING:
-    from headwater.edge.broker.websocket.websocket_listener import Handshake
-    from headwater.edge.broker.websocket.websocket_request import Upgrade
     from headwater.edge.view.node_view import NodeView
+    from headwater.edge.websocket.websocket_listener import Handshake
+    from headwater.edge.websocket.websocket_request import Upgrade
     from headwater.federation.leaf.leaf_conn import LeafConn
 
 log = logging.getLogger("headwater.leaf")

@@ -360,7 +360,7 @@ class LeafRemote:
 
     def _open_websocket(self, conn: LeafConn, url: LeafUrl) -> None:
         """Have a link go through a WebSocket, under TLS before anything else if that is wanted."""
-        from headwater.edge.broker.websocket.websocket_filter import FilterStack
+        from headwater.edge.websocket.websocket_filter import FilterStack
         from headwater.federation.leaf.leaf_websocket import DialledWebSocket
 
         node = self.links.node

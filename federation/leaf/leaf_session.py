@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
-from headwater.edge.view.version import NATS_LEVEL
+from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
 from headwater.federation.leaf.compression import OFF, compress, retuned
 from headwater.security.auth_options import PermissionOptions

@@ -9,9 +9,9 @@ import base64
 import h11
 from wsproto.utilities import generate_accept_token
 
-from headwater.edge.broker.websocket.paths import LEAF_PATH
-from headwater.edge.broker.websocket.websocket_filter import WebSocketFilter
-from headwater.edge.broker.websocket.websocket_request import (
+from headwater.edge.websocket.paths import LEAF_PATH
+from headwater.edge.websocket.websocket_filter import WebSocketFilter
+from headwater.edge.websocket.websocket_request import (
     DEFLATE_ANSWER,
     HEAD_BYTES_MAX,
 )

@@ -23,7 +23,7 @@ from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.broker.slow_receivers import sweep_slow
 from headwater.edge.conf.options import ClusterOptions, CompressionOptions, OCSPPeerOptions
-from headwater.edge.view.version import NATS_LEVEL
+from headwater.edge.facts.version import NATS_LEVEL
 from headwater.federation.leaf.compression import ACCEPT, AUTO, agreed, normal, normal_options
 from headwater.federation.leaf.leaf_session import encoded
 from headwater.hub.routes.advertised import Advertised, with_port

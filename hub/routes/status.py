@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
+from headwater.edge.facts.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.routes.session import RouteSession, SubjectLists
 

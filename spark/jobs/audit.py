@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.spark.account import ReadAccount
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.job import check_output, checked_source, job_session, kept_findings, load
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions
+from headwater.spark.read.account import ReadAccount
 from headwater.spark.read.planning import plan_ranges, stream_info
 from headwater.spark.wire.connection import Connection
 

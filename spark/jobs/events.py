@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.spark.account import ReadAccount
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.job import load
+from headwater.spark.read.account import ReadAccount
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.spark.account import ReadAccount, ReadPositions, classify
 from headwater.spark.errors import LostRangeError, OptionError
 from headwater.spark.jobs.job import checked_source, job_session, load, missing_rows
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions, parse_options
+from headwater.spark.read.account import ReadAccount, ReadPositions, classify
 from headwater.spark.read.planning import SequenceRange, plan_ranges, recreated, stream_info
 from headwater.spark.wire.connection import Connection
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.spark.account import ReadAccount
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.events import OURS, EventKind, read_events, silences
 from headwater.spark.jobs.job import (
@@ -23,6 +22,7 @@ from headwater.spark.jobs.job import (
     span_micros,
 )
 from headwater.spark.jobs.watch import JobProgress, watched
+from headwater.spark.read.account import ReadAccount
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

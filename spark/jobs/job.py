@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.spark.account import RangeReport
 from headwater.spark.errors import OptionError
 from headwater.spark.options import SourceOptions, parse_options
+from headwater.spark.read.account import RangeReport
 from headwater.spark.read.planning import check_streams
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from headwater.spark.account import Missing, RangeReport, report_missing
 from headwater.spark.options import SourceOptions
+from headwater.spark.read.account import Missing, RangeReport, report_missing
 from headwater.spark.read.block_fetch import BlockFetch
 from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.layout import BatchMaker, Layout, wanted_columns

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from headwater.spark.account import Missing, ReadPosition, ReadPositions, classify
 from headwater.spark.errors import (
     ApiError,
     ConnectError,
@@ -20,6 +19,7 @@ from headwater.spark.errors import (
     UnknownStreamError,
 )
 from headwater.spark.options import SourceOptions
+from headwater.spark.read.account import Missing, ReadPosition, ReadPositions, classify
 from headwater.spark.read.planning import SequenceRange, recreated, stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.errors import WireError

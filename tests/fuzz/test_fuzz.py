@@ -19,10 +19,10 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from headwater.edge.broker.websocket.websocket_filter import WebSocketFilter
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.jetstream.model import archive, s2
+from headwater.edge.websocket.websocket_filter import WebSocketFilter
 from headwater.hub.enrolment import issue
 from headwater.security import jwt
 from headwater.security.claims import AccountClaims, UserBody, UserClaims

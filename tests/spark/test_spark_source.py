@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.spark.account import ReadAccount
+from headwater.spark.read.account import ReadAccount
 
 QUERY_S = 250
 """Ample for a streaming query of a few rows, beside other work."""

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.edge.view.version import VERSION
+from headwater.edge.facts.version import VERSION
 
 PACKAGES = ("security", "edge", "federation", "hub", "spark", "deploy")
 KEPT = (".py", ".pxd", ".properties", ".so")

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 import msgspec
 
 from headwater.edge.broker.imports.export_index import ExportIndex
-from headwater.edge.broker.imports.import_cycles import leads_back
-from headwater.edge.broker.imports.imports_subjects import check_subjects
 from headwater.edge.conf.options import (
     ExportOptions,
     ImportOptions,
@@ -21,6 +19,8 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
+from headwater.edge.conf.shares.import_cycles import leads_back
+from headwater.edge.conf.shares.import_subjects import check_subjects
 from headwater.edge.subjects.transform import TransformError, transform
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT

@@ -13,7 +13,7 @@ import msgspec
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Endpoint, Sink
 from headwater.edge.broker.msg_trace import headers_of
-from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.subjects.tokens import matches
 from headwater.edge.wire.json_objects import object_in

@@ -7,6 +7,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from headwater.edge.facts.peer_address import plain_address
+
 log = logging.getLogger("headwater.broker")
 
 BACKLOG = 1024
@@ -15,7 +17,6 @@ REST_MIN_S = 0.01
 REST_MAX_S = 1.0
 """Pause after a failed accept (no descriptor is left), doubled from the one to the other."""
 ANY = ("", "0.0.0.0", "::")
-MAPPED = "::ffff:"
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT, errno.ENOPROTOOPT)
 
 
@@ -92,14 +93,6 @@ def shown_hosts(host: str) -> list[str]:
     entries = [entry.ip for adapter in ifaddr.get_adapters() for entry in adapter.ips]
     names = [entry if isinstance(entry, str) else f"[{entry[0]}]" for entry in entries]
     return ["127.0.0.1", *(name for name in names if name != "127.0.0.1")]
-
-
-def plain_address(address: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A peer's address, with IPv4 as such: a dual-stack socket shows it mapped into IPv6."""
-    host = address[0]
-    if host.startswith(MAPPED) and "." in host:
-        return (host.removeprefix(MAPPED), address[1])
-    return address
 
 
 def _bind(host: str, port: int) -> socket.socket:

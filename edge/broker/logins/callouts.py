@@ -11,8 +11,8 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.broker.logins.password_checks import PasswordChecks
 from headwater.edge.conf.options import Options
-from headwater.edge.view.info import NodeFacts
-from headwater.edge.view.version import NATS_LEVEL
+from headwater.edge.facts.info import NodeFacts
+from headwater.edge.facts.version import NATS_LEVEL
 from headwater.security.auth_options import CALLOUT_SUBJECT
 from headwater.security.authenticator import Authenticator
 from headwater.security.callout import Callout

@@ -21,8 +21,8 @@ from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Registry, S
 from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.broker.slow_receivers import sweep_slow
 from headwater.edge.conf.options import Options
+from headwater.edge.facts.info import NodeFacts, info_fields, info_line
 from headwater.edge.ports.draws import draw_nonce
-from headwater.edge.view.info import NodeFacts, info_fields, info_line
 from headwater.security.authenticator import Authenticator
 from headwater.security.errors import (
     ProxyNotTrustedError,

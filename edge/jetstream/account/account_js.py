@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import AccountJetStreamOptions
+from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.account.tiers import NO_LIMITS_SHOWN, Tiers, no_room, tier_name
 from headwater.edge.jetstream.config import stream_config
@@ -22,7 +23,6 @@ from headwater.edge.jetstream.model.models import (
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.subject_index import SubjectIndex
 from headwater.edge.subjects.subject_tree import Steps, StepsExceeded
-from headwater.edge.view.version import API_LEVEL
 
 log = logging.getLogger("headwater.jetstream")
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.model.times import format_duration
-from headwater.edge.view.version import API_LEVEL
 
 _DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FLOW_SUFFIX = 4

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.facts.version import API_LEVEL, NATS_LEVEL
 from headwater.edge.jetstream.config import stream_budget, stream_durability, stream_sources
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX
@@ -19,7 +20,6 @@ from headwater.edge.jetstream.model.times import SECOND, format_duration
 from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
 from headwater.edge.subjects.tokens import covers, overlap, valid_subject
 from headwater.edge.subjects.transform import TransformError, check_mapping, transform
-from headwater.edge.view.version import API_LEVEL, NATS_LEVEL
 
 DESCRIPTION_MAX = 4096
 METADATA_MAX = 131072

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.facts.version import API_LEVEL, NATS_LEVEL
 from headwater.edge.jetstream.model.models import (
     ConsumerConfig,
     ConsumerInfo,
@@ -11,7 +12,6 @@ from headwater.edge.jetstream.model.models import (
     SequenceInfo,
 )
 from headwater.edge.jetstream.model.times import ZERO_TIME, format_time
-from headwater.edge.view.version import API_LEVEL, NATS_LEVEL
 
 
 def shown(config: ConsumerConfig) -> ConsumerConfig:

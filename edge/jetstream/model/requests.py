@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.model import errors, headers
 from headwater.edge.jetstream.model.times import ZERO_TIME
-from headwater.edge.view.version import API_LEVEL
 from headwater.edge.wire.json_objects import BAD_JSON
 
 TYPE_PREFIX = "io.nats.jetstream.api.v1."

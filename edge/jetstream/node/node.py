@@ -13,6 +13,7 @@ from typing import Any
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api import Router
@@ -36,7 +37,6 @@ from headwater.edge.storage.format.durability import Durability
 from headwater.edge.storage.format.errors import NoLogFile, StoreError, StoreFull
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.node.node_store import NodeStore
-from headwater.edge.view.version import API_LEVEL
 
 log = logging.getLogger("headwater.jetstream")
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from headwater.edge.conf.options import AccountOptions, ExportOptions, ImportOptions
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.errors import MonitorError
-from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.pages.subsz import interest_stats
 from headwater.edge.monitor.query import Query

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView

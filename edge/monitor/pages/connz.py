@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.facts.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.monitor.errors import MonitorError
-from headwater.edge.monitor.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.monitor.query import Query
-from headwater.edge.system.system_info import user_token
 from headwater.edge.view.node_view import NodeView
+from headwater.edge.view.system_info import user_token
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.subjects import overlaps
 

@@ -1,6 +1,6 @@
 """The page at `/`: links to the endpoints."""
 
-from headwater.edge.view.version import NATS_LEVEL, VERSION
+from headwater.edge.facts.version import NATS_LEVEL, VERSION
 
 _PAGES = (
     ("General", "varz"),

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.facts.moments import nanoseconds, rfc3339
+from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.monitor.errors import MonitorError
-from headwater.edge.monitor.moments import nanoseconds, rfc3339
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
-from headwater.edge.view.version import API_LEVEL
 
 LIMIT_DEFAULT = 1024
 """Accounts in one answer when the request names no limit."""

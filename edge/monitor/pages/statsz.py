@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.pages.varz import counters, jetstream_varz
-from headwater.edge.monitor.process import cores, usable_cores
+from headwater.edge.observed.process import cores, usable_cores
 from headwater.edge.view.node_view import NodeView
 
 

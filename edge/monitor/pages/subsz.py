@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.errors import MonitorError
-from headwater.edge.monitor.moments import rfc3339
 from headwater.edge.monitor.pages.connz import sub_detail
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView

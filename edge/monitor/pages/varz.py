@@ -10,12 +10,12 @@ from headwater.edge.conf.options import (
     TLSOptions,
     WebSocketOptions,
 )
-from headwater.edge.monitor.moments import nanoseconds, rfc3339, uptime
+from headwater.edge.facts.moments import nanoseconds, rfc3339, uptime
+from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
-from headwater.edge.monitor.process import cores, usable_cores
+from headwater.edge.observed.process import cores, usable_cores
 from headwater.edge.view.node_view import NodeView
-from headwater.edge.view.version import NATS_LEVEL, VERSION
 
 AUTH_TIMEOUT_S = 2.0
 """Time that a link has to authenticate when its block names none."""

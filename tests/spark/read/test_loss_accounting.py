@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headwater.spark.account import Missing, ReadPosition, ReadPositions, classify
 from headwater.spark.errors import LostRangeError
 from headwater.spark.options import parse_options
+from headwater.spark.read.account import Missing, ReadPosition, ReadPositions, classify
 from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.planning import SequenceRange, plan_ranges
 from headwater.spark.read.range_reader import RangeReader

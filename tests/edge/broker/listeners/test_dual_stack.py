@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from bench.servers import Recipe, Server, program
-from headwater.edge.broker.listeners.listener import plain_address
+from headwater.edge.facts.peer_address import plain_address
 
 FLAGS = ("-a", "0.0.0.0", "-p", "{port}")
 RECIPES = {

@@ -1,7 +1,7 @@
 """Imports that lead in a circle are found whichever way leads back, and only those."""
 
-from headwater.edge.broker.imports.import_cycles import leads_back
 from headwater.edge.conf.options import ImportOptions
+from headwater.edge.conf.shares.import_cycles import leads_back
 
 IMPORTS = {
     "B": [("C", "x", ""), ("C", "y", "")],

@@ -15,7 +15,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.core import CallbackSink, Endpoint
 from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch
 from headwater.edge.broker.imports.service_latency import Describe, Measurement
-from headwater.edge.monitor.moments import rfc3339
+from headwater.edge.facts.moments import rfc3339
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.wire.json_objects import object_in
 

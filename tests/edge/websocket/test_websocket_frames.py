@@ -10,14 +10,14 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import generate_accept_token
 
-from headwater.edge.broker.websocket import websocket_filter
-from headwater.edge.broker.websocket.websocket_filter import FRAME_BYTES_MAX, WebSocketFilter
-from headwater.edge.broker.websocket.websocket_request import (
+from headwater.edge.conf.options import WebSocketOptions
+from headwater.edge.websocket import websocket_filter
+from headwater.edge.websocket.websocket_filter import FRAME_BYTES_MAX, WebSocketFilter
+from headwater.edge.websocket.websocket_request import (
     HEAD_BYTES_MAX,
     RefusedError,
     UpgradeReader,
 )
-from headwater.edge.conf.options import WebSocketOptions
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 HEADERS = {

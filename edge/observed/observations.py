@@ -3,8 +3,8 @@
 from collections import Counter
 
 from headwater.edge.broker.core import Kernel
-from headwater.edge.monitor.process import ProcessUse
-from headwater.edge.monitor.tally import Tally
+from headwater.edge.observed.process import ProcessUse
+from headwater.edge.observed.tally import Tally
 
 
 class Observations:

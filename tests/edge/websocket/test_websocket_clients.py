@@ -14,9 +14,9 @@ import aiohttp
 import nats
 import pytest
 
-from headwater.edge.broker.websocket.websocket_listener import WebSocketService
 from headwater.edge.conf.options import Options, WebSocketOptions
 from headwater.edge.node.node import Node
+from headwater.edge.websocket.websocket_listener import WebSocketService
 from headwater.security.auth_options import AuthOptions, UserOptions
 from tests.certificates import certificate
 

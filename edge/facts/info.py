@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.view.version import API_LEVEL, NATS_LEVEL, VERSION
+from headwater.edge.facts.version import API_LEVEL, NATS_LEVEL, VERSION
 
 
 class NodeFacts(msgspec.Struct, kw_only=True):

@@ -2,13 +2,13 @@
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.imports.imports_plan import Plan
-from headwater.edge.broker.imports.imports_subjects import service_subjects, stream_subjects
 from headwater.edge.broker.imports.responses import Crossing, ServiceExport
 from headwater.edge.broker.imports.service_import import ServiceImport
 from headwater.edge.broker.imports.service_latency import ServiceLatency
 from headwater.edge.broker.imports.stream_imports import StreamImport, StreamImports
 from headwater.edge.broker.mappings import Mappings
 from headwater.edge.conf.options import ExportOptions, ImportOptions
+from headwater.edge.conf.shares.import_subjects import service_subjects, stream_subjects
 from headwater.edge.view.node_view import NodeView
 
 THRESHOLD_S = 120.0

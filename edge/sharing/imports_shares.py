@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headwater.edge.broker.imports.import_cycles import local_subject
 from headwater.edge.broker.imports.imports_plan import Plan, plan_of_claims, plan_of_options
+from headwater.edge.conf.shares.import_cycles import local_subject
 from headwater.edge.subjects.placeholders import pattern_of
 from headwater.edge.view.node_view import NodeView
 from headwater.security.subjects import matches
 
 if TYPE_CHECKING:
-    from headwater.edge.broker.imports.imports_setup import Setup
     from headwater.edge.broker.imports.responses import Crossing
+    from headwater.edge.sharing.imports_setup import Setup
 
 
 class Shares:
@@ -41,10 +41,10 @@ class Shares:
 
     def _apply(self, plan: Plan) -> None:
         # Compiled code that a node whose accounts share nothing need not load.
-        from headwater.edge.broker.imports.imports_info import RequestInfo
-        from headwater.edge.broker.imports.imports_setup import Setup
-        from headwater.edge.broker.imports.remote_latency import RemoteLatency
         from headwater.edge.broker.imports.responses import Crossing
+        from headwater.edge.sharing.imports_info import RequestInfo
+        from headwater.edge.sharing.imports_setup import Setup
+        from headwater.edge.sharing.remote_latency import RemoteLatency
 
         if self._crossing is None:
             describe = RequestInfo(self._node)

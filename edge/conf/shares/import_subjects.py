@@ -1,7 +1,7 @@
 """Subjects of an import on both sides, and how one becomes the other."""
 
-from headwater.edge.broker.imports.import_cycles import local_subject
 from headwater.edge.conf.options import ImportOptions
+from headwater.edge.conf.shares.import_cycles import local_subject
 from headwater.edge.subjects.placeholders import pattern_of, tokenized
 from headwater.edge.subjects.transform import (
     Transform,

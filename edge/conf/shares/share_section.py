@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from headwater.edge.broker.imports.import_cycles import leads_back
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import (
     AccountOptions,
@@ -20,6 +19,7 @@ from headwater.edge.conf.reader import (
     strings,
     text,
 )
+from headwater.edge.conf.shares.import_cycles import leads_back
 from headwater.security.subjects import covers, is_valid_publish_subject, is_valid_subject
 
 _RESPONSE_TYPES = {
@@ -186,7 +186,7 @@ def _check_subjects(
     if not any(account.imports for account in accounts.values()):
         return
     # Compiled code that a node without imports need not load to read its configuration.
-    from headwater.edge.broker.imports.imports_subjects import check_subjects
+    from headwater.edge.conf.shares.import_subjects import check_subjects
     from headwater.edge.subjects.transform import TransformError
 
     for account in accounts.values():

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.listeners.listener import Listener, shown_hosts
 from headwater.edge.broker.listeners.tls_filter import TLSFilter
-from headwater.edge.broker.websocket.paths import LEAF_PATH, MQTT_PATH
-from headwater.edge.broker.websocket.websocket_filter import FilterStack, WebSocketFilter
-from headwater.edge.broker.websocket.websocket_request import (
+from headwater.edge.conf.options import DEFAULT_HOST, Options
+from headwater.edge.websocket.paths import LEAF_PATH, MQTT_PATH
+from headwater.edge.websocket.websocket_filter import FilterStack, WebSocketFilter
+from headwater.edge.websocket.websocket_request import (
     HEAD_BYTES_MAX,
     RefusedError,
     Upgrade,
     UpgradeReader,
 )
-from headwater.edge.conf.options import DEFAULT_HOST, Options
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from headwater.edge.monitor.moments import nanoseconds, rfc3339
+from headwater.edge.facts.moments import nanoseconds, rfc3339
+from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.view.node_view import NodeView
-from headwater.edge.view.version import NATS_LEVEL
 from headwater.security.auth_options import PermissionOptions, SubjectRules
 
 JETSTREAM_FLAG = 1

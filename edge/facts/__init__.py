@@ -1,0 +1,1 @@
+"""What everybody tells of a node in the same words: versions, INFO, moments, addresses."""

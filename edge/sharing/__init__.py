@@ -1,0 +1,1 @@
+"""Imports and exports between the accounts of a node: set up, changed live, and shown."""
