@@ -52,16 +52,27 @@ def serve(arguments: list[str]) -> int:
     if invocation.action == "version":
         print(f"nats-server: v{NATS_LEVEL}")
     elif invocation.action == "test":
-        options = invocation.options
-        for warning in invocation.warnings:
-            print(f"nats-server: {warning}", file=sys.stderr)
-        print(
-            f"nats-server: configuration file {options.config_file} is valid "
-            f"({options.config_digest})",
-            file=sys.stderr,
-        )
+        return check(invocation)
     else:
         print(USAGE)
+    return 0
+
+
+def check(invocation: Invocation) -> int:
+    """`-t`: say what a start with this configuration would say, and change nothing."""
+    from headwater.deploy.start_checks import lacking_here
+
+    options = invocation.options
+    problems = lacking_here(options)
+    for line in problems or invocation.warnings:
+        print(f"nats-server: {line}", file=sys.stderr)
+    if problems:
+        return 1
+    print(
+        f"nats-server: configuration file {options.config_file} is valid "
+        f"({options.config_digest})",
+        file=sys.stderr,
+    )
     return 0
 
 

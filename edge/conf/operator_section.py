@@ -90,10 +90,14 @@ def preload(reader: ConfigReader, key: str, value: Value, options: Options) -> N
         if token is None:
             continue
         try:
-            jwt.decode_account(token)
-            tokens[account] = token
+            owner = jwt.decode_account(token).sub
         except JWTError as error:
             reader.error(item, f"invalid account JWT: {error}")
+            continue
+        if owner == account:
+            tokens[account] = token
+        else:
+            reader.error(item, f"the token of {account} belongs to {owner}: put it under that key")
     options.operator.preload = tokens
 
 

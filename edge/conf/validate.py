@@ -171,9 +171,7 @@ def _check_operator(options: Options) -> list[str]:
     if not operator.resolver.kind:
         found.append(("operator", "operators require an account resolver: add `resolver: MEM`, or "
                       "another one"))
-    if operator.resolver.kind == "url" and operator.preload:
-        found.append(("resolver_preload", "resolver_preload goes with the resolvers MEM, full and "
-                      "cache, not with a URL: remove it, or change `resolver`"))
+    found += _check_resolver_url(options)
     if options.accounts:
         found.append(("accounts", "`accounts` cannot stand beside `operator`, whose accounts come "
                       "by tokens: remove one of them"))
@@ -206,6 +204,22 @@ def _check_operator(options: Options) -> list[str]:
         if not is_public_key(key, "A")
     ]
     return [_placed(options, *each) for each in found] + _check_sentinel(options)
+
+
+def _check_resolver_url(options: Options) -> list[tuple[str, str]]:
+    operator, found = options.operator, []
+    if operator.resolver.kind == "url" and not _is_http(operator.resolver.url):
+        found.append(("resolver operator", f"the resolver's URL "
+                      f"'{redact_url(operator.resolver.url)}' is none of HTTP: write "
+                      "http://host/path/ or https://host/path/"))
+    if operator.resolver.kind == "url" and operator.preload:
+        found.append(("resolver_preload", "resolver_preload goes with the resolvers MEM, full and "
+                      "cache, not with a URL: remove it, or change `resolver`"))
+    return found
+
+
+def _is_http(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
 
 
 def _is_at_least(version: str, wanted: str) -> bool:
@@ -354,7 +368,29 @@ def _check_jetstream(options: Options) -> list[str]:
         if jetstream.max_outstanding_catchup < 0:
             found.append(("jetstream.max_outstanding_catchup", "jetstream.max_outstanding_catchup "
                           "cannot be negative: set bytes, or 0 for the default"))
+    found += _check_sealing_keys(options)
     return [_placed(options, *each) for each in found] + _check_default_domains(options)
+
+
+def _check_sealing_keys(options: Options) -> list[tuple[str, str]]:
+    """Keys that stand in the file; those elsewhere are seen to by the start, and by `-t`."""
+    settings = options.jetstream
+    given = {"key": settings.key, "prev_key": settings.previous_key}
+    if not settings.enabled or not any(given.values()):
+        return []
+    from headwater.security.errors import SealingError
+    from headwater.security.sealing import NodeKey
+
+    found = []
+    for name, key in given.items():
+        try:
+            if key:
+                NodeKey.of(key.encode())
+        except SealingError as error:
+            names = f"jetstream.{name} jetstream.{name.replace('key', 'ek')} " \
+                f"jetstream.{name.replace('key', 'encryption_key')} jetstream"
+            found.append((names, f"jetstream.{name}: {error}: make it longer"))
+    return found
 
 
 def least_disk_budget(options: Options) -> int:

@@ -40,7 +40,7 @@ class DirectoryResolver(MemoryResolver):
         super().__init__()
         self._options = options
         self._directory = Path(options.directory).expanduser()
-        self._limit = min(options.limit or MAX_ACCOUNTS, MAX_ACCOUNTS)
+        self._limit = min(options.limit, MAX_ACCOUNTS) if options.limit > 0 else MAX_ACCOUNTS
         try:
             self._directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             files = sorted(self._directory.glob(f"*{SUFFIX}"))

@@ -32,6 +32,22 @@ def key_ring(options: Options) -> KeyRing | None:
         raise StoreError(f"sealing at rest: {error}") from error
 
 
+def lacking(options: Options) -> list[str]:
+    """What is wrong with the keys that files and the environment hold, without asking a command
+    for one. Empty when nothing is, or when nothing is stored."""
+    sealing = options.headwater.sealing
+    if sealing is None or not options.jetstream.enabled:
+        return []
+    found = []
+    for source in (sealing, *sealing.previous):
+        try:
+            if source.key_file or source.key_env:
+                key_of(source)
+        except SealingError as error:
+            found.append(f"sealing at rest: {error}")
+    return found
+
+
 def key_of(source: KeySourceOptions) -> NodeKey | None:
     """The key that a part of the configuration names; None when it names none. Raises
     SealingError."""
