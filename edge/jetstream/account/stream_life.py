@@ -7,6 +7,7 @@ import msgspec
 
 from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.consumer import consumer_recovery
+from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.host import Host
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.progress import consumer_events
@@ -151,6 +152,7 @@ def detach(js: StreamOwner, stream: Stream) -> None:
         del js.streams[stream.name]
         js.subjects.leave(stream)
         stream.usage.reserve(-max(stream.config.max_bytes, 0))
+    stream.leave_publishers(errors.CLUSTER_NOT_AVAIL.error())
     stop(stream, "Leadership Change", deleted=True)
 
 

@@ -6,7 +6,11 @@ back while too much is not yet durable.
 """
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.core import MADE, Msg
 from cython.cimports.headwater.edge.wire.numbers import put_number
@@ -200,6 +204,26 @@ class AckQueue:
                 if size > 512:
                     free(text)
         return sent
+
+    def refuse(self, account: Account, payload: bytes) -> None:
+        """Send `payload` for each answer that waits: nobody will know what became of it."""
+        entry: PendingEntry
+        reply: bytes
+        m: Msg
+        while self.count:
+            entry = self.entries[self.first]
+            reply = PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, self.arena + self.arena_start), entry.reply_len
+            )
+            self.skip(entry.reply_len + entry.payload_len)
+            m.subject = cython.cast(cython.p_uchar, PyBytes_AS_STRING(reply))
+            m.subject_len = entry.reply_len
+            m.reply = m.shown = cython.NULL
+            m.reply_len = m.shown_len = m.header_len = 0
+            m.via = MADE
+            m.body = cython.cast(cython.p_uchar, PyBytes_AS_STRING(payload))
+            m.size = PyBytes_GET_SIZE(payload)
+            account.publish(cython.address(m), None)
 
     def clear(self) -> None:
         """Forget what waits; those publishers get no answer."""

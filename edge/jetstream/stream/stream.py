@@ -698,6 +698,13 @@ class Stream(Task):
             kept.append(sink)
         self.sinks = kept
 
+    def leave_publishers(self, error: object) -> None:
+        """Answer what is safe, and everybody else who waits with an error: whether their messages
+        will count is for another node to decide."""
+        if not self.deleted:
+            self.acks.release(self.account, self.store.committed)
+            self.acks.refuse(self.account, self.error_payload(error))
+
     def stop(self, deleted: bool) -> None:
         """End: no more sinks, timers or answers. The data is the node's to close or delete."""
         self.listen([])

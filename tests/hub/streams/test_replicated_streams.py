@@ -410,3 +410,26 @@ def test_a_leader_without_room_hands_over() -> None:
     leader.disk.capacity = 0
     cluster.sleep(3)
     equal_replicas(cluster)
+
+
+def test_publishers_of_a_leader_that_is_replaced_hear_that_nobody_knows() -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    old = cluster.leader()
+    assert old.ask("s.a", b"1")["seq"] == 1
+    others = [number for number in cluster.nodes if number != old.number]
+    cluster.cut |= {pair for other in others for pair in ((old.number, other), (other, old.number))}
+    heard: list[dict[str, object]] = []
+    for number in range(3):
+        old.listen(f"ack.{number}", lambda data: heard.append(json.loads(data)))
+        old.publish("s.a", b"2", reply=f"ack.{number}")
+    new = cluster.leader(besides=old.number)
+    assert new.ask("s.a", b"3")["seq"] == 2
+    cluster.wait(lambda: len(heard) == 3)
+    assert [each["error"] for each in heard] == 3 * [
+        {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}
+    ]
+    cluster.cut.clear()
+    cluster.settle()
+    assert equal_replicas(cluster)[0] == (1, 2, 2)
+    assert len(heard) == 3
