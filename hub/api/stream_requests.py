@@ -258,16 +258,13 @@ class StreamRequests:
         self, old: Assignment, peers: list[int], moves: bool = False, origin: Origin | None = None
     ) -> Assignment:
         """The next version of a stream, with these nodes. One whose single node's log decides
-        becomes a group when it is to be elsewhere. Raises JetStreamError 10061."""
+        becomes a group when it is to be elsewhere."""
         wanted = msgspec.structs.replace(
             old, peers=peers, boots=self._boots(peers, old), version=old.version + 1
         )
         if set(peers) == set(old.peers):
             return wanted
         if old.group == NO_GROUP:
-            if old.stream_config.storage != "file":
-                # What is in one node's memory alone has no log that others could follow.
-                raise errors.STREAM_REPLICAS_NOT_UPDATABLE.error()
             wanted.group = NEW_GROUP
             wanted.founders = dict(zip(old.peers, old.boots, strict=True))
         before = old.change or Change(began_ns=self.cluster.jetstream.kernel.clock(), origin=origin)

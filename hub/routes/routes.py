@@ -440,8 +440,9 @@ class Routes:
         before: RouteSession = old.session
         session: RouteSession = conn.session
         if before.solicited == session.solicited:
-            # Who dials again has seen that the old one is gone.
-            return False
+            # Who dials again has seen that the old one is gone. This node itself has not: two of
+            # its dialers, for a configured address and one it was told of, lead to one place.
+            return bool(before.solicited)
         if before.accepted or not before.solicited:
             return True
         return bool(session.peer.headwater) and self.server_id < session.peer.server_id

@@ -112,7 +112,7 @@ class GroupStore:
         self.on_news: Callable[[Raft], None] = lambda raft: None
         """A group has something to say: look at it in this round."""
         self.transfers = Transfers(
-            node, self.replicas, self._make_stream, lambda raft: self.on_news(raft)
+            node, self.replicas, self.make_stream, lambda raft: self.on_news(raft)
         )
         self._installing: tuple[int, FileStore, FileStore | None] | None = None
         """The group whose state is being put into force, its stream, and the one of before."""
@@ -182,10 +182,12 @@ class GroupStore:
         restored: Restored,
         done: Callable[[], None],
         existing: FileStore | None = None,
+        unfinished: bool = False,
     ) -> None:
         """Make a group that begins with `bootstrap`, and with nothing or with what is in the stream
-        `existing`; `done` is called when it is durable. Raises StoreError, OSError."""
-        store = existing or self._make_stream(group)
+        `existing`, which may be `unfinished` (`make_stream`); `done` is called when it is durable.
+        Raises StoreError, OSError."""
+        store = existing or self.make_stream(group)
         snapshot = restored.snapshot
         replica = self._add_replica(
             group, store, Mark(snapshot.index, snapshot.term, snapshot.config)
@@ -197,7 +199,7 @@ class GroupStore:
         def finish() -> None:
             if self.replicas.get(group) is not replica:
                 return  # it was erased before it was durable
-            if existing is None:
+            if existing is None or unfinished:
                 self.node.finish_stream(store)
             if restored.hard_state is not None:
                 self._write_hard(group, restored.hard_state)
@@ -334,7 +336,7 @@ class GroupStore:
 
     # -- a leader's snapshot --------------------------------------------------
 
-    def _make_stream(self, group: int) -> FileStore:
+    def make_stream(self, group: int) -> FileStore:
         """An empty stream that does not count yet."""
         naming = self.naming(group)
         self.node.making = True

@@ -14,15 +14,20 @@ from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.ports.ports import Clock
 from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.index.memory import MemoryStore
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import NotLeader
 from headwater.hub.raft.model.ready import Restored, bootstrap
 from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.group_store import GroupStore, Naming
+from headwater.hub.streams.memory_copy import MemoryCopy
 from headwater.hub.streams.stream_group import GroupStatus, StreamGroup
 from headwater.hub.streams.stream_machine import StreamMachine
 
+RETRY_SECONDS = 1.0
+"""Until a stream in memory is copied again, when storage took nothing."""
 LEFT_OWNER = b"\0left"
 """States of the log: groups that took this node out. It founds none of them again."""
 
@@ -156,11 +161,40 @@ class StreamGroups:
         js = self.jetstream.accounts.get(wanted.account)
         alone = js.streams.get(wanted.name) if js is not None else None
         if alone is not None and alone.incarnation == wanted.incarnation and not alone.group:
+            if isinstance(alone.store, MemoryStore):
+                self._copy(group, first, alone)
+                return
             existing = group.machine.adopt(alone, self.naming(wanted.group).meta)
-        elif len(founders_of(wanted)) == 1:
+        elif len(founders_of(wanted)) == 1 and wanted.stream_config.storage == "file":
             raise StoreError(f"what stream '{wanted.name}' had on its one node is not here")
         store = self.driver.store
         store.create(wanted.group, first, lambda: self._run(group, first, True), existing)
+
+    def _copy(self, group: StreamGroup, first: Restored, alone: Stream) -> None:
+        """Make a group of what a stream has in the memory of this node."""
+        number, store = group.wanted.group, self.driver.store
+
+        def done(made: FileStore) -> None:
+            if self.groups.get(number) is not group:
+                return
+            try:
+                store.create(number, first, lambda: self._run(group, first, True), made, True)
+            except (StoreError, OSError) as error:
+                failed(error, lambda: done(made))
+
+        def failed(error: Exception, again: Callable[[], None] | None = None) -> None:
+            log.error("%s has no replicas yet, it is tried again: %s", group.name, error)
+            self.jetstream.kernel.loop.call_later(RETRY_SECONDS, again or copy.step)
+
+        copy = MemoryCopy(
+            self.jetstream,
+            alone,
+            lambda: store.make_stream(number),
+            lambda: self.groups.get(number) is group,
+            done,
+            failed,
+        )
+        copy.step()
 
     def _left(self, number: int) -> int:
         """Above which incarnation this node may come back to a group that took it out; 0 when

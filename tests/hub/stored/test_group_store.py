@@ -126,7 +126,7 @@ def arrived(node: StoredNode, snapshot: Snapshot) -> None:
     replica = node.store.replicas[1]
     sending = Sending((1, 1), replica, 0.0, lambda store: b"1")
     arrival = Arrival(
-        node.node.log, lambda: node.store._make_stream(1), 0.0, node.node.update_meta
+        node.node.log, lambda: node.store.make_stream(1), 0.0, node.node.update_meta
     )
     while not arrival.complete:
         part = sending.part(arrival.position, 1000)

@@ -1,0 +1,109 @@
+"""Streams of one node get replicas, more and fewer again, while they are written and read."""
+
+import asyncio
+from functools import partial
+
+import pytest
+from nats.aio.client import Client
+
+from tests.hub.cluster.test_moves import R, Traffic, nodes_of
+from tests.hub.lab import Lab, api
+from tests.waiting import until
+
+STEPS = (3, 5, 3, 1, 3)
+
+
+@pytest.fixture
+async def five(lab: Lab) -> Lab:
+    """A cluster of five nodes."""
+    await lab.stop()
+    wide = Lab(lab.directory, 5)
+    await wide.formed()
+    lab.nodes, lab.clients = wide.nodes, wide.clients
+    return wide
+
+
+async def has(client: Client, replicas: int) -> bool:
+    """Whether so many nodes have the stream, and all have everything."""
+    try:
+        answer = await api(client, "STREAM.INFO.R")
+    except TimeoutError:
+        return False
+    if "error" in answer or "desired" in answer["cluster"]:
+        return False
+    rows = answer["cluster"].get("replicas", [])
+    return len(nodes_of(answer)) == replicas and all(row["current"] for row in rows)
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+async def test_a_stream_gets_more_and_fewer_replicas_under_load(five: Lab, storage: str) -> None:
+    client = await five.connect(0)
+    fields = {**R, "storage": storage, "num_replicas": 1}
+    assert "error" not in await api(client, "STREAM.CREATE.R", **fields)
+    traffic = Traffic(client)
+    await traffic.begin()
+    try:
+        for replicas in STEPS:
+            fields["num_replicas"] = replicas
+            changed = await api(client, "STREAM.UPDATE.R", **fields)
+            assert changed["config"]["num_replicas"] == replicas, changed
+            await until(partial(has, client, replicas), f"{replicas} replicas", 40)
+            before = len(traffic.acked)
+            await until(lambda acked=before: len(traffic.acked) > acked, "acks go on", 40)
+        await traffic.end()
+    finally:
+        traffic.stop()
+
+
+async def test_what_was_in_memory_is_whole_on_every_node(lab: Lab) -> None:
+    """Holes, the first sequence, headers, and a consumer's progress come along."""
+    await lab.formed()
+    client = await lab.connect(0)
+    fields = {"name": "M", "subjects": ["m.>"], "storage": "memory", "num_replicas": 1}
+    await api(client, "STREAM.CREATE.M", **fields)
+    js = client.jetstream()
+    for number in range(1, 301):
+        head = {"Nats-Msg-Id": f"id-{number}", "Own": "x"}
+        await js.publish(f"m.{number % 7}", b"%d" % number * 5000, headers=head)
+    await api(client, "STREAM.PURGE.M", seq=11)
+    for number in range(50, 100, 3):
+        await js.delete_msg("M", number)
+    await js.delete_msg("M", 300)
+    sub = await js.pull_subscribe("m.>", "worker", stream="M")
+    for message in await sub.fetch(20):
+        await message.ack_sync()
+    before = await api(client, "STREAM.INFO.M", deleted_details=True)
+    changed = await api(client, "STREAM.UPDATE.M", **{**fields, "num_replicas": 3})
+    assert changed["config"]["num_replicas"] == 3
+
+    async def whole() -> bool:
+        info = await api(client, "STREAM.INFO.M")
+        rows = info.get("cluster", {}).get("replicas", [])
+        return len(rows) == 2 and all(row["current"] for row in rows)
+
+    await until(whole, "three replicas", 40)
+    for _ in range(3):
+        info = await api(client, "STREAM.INFO.M", deleted_details=True)
+        kept = ("messages", "first_seq", "last_seq", "deleted", "num_deleted")
+        assert [info["state"][key] for key in kept] == [before["state"][key] for key in kept]
+        message = await js.get_msg("M", 42)
+        assert (message.data, message.headers["Own"]) == (b"42" * 5000, "x")
+        place = (await js.consumer_info("M", "worker")).ack_floor
+        assert (place.stream_seq, place.consumer_seq) == (30, 20)
+        assert (await js.publish("m.0", b"", headers={"Nats-Msg-Id": "id-299"})).duplicate
+        await until(partial(stepped_down, client), "another leader")
+    assert (await js.publish("m.0", b"last")).seq == 301
+
+
+async def stepped_down(client: Client) -> bool:
+    """Whether another node has come to lead."""
+    before = (await api(client, "STREAM.INFO.M"))["cluster"]["leader"]
+    if "error" in await api(client, "STREAM.LEADER.STEPDOWN.M"):
+        return False
+    for _ in range(200):
+        info = await api(client, "STREAM.INFO.M")
+        leader = info.get("cluster", {}).get("leader")
+        if leader and leader != before:
+            return True
+        await asyncio.sleep(0)
+    return False
