@@ -61,6 +61,8 @@ SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
 # A clean stop that cannot finish moving messages in this time leaves them to the next start.
 CLOSE_SECONDS = 20.0
+# Attempts to move the messages of one log segment, at a clean stop; a second one lies between two.
+CLOSE_TRIES = 3
 # Log segments beyond the kept ones that may wait for checkpointing while `keep_up` returns.
 KEEP_UP_SEGMENTS = 3
 # Read buffers that were not used between two of these checks are given back.
@@ -355,11 +357,14 @@ class NodeStore:
         # States are put again at the tail: what is written from now on stays.
         last = self.log.active.number
         self.checkpointer.before = last
+        self.checkpointer.failures = 0
         self.repacker.stopped = True
         self.checkpointer.wake()
         while self.log.live[0].number < last or self.checkpointer.step != "idle":
             if self.log.failure is not None:
                 raise self.log.failure
+            if self.checkpointer.failures >= CLOSE_TRIES:
+                raise StoreError("storage takes nothing, as the log says above")
             lsn = self.log.durable_lsn
             await asyncio.sleep(0)
             if self.log.durable_lsn == lsn:

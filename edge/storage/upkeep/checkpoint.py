@@ -75,14 +75,17 @@ class Checkpointer(Task):
         self.background = background
         self.step = "idle"
         self.retry_delay = RETRY
+        self.failures = 0
         self.undo = []
 
     def wake(self) -> None:
         """Begin with the oldest segment when there are more than shall be kept."""
+        if self.step != "idle" or self.stopped:
+            return  # a closed log has no segment to look at
         keep = self.log.keep + 1 + 2 * self.log.table.bytes // self.log.segment_bytes
         if self.before:
             keep = 1 if self.log.live[0].number < self.before else len(self.log.live)
-        if self.step != "idle" or self.stopped or len(self.log.live) <= keep:
+        if len(self.log.live) <= keep:
             return
         press(self.log.stores, DEAD_SEGMENTS * self.log.segment_bytes)
         self.segment = self.log.live[0]
@@ -200,6 +203,7 @@ class Checkpointer(Task):
 
     def refuse(self, error: StoreError) -> None:
         """What would be written cannot be: nothing is, and the log keeps the segment."""
+        self.failures += 1
         log.error(
             "segment %d of the log in %s cannot be checkpointed: %s; it stays, and the log grows: "
             "free room on the device, or check it",
@@ -251,6 +255,7 @@ class Checkpointer(Task):
             self.step = "publish"
             self.log.kernel.schedule_later(self)
             return
+        self.failures += 1
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         released = full and not self.before and self.log.files.make_room()
         if full and not released:
@@ -281,6 +286,7 @@ class Checkpointer(Task):
 
     def was_cut(self, result: object, error: BaseException | None) -> None:
         if error is not None:
+            self.failures += 1
             log.error(
                 "what a failed write left in %s cannot be cut off: %s; the log keeps everything, "
                 "and it "
@@ -329,6 +335,7 @@ class Checkpointer(Task):
             put_again(self.log, self.segment.number)
             lsn = self.log.write_record(KIND_CHECKPOINT, 0, following.number, b"", b"", b"")
         except Exception as error:
+            self.failures += 1
             log.error(
                 "segment %d of the log cannot be given back: %s; it stays, and it is tried again",
                 self.segment.number,
@@ -353,5 +360,6 @@ class Checkpointer(Task):
         else:
             self.log.files.free_slot(segment.slot)
         self.segment = None
+        self.failures = 0
         self.step = "idle"
         self.wake()

@@ -1,12 +1,14 @@
 """The directory of a node: lock, format, foreign files, and clear errors."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
+from headwater.edge.storage.node import node_store
 from tests.edge.storage.store_harness import Harness
 
 
@@ -96,3 +98,25 @@ def test_many_streams_share_one_log(harness: Harness) -> None:
         assert len(found) == 50
         assert all(store.messages == 100 for store in found)
         assert all(store.get(77).payload == b"76" for store in found)
+
+
+def test_a_stop_gives_up_what_its_files_do_not_take(
+    harness: Harness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The streams' folder is gone: a few attempts, and then the log keeps what it has."""
+    monkeypatch.setattr(node_store, "CLOSE_SECONDS", 3600.0)
+    harness.open()
+    checkpointer = harness.node.checkpointer
+    checkpointer.retry_delay = 0.001
+    store = harness.create()
+    for n in range(100):
+        store.add_message(b"a", b"%d" % n)
+    harness.commit()
+    shutil.rmtree(harness.node.directory.streams)
+    harness.close()
+    said = [record.getMessage() for record in caplog.records]
+    tries = [each for each in said if "cannot be moved" in each or "cannot be cut off" in each]
+    assert len(tries) == node_store.CLOSE_TRIES
+    assert [each for each in said if "messages stay in the log" in each]
+    # The attempt that is still due comes when the log is closed, and does nothing.
+    checkpointer.wake()
