@@ -1,5 +1,5 @@
 """Limits of accounts at their edge, beyond it, and lowered while in use: by token and by
-configuration, for clients and leaf links, as nats-server does it."""
+configuration, for clients of every listener and leaf links, as nats-server does it."""
 
 import json
 import select
@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from bench.servers import HOST, Recipe, Server, free_port
+from tests.certificates import certificate
+from tests.doors import DOORS, Through, settings
 from tests.operator_realm import SERVERS, TIMEOUT, Raw, Realm, recipe
 from tests.waiting import until_seen
 
@@ -28,17 +30,21 @@ NAMES = {
 class ByToken:
     """Account A has its limit by a token that is pushed."""
 
-    def __init__(self, name: str, limit: str, value: int, path: Path) -> None:
+    def __init__(self, name: str, limit: str, value: int, path: Path, door: str) -> None:
         self.limit = limit
         self.realm = Realm()
-        self.leaf = free_port()
+        self.door, self.leaf, self.port = door, free_port(), free_port()
         setattr(self.realm.bodies["A"].limits, limit, value)
-        extra = f"leafnodes {{ listen: '{HOST}:{self.leaf}' }}"
+        extra = f"leafnodes {{ listen: '{HOST}:{self.leaf}' }}\n"
+        extra += settings(door, self.port, certificate(path))
         self.recipe = recipe(name, self.realm.config(extra))
 
     def client(self, port: int) -> tuple[Raw, list[str]]:
-        wire = Raw(port)
+        wire = self._open(port)
         return wire, wire.login(self.realm.user())
+
+    def _open(self, port: int) -> Raw:
+        return Through(self.door, self.port if self.door == "websocket" else port)
 
     def link(self, spoke: str) -> tuple[Raw, list[str]]:
         wire = Raw(self.leaf)
@@ -47,7 +53,7 @@ class ByToken:
     def lower(self, server: Server, value: int) -> None:
         setattr(self.realm.bodies["A"].limits, self.limit, value)
         subject = f"$SYS.REQ.ACCOUNT.{self.realm.account('A')}.CLAIMS.UPDATE"
-        with Raw(server.port) as system:
+        with self._open(server.port) as system:
             assert system.login(self.realm.user("S")) == []
             answer = system.request(subject, self.realm.token("A").encode())
             assert answer["data"]["code"] == 200, answer
@@ -56,10 +62,11 @@ class ByToken:
 class ByConfiguration:
     """Account A has its limit by a configuration that is loaded again."""
 
-    def __init__(self, name: str, limit: str, value: int, path: Path) -> None:
+    def __init__(self, name: str, limit: str, value: int, path: Path, door: str) -> None:
         self.limit = limit
         self.path = path / f"{name}.conf"
-        self.leaf = free_port()
+        self.door, self.leaf, self.port = door, free_port(), free_port()
+        self._extra = settings(door, self.port, certificate(path))
         self._write(value)
         command = (*recipe(name, "").command, "-c", str(self.path), "-a", HOST, "-p", "{port}")
         self.recipe = Recipe(name, command)
@@ -68,11 +75,11 @@ class ByConfiguration:
         self.path.write_text(
             "accounts { A { users: [{user: a, password: a}], "
             f"limits {{ {NAMES[self.limit]}: {value} }} }} }}\n"
-            f"leafnodes {{ listen: '{HOST}:{self.leaf}' }}\n"
+            f"leafnodes {{ listen: '{HOST}:{self.leaf}' }}\n{self._extra}"
         )
 
     def client(self, port: int) -> tuple[Raw, list[str]]:
-        wire = Raw(port)
+        wire = Through(self.door, self.port if self.door == "websocket" else port)
         return wire, wire.login(user="a", **{"pass": "a"})
 
     def link(self, spoke: str) -> tuple[Raw, list[str]]:
@@ -161,21 +168,42 @@ def of_payload(by: Any, server: Server) -> list[Any]:
         return [at, over, wire.send("PUB a 4\r\n1234\r\n"), wire.send("PUB a 8\r\n12345678\r\n")]
 
 
-ROWS = {
+def of_links_payload(by: Any, server: Server) -> list[Any]:
+    with opened(by.link("one")) as (link, _):
+        at = errors(link.send("LMSG a 8\r\n12345678\r\n"))
+        over = errors(link.send("LMSG a 9\r\n123456789\r\n"))
+        by.lower(server, 4)
+
+        def refused() -> list[str]:
+            with opened(by.link("two")) as (again, _):
+                return errors(again.send("LMSG a 8\r\n12345678\r\n"))
+
+        return [at, over, until_seen(refused, "the lower limit is in force")]
+
+
+CLIENTS = {
     "conn": (2, of_connections),
-    "leaf": (1, of_links),
     "subs": (2, of_subscriptions),
     "payload": (8, of_payload),
 }
+LINKS = {
+    "leaf": (1, of_links),
+    "payload": (8, of_links_payload),
+}
+ROWS = [
+    *((limit, door, *row) for limit, row in CLIENTS.items() for door in DOORS),
+    *((limit, "client", *row) for limit, row in LINKS.items()),
+]
 
 
 @pytest.mark.parametrize("by", [ByToken, ByConfiguration])
-@pytest.mark.parametrize("limit", ROWS)
-def test_at_beyond_and_lowered(by: Any, limit: str, tmp_path: Path) -> None:
-    value, observe = ROWS[limit]
+@pytest.mark.parametrize(("limit", "door", "value", "observe"), ROWS)
+def test_at_beyond_and_lowered(
+    by: Any, limit: str, door: str, value: int, observe: Any, tmp_path: Path
+) -> None:
     found = []
     for name in SERVERS:
-        made = by(name, limit, value, tmp_path)
+        made = by(name, limit, value, tmp_path, door)
         with Server(made.recipe) as server:
             found.append(observe(made, server))
     mine, theirs = found
