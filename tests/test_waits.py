@@ -56,6 +56,7 @@ SLEEPS = {
 
 SILENCES = {
     "tests/deploy/keys/test_keys.py": (1, "a token ends by the wall clock"),
+    "tests/deploy/store/test_cluster_key_rotation.py": (1, "a kill comes at any moment"),
     "tests/deploy/store/test_key_rotation.py": (1, "a kill comes at any moment"),
     "tests/deploy/store/test_sealing_commands.py": (2, "a kill comes at any moment"),
     "tests/edge/sharing/test_remote_latency.py": (1, "the latency that is measured"),

@@ -223,12 +223,6 @@ class ClusterService:
         SystemAdmin(self.cluster, self._routes.streams, account, self.drain)
         self.driver.start()
         self._tick()
-        if node.options.jetstream.key or node.options.headwater.sealing is not None:
-            log.warning(
-                "streams with replicas are not sealed on their way: their entries can be read in "
-                "the files of the commit log; put %s on an encrypted device",
-                node.options.jetstream.store_dir,
-            )
 
     def _tick(self) -> None:
         cluster = self.cluster

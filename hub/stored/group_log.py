@@ -13,10 +13,11 @@ does not fit is left out, and the rest is the log as it was at an earlier moment
 import struct
 from collections.abc import Sequence
 
+from headwater.edge.storage.directory.entry_keys import ENTRIES_OWNER as OWNER
 from headwater.hub.raft.codec import decode_entries, encode_datas, encode_heads
 from headwater.hub.raft.model.entry import Entry
 
-OWNER = b"\0raft"
+__all__ = ["OWNER", "GroupLog", "encode_run", "read_group_log", "run_pieces"]
 HEAD = struct.Struct("<QQQ")
 
 

@@ -88,6 +88,7 @@ class GroupStore:
         above all earlier starts. Raises OSError."""
         self.node = node
         self.log = node.log
+        node.seal_entries()
         self.naming = naming
         self.machine = machine
         self.on_synced: Callable[[int], None] = lambda number: None

@@ -56,6 +56,9 @@ def read_groups(
     stores = _streams(node, group_of, start)
     logs = node.log.states(OWNER)
     group_logs = {int(key): read_group_log(*row) for key, row in logs.items()}
+    for owner, key in node.log.table.unopened:
+        if owner == OWNER:
+            group_logs.setdefault(int(key), GroupLog()).torn = True
     marks: dict[int, Mark | None] = {}
     for group, kept in stores.items():
         marks[group] = mark = _mark(node, kept)

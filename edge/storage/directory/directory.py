@@ -28,11 +28,12 @@ from headwater.edge.storage.format.errors import FormatError, StoreError, StoreL
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 
 FORMAT = 1
+ENTRY_KEYS = "log.keys"
 OWN_NAMES = {
     "HEADWATER", "ballast", "lock", "clean", "slots", "log", "streams", "quarantine", "trash",
-    "raft", "tidemarks", "consumers",
+    "raft", "tidemarks", "consumers", ENTRY_KEYS,
 }  # fmt: skip
-UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp", "consumers.tmp"}
+UNFINISHED = {"HEADWATER.tmp", "clean.tmp", "slots.tmp", "consumers.tmp", f"{ENTRY_KEYS}.tmp"}
 
 
 class StoreDirectory:

@@ -36,10 +36,11 @@ class Packers:
         self._directory = directory
         self._random: Callable[[int], bytes] = directory.chance.randbytes
 
-    def check(self) -> None:
-        """Raise KeyMissing, naming the streams, when there are some that no key here opens."""
+    def check(self, entries: Callable[[], bytes | None]) -> None:
+        """Raise KeyMissing, naming the streams, when there are some that no key here opens.
+        `entries` reads the file of `EntryKeys`."""
         paths = sorted(self._directory.streams.iterdir())
-        self.check_metas(TwoCopyFile(path / "meta").read for path in paths)
+        self.check_metas([*(TwoCopyFile(path / "meta").read for path in paths), entries])
 
     def check_metas(self, readers: Iterable[Callable[[], bytes | None]]) -> None:
         """The same for what these return, or raise, as contents of meta files."""
@@ -50,7 +51,7 @@ class Packers:
                 identity = json.loads(content.split(b"\n", 1)[0]) if content else {}
                 self._unwrap(identity)
             except SealingError as error:
-                bad.append(f"'{identity.get('account')} > {identity.get('name')}' ({error})")
+                bad.append(f"{identity.get('label') or _name(identity)} ({error})")
             except (OSError, ValueError, StoreError):
                 continue
         if bad:
@@ -175,6 +176,10 @@ def is_another(identity: dict[str, Any], number: int, content: bytes) -> bool:
     """Whether this is the dictionary of another stream, or an earlier one."""
     known = identity.get("dictionary_sums", {}).get(str(number))
     return known is not None and known != int(checksum(content))
+
+
+def _name(identity: dict[str, Any]) -> str:
+    return f"'{identity.get('account')} > {identity.get('name')}'"
 
 
 def context(identity: dict[str, Any]) -> bytes:

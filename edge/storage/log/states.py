@@ -48,6 +48,8 @@ class StateTable:
         self._by_segment: dict[int, dict[State, None]] = {}
         self.packers: dict[bytes, Any] = {}
         """Owner -> the Packer that seals its states; of those who are not here nothing is."""
+        self.unopened: set[tuple[bytes, bytes]] = set()
+        """(owner, key) of states of which something did not open. Bounded by the states."""
         self.on_change: Callable[[bytes, bytes], None] = lambda owner, key: None
         """Called with owner and key of a state that was put or deleted."""
 
@@ -66,6 +68,7 @@ class StateTable:
             return stored
         value: bytes | None = packer.open_blob(stored, PURPOSE + key)
         if value is None:
+            self.unopened.add((owner, key))
             log.warning(
                 "state %r of %r does not open with the configured keys; it is left out: add the "
                 "key it was sealed with to `previous_keys` and start again",

@@ -16,6 +16,7 @@ from headwater.edge.ports.files import is_twin
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.directory import StoreDirectory
 from headwater.edge.storage.directory.disk_budget import DiskBudget
+from headwater.edge.storage.directory.entry_keys import ENTRIES_OWNER, EntryKeys
 from headwater.edge.storage.directory.leaving import Leaving
 from headwater.edge.storage.directory.metas import Metas, encode_meta
 from headwater.edge.storage.directory.packers import (
@@ -102,6 +103,7 @@ class NodeStore:
         self.metas = Metas(self.directory)
         self.state_copy = StateCopy(self.directory.root)
         self.packers = Packers(self.directory, options.keys)
+        self.entry_keys = EntryKeys(self.directory, self.packers)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.label)
         self.damage.on_told = lambda store: keep_sizes(self.log, store)
@@ -112,6 +114,7 @@ class NodeStore:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._clean = False
+        self._fresh = False
 
     # Start and stop.
 
@@ -132,7 +135,7 @@ class NodeStore:
         self.directory.open()
         try:
             self.disk.open()
-            self.packers.check()
+            self.packers.check(self.entry_keys.content)
             return self._open()
         except OSError as error:
             self._give_up()
@@ -188,7 +191,10 @@ class NodeStore:
         fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
         self.clean_start = clean is not None or fresh
         self._clean = clean is not None
+        self._fresh = fresh
         self._make_parts()
+        self.entry_keys.open(self.problems)
+        self._use_entry_keys()
         recovery = LogRecovery(self.log, self.directory)
         recovery.copied = self.state_copy.read(self.problems)
         recovery.find(clean, not fresh)
@@ -232,6 +238,17 @@ class NodeStore:
         self.directory.mark_boot()
         self.repacker.resume()
         return streams.served()
+
+    def seal_entries(self) -> None:
+        """There are to be entries of replicated streams: they are sealed when there is a key to
+        seal with. Raises StoreError, OSError, SealingError."""
+        if self.entry_keys.begin(self._fresh):
+            self._use_entry_keys()
+            self.repacker.resume_entries()
+
+    def _use_entry_keys(self) -> None:
+        if self.entry_keys.packer is not None:
+            self.log.table.packers[ENTRIES_OWNER] = self.entry_keys.packer
 
     def _start_log(self, recovery: LogRecovery) -> None:
         slot, full = self.restart.first_slot()

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headwater.edge.broker.core import Kernel
 from headwater.edge.ports.twins.shadow import shadow_of
@@ -16,11 +17,13 @@ from headwater.security.errors import SealingError
 PLAIN = "plain"
 PENDING = "to be packed again"
 SEALED = "sealed"
+ENTRIES = "(entries of replicated streams)"
 
 
 @dataclass
 class StreamSeal:
-    """How one stream is sealed. `key` names the node's key that wraps its data keys; names give
+    """How one stream is sealed, or what the log has of replicated streams (`ENTRIES`, in no
+    account). `key` names the node's key that wraps its data keys; names give
     nothing away."""
 
     account: str
@@ -33,13 +36,14 @@ class StreamSeal:
 
 def seal_of(storage: NodeStore, found: RecoveredStream) -> StreamSeal:
     """How a stream that was found is sealed."""
-    rows = storage.repacker.keys(found.store)
-    pending = storage.repacker.is_pending(found.store)
+    rows, pending = storage.repacker.keys(found.store), storage.repacker.is_pending(found.store)
+    return _seal(found.account, found.name, rows, pending)
+
+
+def _seal(account: str, name: str, rows: list[dict[str, Any]], pending: bool) -> StreamSeal:
     state = PENDING if pending else SEALED if rows else PLAIN
     last = rows[-1] if rows else {"by": "", "cipher": ""}
-    return StreamSeal(
-        found.account, found.name, state, str(last["by"]), str(last["cipher"]), len(rows)
-    )
+    return StreamSeal(account, name, state, str(last["by"]), str(last["cipher"]), len(rows))
 
 
 async def seals(options: StoreOptions) -> list[StreamSeal]:
@@ -51,6 +55,9 @@ async def seals(options: StoreOptions) -> list[StreamSeal]:
         found = storage.open()
         try:
             rows = [seal_of(storage, stream) for stream in found]
+            entries = storage.entry_keys
+            if entries.keys:
+                rows.append(_seal("", ENTRIES, entries.keys, entries.is_pending))
             return sorted(rows, key=lambda row: (row.account, row.stream))
         finally:
             storage.stop_now()

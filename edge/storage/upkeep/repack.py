@@ -4,7 +4,8 @@ Records are repacked when a stream that was plain is sealed, when the node's key
 when too many messages that a dictionary was made from were erased. `"repack": true` in the
 stream's meta says so until it is done, so a start goes on with it. First the log gives away
 everything that was written before, then every segment is rewritten in the background, one at a
-time, and last the old keys and dictionaries are removed.
+time, and last the old keys and dictionaries are removed. Of the entries of replicated streams the
+log is the only home: there giving away is all.
 """
 
 import logging
@@ -51,6 +52,12 @@ class Repacker:
         for store in self._node.stores():
             if self._identity(store).get("repack"):
                 self._add(store)
+        self.resume_entries()
+
+    def resume_entries(self) -> None:
+        """The same for the entries of replicated streams."""
+        if self._node.entry_keys.is_pending:
+            self._add(self._node.entry_keys)
 
     def keys(self, store: Any) -> list[dict[str, Any]]:
         """A stream's data keys as they are kept, wrapped; the last one seals."""
@@ -134,6 +141,9 @@ class Repacker:
     def _begin(self) -> None:
         """Make what repacks, and have the log give away everything written so far."""
         store, node = self._queue[0], self._node
+        if store is node.entry_keys:
+            self._begin_entries()
+            return
         identity = self._identity(store)
         problems: list[Problem] = []
         try:
@@ -158,11 +168,43 @@ class Repacker:
         self._boundary = node.log.active.number
         self._await_log(True)
 
+    def _begin_entries(self) -> None:
+        """Have the log write all entries again: they are sealed with the newest key then."""
+        log_ = self._node.log
+        try:
+            log_.begin_next()
+        except StoreError as error:
+            log.warning("entries cannot be sealed again yet (%s): it is tried again", error)
+            self._later(RETRY, self._begin_entries)
+            return
+        self._boundary = log_.active.number
+        self._await_entries()
+
+    def _await_entries(self) -> None:
+        if self._has_older():
+            self._hurry_log()
+            self._later(LOOK_SECONDS, self._await_entries)
+            return
+        self._checkpoint_as_usual()
+        if not self._node.entry_keys.forget_older():
+            self._later(RETRY, self._await_entries)
+            return
+        self._node.eraser.wipe_rest()
+        self._next()
+
+    def _has_older(self) -> bool:
+        """Whether the log still has what was written before."""
+        return bool(self._node.log.live[0].number < self._boundary)
+
+    def _hurry_log(self) -> None:
+        """Have the log give that away."""
+        self._node.checkpointer.before = self._boundary
+        self._node.checkpointer.wake()
+
     def _await_log(self, first: bool = False) -> None:
-        store, node = self._queue[0], self._node
-        if node.log.live[0].number < self._boundary or store.copying:
-            node.checkpointer.before = self._boundary
-            node.checkpointer.wake()
+        store = self._queue[0]
+        if self._has_older() or store.copying:
+            self._hurry_log()
             self._later(LOOK_SECONDS, self._await_log)
             return
         self._checkpoint_as_usual()

@@ -3,10 +3,10 @@
 from functools import partial
 from typing import Any
 
-import pytest
 from nats.aio.client import Client
 
 from headwater.edge.conf.options import ClusterOptions, JetStreamOptions, Options
+from headwater.hub.api.cluster import Cluster
 from tests.hub.lab import Lab, api
 from tests.waiting import until
 
@@ -35,11 +35,8 @@ async def led(client: Client) -> bool:
     return bool(answer.get("cluster", {}).get("leader"))
 
 
-async def test_they_are_replaced_while_the_others_serve(
-    lab: Lab, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With the cipher, and without a message that is lost. Only the log's entries can be read, and
-    every node says so."""
+async def test_they_are_replaced_while_the_others_serve(lab: Lab) -> None:
+    """With the cipher, and without a message that is lost. No file of a node has one in plain."""
     for index in range(3):
         lab.run(index, options(lab, index, key=f"the first key of node {index}"))
     await lab.settled(3)
@@ -70,11 +67,42 @@ async def test_they_are_replaced_while_the_others_serve(
     for number in range(1, count + 1):
         message = await js.get_msg("R", number)
         assert message.data == SECRET + b" %d" % number
-    sealed = [
-        path
-        for path in lab.directory.rglob("*")
-        if path.is_file() and path.parent.name != "log"
-    ]
-    assert sealed
-    assert caplog.text.count("can be read in the files of the commit log") == 9
-    assert not any(SECRET in path.read_bytes() for path in sealed)
+    assert not any(SECRET in content for content in stored(lab))
+
+
+def stored(lab: Lab) -> list[bytes]:
+    """All bytes of all files of all nodes, the commit log's among them."""
+    found = [path.read_bytes() for path in lab.directory.rglob("*") if path.is_file()]
+    assert found
+    return found
+
+
+def packed(cluster: Cluster) -> bool:
+    """Whether a node has nothing left to pack again, nor slots to wipe."""
+    node = cluster.jetstream.store()
+    return not node.repacker.waiting and not node.eraser._pending
+
+
+async def test_a_plain_cluster_is_sealed_node_by_node(lab: Lab) -> None:
+    """What was written before is wiped, in the commit log, too."""
+    for index in range(3):
+        lab.run(index, options(lab, index))
+    await lab.settled(3)
+    client = await lab.connect(0)
+    await api(client, "STREAM.CREATE.R", name="R", subjects=["r.>"], num_replicas=3)
+    js = client.jetstream()
+    for number in range(1, MESSAGES + 1):
+        assert (await js.publish("r.a", SECRET + b" %d" % number)).seq == number
+    assert any(SECRET in content for content in stored(lab))
+    for index in range(3):
+        await lab.stop_node(index)
+        lab.run(index, options(lab, index, key=f"the key of node {index}"))
+        await lab.settled(3)
+    await until(lambda: all(map(packed, lab.clusters())), "everything is packed again", 60)
+    assert not any(SECRET in content for content in stored(lab))
+    js = (await lab.connect(0)).jetstream()
+    await until(partial(led, lab.clients[-1]), "the stream is led")
+    assert (await js.publish("r.a", SECRET + b" at last")).seq == MESSAGES + 1
+    assert not any(SECRET in content for content in stored(lab))
+    for number in range(1, MESSAGES + 1):
+        assert (await js.get_msg("R", number)).data == SECRET + b" %d" % number

@@ -15,6 +15,7 @@ from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import MultiRaft, WriteSet
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.group_store import GroupStore, Naming
+from headwater.security.sealing import KeyRing
 
 # A few batches fill a segment.
 node_store.SEGMENT_BYTES_MIN = 4096
@@ -55,6 +56,7 @@ class StoredNode:
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
         self.chance = SeededRandom(number)
         self.told: list[tuple[Entry, object]] = []
+        self.keys: KeyRing | None = None
 
     def open(self, first: bool = False, groups: tuple[int, ...] = (1,)) -> "StoredNode":
         kernel = Kernel(self.loop, self.loop.clock)
@@ -63,6 +65,7 @@ class StoredNode:
             SEGMENT_BYTES,
             numbered_elsewhere=lambda meta: True,
             clock=self.loop.clock,
+            keys=self.keys,
             chance=self.chance,
         )
         self.node = NodeStore(kernel, options)
