@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,9 @@ ROOMS = {
 """Rooms of a folder, low to high; `.` is what lies in the folder itself. A module imports its own
 room and those before it. A module that is named stands lower than its room: everything that sends
 and receives in turns is made of the kernel, `broker/core.py`."""
+
+FAMILY_MIN = 2
+"""Files of tests that begin with another one's name, from which on they want a folder."""
 
 FOLDER_FILES_MAX = 20
 """Modules of one folder, its `__init__` not counted."""
@@ -331,6 +335,26 @@ def test_tests_mirror_the_rooms() -> None:
             loose = sorted(path.name for path in folder.glob("test_*.py"))
             assert not loose, f"{name} has rooms only; move {loose} to the room they test"
     assert used == TESTS_BESIDE.keys(), f"gone: {TESTS_BESIDE.keys() - used}"
+
+
+def test_tests_that_differ_by_a_suffix_stand_in_a_folder() -> None:
+    """`test_a.py`, `test_a_b.py`, `test_a_c.py` are the folder `a`, or stand in it."""
+    for folder in {path.parent for path in sources("tests")}:
+        for kind, names in families(path.stem for path in folder.glob("test_*.py")).items():
+            assert kind == folder.name, f"{folder}: make a folder `{kind}` of {sorted(names)}"
+
+
+def families(names: Iterable[str]) -> dict[str, set[str]]:
+    """Of names of test files: those that go on with the whole name of another one, by its name;
+    where there are at least two of them."""
+    stems = {name.removeprefix("test_") for name in names}
+    found = {each: {one for one in stems if one.startswith(f"{each}_")} for each in stems}
+    return {each: longer for each, longer in found.items() if len(longer) >= FAMILY_MIN}
+
+
+def test_a_family_of_tests_is_seen() -> None:
+    assert families(["test_a", "test_a_b", "test_a_c"]) == {"a": {"a_b", "a_c"}}
+    assert not families(["test_a", "test_a_b", "test_ab_c"])
 
 
 PLACES = {

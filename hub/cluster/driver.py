@@ -85,9 +85,15 @@ class Driver:
         self._told_stale = False
         store.on_synced = self._synced
         store.on_news = self.touch
+        store.transfers.name_of = self.name_of
         transport.handlers[b"raft"] = self._receive
 
     # -- groups -----------------------------------------------------------------
+
+    def name_of(self, group: int) -> str:
+        """What a group is of, for people; its number where nobody owns it."""
+        handler = self.handlers.get(group)
+        return handler.name if handler is not None else f"Raft group {group}"
 
     def add(self, group: int, restored: Restored, handler: Handler) -> Raft:
         """Start a group of this node."""
@@ -209,7 +215,7 @@ class Driver:
         try:
             handler.tidy(raft)
         except StoreError as error:
-            log.debug("group %d keeps its log: %s", raft.group, error)
+            log.debug("%s keeps its log: %s", handler.name, error)
 
     def _report_changes(self, raft: Raft, handler: Handler) -> None:
         now = (raft.role, raft.term, raft.leader, raft.removed)

@@ -38,11 +38,21 @@ class Leadership:
         now = self.clock()
         return max(reads.lease_left(raft, now), self._sure_until - now, 0)
 
-    def confirm(self, raft: Raft, told: Callable[[bool], None]) -> None:
+    def sure(self, raft: Raft | None) -> bool:
+        """Whether this node leads, and no other one can. None: the group is not here."""
+        return raft is not None and self.left(raft) > 0
+
+    def confirm(
+        self, raft: Raft | None, told: Callable[[bool], None], touch: Callable[[Raft], None]
+    ) -> None:
         """Ask the others; `told` hears later whether this node leads, and has applied all that was
-        committed. The caller has the driver look at the group."""
+        committed. `touch` has the driver look at the group. None: the group is not here."""
+        if raft is None:
+            told(False)
+            return
         self.waiting.append(told)
         self._ask(raft)
+        touch(raft)
 
     def _ask(self, raft: Raft) -> None:
         if self._asked:

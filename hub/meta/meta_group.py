@@ -131,16 +131,11 @@ class MetaGroup:
     @property
     def sure(self) -> bool:
         """Whether this node leads, and no other one can."""
-        return self.raft is not None and self.leadership.left(self.raft) > 0
+        return self.leadership.sure(self.raft)
 
     def confirm(self, told: Callable[[bool], None]) -> None:
         """Ask the other members whether this node leads; `told` hears it later."""
-        raft = self.raft
-        if raft is None:
-            told(False)
-            return
-        self.leadership.confirm(raft, told)
-        self.driver.touch(raft)
+        self.leadership.confirm(self.raft, told, self.driver.touch)
 
     @property
     def members(self) -> list[int]:

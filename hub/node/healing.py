@@ -170,7 +170,7 @@ class Healing:
             if await self.transport.call(leader, "heal", GROUP.pack(number)) == YES:
                 self._remake(number)
         except CallFailed as error:
-            log.debug("group %d is not made again now: %s", number, error)
+            log.debug("the replica of group %d is not made again now: %s", number, error)
 
     def _may_go(self, sender: int, body: bytes) -> bytes:
         """A follower asks whether the others can do without it."""

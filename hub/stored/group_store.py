@@ -381,9 +381,9 @@ class GroupStore:
             self.node.finish_stream(store, old)
         except (OSError, StoreError) as error:
             log.warning(
-                "a snapshot of group %d waits for storage (%s): the group goes on "
-                "without this node",
-                group,
+                "%s: the state from another node cannot be put in place (%s): the other replicas "
+                "go on, and this node tries again; look at its disk",
+                self.transfers.name_of(group),
                 error,
             )
             self.node.kernel.loop.call_later(RETRY_SECONDS, self._finish_install, group, store, old)
@@ -405,7 +405,8 @@ class GroupStore:
             self._hard_busy = False
             if error is not None:
                 log.error(
-                    "%s cannot be written (%s): this node promises nothing until it can",
+                    "%s cannot be written (%s): this node promises nothing until it can; look at "
+                    "its disk",
                     HARD_NAME,
                     error,
                 )
@@ -424,7 +425,8 @@ class GroupStore:
             self.files.make_again(HARD_NAME)
         except OSError as error:
             log.error(
-                "%s cannot be written (%s): this node promises nothing until it can",
+                "%s cannot be written (%s): this node promises nothing until it can; look at "
+                "its disk",
                 HARD_NAME,
                 error,
             )

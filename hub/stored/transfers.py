@@ -57,6 +57,8 @@ class Transfers:
         self.log: CommitLog = node.log
         self.replicas = replicas
         self.arrivals: dict[int, Arrival] = {}
+        self.name_of: Callable[[int], str] = "group {}".format
+        """What a group is of, for people; whoever owns the groups knows it."""
         self._make = make
         self._touch = touch
         self._sendings: dict[tuple[int, int], Sending] = {}
@@ -78,7 +80,7 @@ class Transfers:
         try:
             part = sending.part(wanted.position, raft.options.snapshot_part_bytes)
         except StoreError as error:
-            log.debug("group %d cannot give its state now: %s", raft.group, error)
+            log.debug("%s cannot give its state now: %s", self.name_of(raft.group), error)
             return
         if part is not None:
             raft.send_part(wanted, part)
@@ -172,11 +174,12 @@ class Transfers:
     def _refuse(self, raft: Raft, m: Message, arrival: Arrival, error: StoreError) -> None:
         """Storage takes nothing now, or what came is no state: the leader goes back to what is
         here. It sends rows again by itself."""
-        log.debug("the state of group %d waits: %s", raft.group, error)
+        log.debug("the state of %s waits: %s", self.name_of(raft.group), error)
         if isinstance(error, Gaps):
             log.warning(
-                "the state of group %d came incomplete: %s; it is asked for again",
-                raft.group,
+                "%s: the state that another node sent is incomplete (%s): this node drops it and "
+                "asks for it again; nothing that was acknowledged is lost",
+                self.name_of(raft.group),
                 error,
             )
             self.drop(raft.group)
@@ -194,8 +197,8 @@ class Transfers:
         elif arrival.bytes:
             seconds = max(self._now() - arrival.begun, 0.001)
             log.info(
-                "group %d: the state has arrived: %d messages, %.1f MB, in %.1f s",
-                raft.group,
+                "%s: the state has arrived: %d messages, %.1f MB, in %.1f s",
+                self.name_of(raft.group),
                 store.messages,
                 arrival.bytes / 1e6,
                 seconds,
@@ -210,9 +213,9 @@ class Transfers:
         arrival.logged = now
         done, seconds = arrival.position / m.commit, now - arrival.begun
         log.info(
-            "group %d: %.0f %% of the state has arrived from another node (%.1f MB), about %.0f s "
+            "%s: %.0f %% of the state has arrived from another node (%.1f MB), about %.0f s "
             "are left",
-            raft.group,
+            self.name_of(raft.group),
             100 * done,
             arrival.bytes / 1e6,
             seconds * (1 - done) / max(done, 1e-9),
@@ -226,4 +229,4 @@ class Transfers:
                 self.node.delete_stream(arrival.store)
             except StoreError as error:
                 # It counts nowhere: the next start removes it.
-                log.debug("what arrived of group %d stays for now: %s", group, error)
+                log.debug("what arrived of %s stays for now: %s", self.name_of(group), error)

@@ -233,16 +233,11 @@ class StreamGroup:
     @property
     def sure(self) -> bool:
         """Whether this node leads, and no other one can."""
-        return self.raft is not None and self.leadership.left(self.raft) > 0
+        return self.leadership.sure(self.raft)
 
     def confirm(self, told: Callable[[bool], None]) -> None:
         """Ask the other replicas whether this node leads; `told` hears it later."""
-        raft = self.raft
-        if raft is None:
-            told(False)
-            return
-        self.leadership.confirm(raft, told)
-        self.touch(raft)
+        self.leadership.confirm(self.raft, told, self.touch)
 
     def propose(self, entry: bytes) -> bool:
         """Propose what a turn has decided; False when it must wait."""

@@ -276,7 +276,10 @@ class StreamGroups:
                 continue
             meta = self.jetstream.store().meta_of(replica.store) or b""
             if stream_life.incarnation_of(meta) in gone:
-                log.info("what is left of group %d goes: its stream was deleted", number)
+                log.info(
+                    "stream '%s' was deleted: what is left of it on this node goes",
+                    self.jetstream.store().label(replica.store),
+                )
                 store.erase(number)
 
     def _forget(self, number: int) -> None:

@@ -35,6 +35,7 @@ from headwater.edge.storage.index.store import MessageStore, Usage
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.log.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.log.log_restart import LogRestart
+from headwater.edge.storage.node.descriptions import Descriptions
 from headwater.edge.storage.node.found_streams import FoundStreams
 from headwater.edge.storage.node.stream_opener import StreamOpener
 from headwater.edge.storage.packing.packing import Packer
@@ -101,16 +102,15 @@ class NodeStore:
         """While set, streams that are made count only once `finish_stream` was called; a start
         removes those for which it was not."""
         self.metas = Metas(self.directory)
+        self.descriptions = Descriptions(self.metas)
         self.state_copy = StateCopy(self.directory.root)
         self.packers = Packers(self.directory, options.keys)
         self.entry_keys = EntryKeys(self.directory, self.packers)
         self.quarantine = Quarantine(self.directory.root)
-        self.damage = DamageReport(kernel.loop, self.label)
+        self.damage = DamageReport(kernel.loop, self.descriptions.label)
         self.damage.on_told = lambda store: keep_sizes(self.log, store)
         self._files = OpenFiles()
         self._stores: dict[str, MessageStore] = {}
-        self._identities: dict[str, dict[str, Any]] = {}
-        self._metas: dict[str, bytes] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._clean = False
@@ -161,7 +161,7 @@ class NodeStore:
         )
         self.restart = LogRestart(self.log)
         self.restart.on_dead_weight = partial(let_dead_go, self.log)
-        self.manifests = Manifests(self.log, self._identities)
+        self.manifests = Manifests(self.log, self.descriptions.identities)
         self.reservations = SequenceReservations(self.log)
         self.checkpointer = Checkpointer(self.log, self.background)
         self.checkpointer.on_copied = self._put_manifests
@@ -171,7 +171,7 @@ class NodeStore:
         self.eraser = Eraser(self.log, self.background, self.checkpointer)
         self.leaving = Leaving(self.log, self.directory, self.background)
         self.leaving.on_room = self.restart.look_for_room
-        self.repacker = Repacker(self, self._identities)
+        self.repacker = Repacker(self, self.descriptions.identities)
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_checkpoint = self.checkpointer.wake
         try:
@@ -287,8 +287,7 @@ class NodeStore:
     def _register(self, stream: RecoveredStream) -> None:
         """A stream was opened: the node has it from now on."""
         incarnation = stream.incarnation
-        self._identities[incarnation] = dict(stream.identity)
-        self._metas[incarnation] = stream.meta
+        self.descriptions.add(incarnation, dict(stream.identity), stream.meta)
         self._stores[incarnation] = stream.store
 
     def _remove_deleted(self, store: FileStore) -> None:
@@ -484,8 +483,7 @@ class NodeStore:
         self.metas.put(incarnation, encode_meta(identity, sealed_meta(packer, meta)), True)
         store = self._make_file_store(packer, incarnation, path)
         self._stores[incarnation] = store
-        self._identities[incarnation] = identity
-        self._metas[incarnation] = meta
+        self.descriptions.add(incarnation, identity, meta)
         self.log.watermarks.add(store)
         self.set_durability(store)
         if first_seq > 1:
@@ -505,38 +503,18 @@ class NodeStore:
     def update_meta(self, store: MessageStore, meta: bytes) -> None:
         """Replace a stream's meta; durable when what the log has now is. Raises StoreError."""
         if isinstance(store, FileStore):
-            self.metas.put(store.incarnation, self._content(store, meta))
-            self._metas[store.incarnation] = meta
-
-    def _content(self, store: FileStore, meta: bytes | None = None) -> bytes:
-        """What the stream's meta file has to say, with another meta or with the one there is."""
-        own = self._metas[store.incarnation] if meta is None else meta
-        return encode_meta(self._identities[store.incarnation], sealed_meta(store.packer, own))
+            self.descriptions.update(store, meta)
 
     def finish_stream(self, store: FileStore, replaced: FileStore | None = None) -> None:
         """A stream made while `making` was set is whole and durable: it counts from now on, and
         `replaced` goes away, both in one step. Raises OSError, and then nothing has changed."""
-        before = self._identities[store.incarnation]
-        identity = {key: value for key, value in before.items() if key != "unfinished"}
-        if replaced is not None:
-            identity["replaces"] = replaced.incarnation
-        self._identities[store.incarnation] = identity
-        try:
-            self.metas.write(store.directory, self._content(store))
-        except OSError:
-            self._identities[store.incarnation] = before
-            raise
+        self.descriptions.finish(store, replaced)
         if replaced is not None:
             self.delete_stream(replaced)
 
     def rewrite_meta(self, store: FileStore, always: bool = False) -> bool:
         """Write a stream's meta again; if not `always`, when a copy is damaged or missing."""
-        if store.closed or store.incarnation not in self._metas:
-            return False
-        if not always and self.metas.is_whole(store.directory):
-            return False
-        self.metas.write(store.directory, self._content(store))
-        return True
+        return self.descriptions.rewrite(store, always)
 
     def stores(self) -> list[MessageStore]:
         """Every store that is open."""
@@ -544,7 +522,7 @@ class NodeStore:
 
     def meta_of(self, store: MessageStore) -> bytes | None:
         """The meta stored last; None for memory streams."""
-        return self._metas.get(store.incarnation)
+        return self.descriptions.meta_of(store)
 
     @property
     def default_durability(self) -> Durability:
@@ -562,7 +540,7 @@ class NodeStore:
         store.acks_written = wanted.interval
         store.sync_delay_ns = wanted.delay_ns
         # A stream that takes its sequences from another one has none to give out.
-        numbered = self.options.numbered_elsewhere(self._metas[store.incarnation])
+        numbered = self.options.numbered_elsewhere(self.descriptions.meta_of(store) or b"")
         self.reservations.need(store, wanted.interval and not numbered)
         if before != (wanted.interval, wanted.delay_ns):
             self.log.hurry(self.log.hand_over())
@@ -574,14 +552,14 @@ class NodeStore:
 
     def _train(self, store: FileStore, samples: list[bytes]) -> None:
         """There are enough messages to make a stream's dictionary from."""
-        known = self._identities[store.incarnation].get("dictionaries", [])
+        known = self.descriptions.identities[store.incarnation].get("dictionaries", [])
         number, last = max(known, default=0) + 1, store.last_seq + 1
 
         def save_number(content: bytes) -> None:
-            identity = self._identities[store.incarnation]
+            identity = self.descriptions.identities[store.incarnation]
             list_dictionary(identity, number, content)
             identity["sampled"], identity["erased"] = last, 0
-            self.update_meta(store, self._metas[store.incarnation])
+            self.update_meta(store, self.meta_of(store) or b"")
 
         self.metas.flush()
         self.packers.train(store, samples, self.background, number, save_number)
@@ -610,8 +588,7 @@ class NodeStore:
         self.log.table.packers.pop(store.incarnation.encode(), None)
         self.file_usage.bytes -= store.bytes
         self._stores.pop(store.incarnation, None)
-        self._identities.pop(store.incarnation, None)
-        self._metas.pop(store.incarnation, None)
+        self.descriptions.forget(store.incarnation)
 
     def _trash(self, store: FileStore) -> None:
         for segment in store.segments:
@@ -657,7 +634,7 @@ class NodeStore:
 
     def account_of(self, store: MessageStore) -> str:
         """The account of a file-backed stream."""
-        return str(self._identities[store.incarnation]["account"])
+        return self.descriptions.account_of(store)
 
     def report(self, problem: Problem) -> None:
         """List what was found wrong after the start."""
@@ -669,8 +646,7 @@ class NodeStore:
 
     def label(self, store: MessageStore) -> str:
         """Account and name of a stream, for people."""
-        identity = self._identities.get(store.incarnation, {})
-        return f"{identity.get('account', '?')} > {identity.get('name', store.incarnation)}"
+        return self.descriptions.label(store)
 
     # Numbers.
 
