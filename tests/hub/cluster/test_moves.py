@@ -31,11 +31,16 @@ class Traffic:
         self.goes_on = True
         self.tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def running(self) -> bool:
+        """Nobody has told it to stop. A client that was closed fails at once, each time."""
+        return self.goes_on and not self.client.is_closed
+
     async def publish(self, count: int = 0) -> None:
         """Publish until told to stop, or `count` messages; what is not acked is sent again."""
         js = self.client.jetstream()
         number = len(self.acked)
-        while self.goes_on and (not count or len(self.acked) < count):
+        while self.running and (not count or len(self.acked) < count):
             payload = b"%d" % number
             with contextlib.suppress(nats.errors.Error):
                 head = {"Nats-Msg-Id": payload.decode()}
@@ -47,7 +52,9 @@ class Traffic:
         sub = await self.client.jetstream().pull_subscribe(
             "r.>", "worker", stream="R", config=ConsumerConfig(ack_wait=5)
         )
-        while self.goes_on or len(self.done) < len(self.acked):
+        while self.running or len(self.done) < len(self.acked):
+            if self.client.is_closed:
+                return
             with contextlib.suppress(nats.errors.Error):
                 for message in await sub.fetch(20, timeout=0.5):
                     await self.take(message)
