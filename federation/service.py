@@ -5,6 +5,7 @@ A node that has none of it does not load it: it has to be ready soon after its l
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.edge.conf.options import Options
@@ -32,29 +33,71 @@ class LeafService:
         self.listener: LeafListener | None = None
         self.remotes: list[LeafRemote] = []
         self.discovery: Discovery | None = None
+        self.on_links: Callable[[LeafLinks], None] | None = None
+        """Called when the node has its first listener or remote: with its start, or a reload."""
+        self._browses = False
 
     def start(self, node: "NodeView") -> None:
         """Listen and begin to dial. Raises ListenError or TLSConfigError."""
+        node.reload_hooks.append(lambda: self._reloaded(node))
+        options = node.options
+        if options.leaf.port or options.leaf.remotes or options.headwater.discovery:
+            self._begin(node)
+
+    def _begin(self, node: "NodeView") -> None:
         from headwater.federation.leaf.leaf_links import LeafLinks
         from headwater.federation.leaf.leaf_listener import LeafListener
-        from headwater.federation.leaf.leaf_remote import LeafRemote, needs_discovery
 
-        options = node.options.leaf
         self.links = LeafLinks(node)
-        if options.port:
+        if self.on_links is not None:
+            self.on_links(self.links)
+        if node.options.leaf.port:
             self.listener = LeafListener(self.links)
             self.listener.start(node)
             for service in node.services:
                 if service.name == "websocket":
                     service.paths[LEAF_PATH] = self.listener.take_upgrade
-        browse = any(needs_discovery(remote) for remote in options.remotes)
-        if node.options.headwater.discovery or browse:
+        self._dial(node)
+
+    def _dial(self, node: "NodeView") -> None:
+        """Have exactly the remotes that the configuration has; those it had already stay."""
+        from headwater.federation.leaf.leaf_remote import (
+            LeafRemote,
+            needs_discovery,
+            remote_identity,
+        )
+
+        assert self.links is not None
+        wanted = [each for each in node.options.leaf.remotes if not each.disabled]
+        browse = any(needs_discovery(each) for each in wanted)
+        if (browse and not self._browses) or (
+            self.discovery is None and node.options.headwater.discovery
+        ):
             self._discover(node, browse)
-        for remote in options.remotes:
-            if not remote.disabled:
-                self.remotes.append(LeafRemote(self.links, remote, self.discovery))
-        for dialled in self.remotes:
-            dialled.start()
+        known = {remote.identity(): remote for remote in self.remotes}
+        kept = {remote_identity(each) for each in wanted}
+        for identity, remote in known.items():
+            if identity not in kept:
+                log.info("Reloaded: LeafNode Remote %s removed", remote.label())
+                remote.end()
+        self.remotes = []
+        for each in wanted:
+            found = known.get(remote_identity(each))
+            if found is None:
+                found = LeafRemote(self.links, each, self.discovery)
+                found.start()
+            else:
+                found.reload(each)
+            self.remotes.append(found)
+
+    def _reloaded(self, node: "NodeView") -> None:
+        """Other options are in force."""
+        if self.links is None:
+            if node.options.leaf.remotes:
+                self._begin(node)
+            return
+        self.links.reload()
+        self._dial(node)
 
     def _discover(self, node: "NodeView", browse: bool) -> None:
         """Announce the leaf listener, and look for hubs when a remote has no fixed address."""
@@ -73,6 +116,10 @@ class LeafService:
                 tls=options.leaf.tls is not None,
             )
         chance = node.kernel.chance
+        if self.discovery is not None:
+            # It announces and does not look: the one that takes its place does both.
+            node.loop.run_in_executor(None, self.discovery.close)
+        self._browses = browse
         self.discovery = Discovery(
             options, node.loop, node.server_id, lambda names: names[chance.below(len(names))]
         )
@@ -113,7 +160,7 @@ class OriginService:
 
     name = "upstreams"
 
-    def __init__(self, leafs: LeafService | None) -> None:
+    def __init__(self, leafs: LeafService) -> None:
         self.drivers: OriginDrivers | None = None
         self._leafs = leafs
 
@@ -122,10 +169,16 @@ class OriginService:
         from headwater.federation.origins.origin_driver import OriginDrivers
 
         self.drivers = OriginDrivers(node)
-        self.drivers.links = self._leafs.links if self._leafs is not None else None
+        self._leafs.on_links = self._linked
+        if self._leafs.links is not None:
+            self._linked(self._leafs.links)
         self.drivers.start()
-        if self._leafs is not None and self._leafs.links is not None:
-            self._leafs.links.on_link_up.append(self.drivers.link_up)
+
+    def _linked(self, links: "LeafLinks") -> None:
+        """The node has leaf links, or may get some."""
+        if self.drivers is not None:
+            self.drivers.links = links
+            links.on_link_up.append(self.drivers.link_up)
 
     async def stop(self) -> None:
         """End all of them; what is stored says where to go on."""
@@ -143,10 +196,6 @@ class OriginService:
 
 def leaf_services(options: Options) -> list[Service]:
     """Services that a node with these options needs of this package, in order of starting."""
-    services: list[Service] = []
-    if options.leaf.port or options.leaf.remotes or options.headwater.discovery:
-        services.append(LeafService())
-    if options.jetstream.enabled:
-        leafs = services[0] if services else None
-        services.append(OriginService(leafs if isinstance(leafs, LeafService) else None))
-    return services
+    # A reload may bring the first remote.
+    leafs = LeafService()
+    return [leafs, OriginService(leafs)] if options.jetstream.enabled else [leafs]

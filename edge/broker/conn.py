@@ -120,6 +120,11 @@ class Conn(Endpoint):
         self.refitted = True
         self.filter = filter
 
+    def pass_queued(self) -> None:
+        """Pass what is queued through the filter that is there, before another takes its place."""
+        while self.out_start < self.out_end:
+            self.filter_piece()
+
     def prove(self) -> None:
         """The login has succeeded: what comes from now on is bounded by the protocol alone."""
         self.allowance = -1
@@ -617,8 +622,7 @@ class Conn(Endpoint):
     def finish_filter(self, reason: str) -> None:
         """Tell the filter that nothing follows what waits."""
         if hasattr(self.filter, "finish"):
-            while self.out_start < self.out_end:
-                self.filter_piece()
+            self.pass_queued()
             self.filter.finish(reason)
 
     @cython.ccall

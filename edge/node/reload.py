@@ -1,8 +1,8 @@
 """Putting a new configuration into force without a restart (SIGHUP, `$SYS.REQ.SERVER.*.RELOAD`).
 
 What can change: users, permissions, account limits, connection limits and timeouts, the TLS
-certificate, log settings, the store's disk budget. Whatever a running node cannot change is
-refused, and then nothing has changed.
+certificate, log settings, the store's disk budget, remotes of leaf links. Whatever a running node
+cannot change is refused, and then nothing has changed.
 """
 
 import logging
@@ -57,7 +57,6 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "ocsp": lambda options: (options.ocsp_mode, options.ocsp_urls),
     "tls.ocsp_peer": lambda options: options.tls is not None and bool(options.tls.ocsp_peer),
     "leafnodes.tls": lambda options: options.leaf.tls,
-    "leafnodes.remotes": lambda options: _Secret(options.leaf.remotes),
     "cluster.accounts": lambda options: options.cluster.accounts,
     "leafnodes.port": lambda options: options.leaf.port,
     "operator": lambda options: (options.operator.operators, options.operator.trusted_keys),

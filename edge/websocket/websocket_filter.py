@@ -69,6 +69,8 @@ class WebSocketFilter:
     """One WebSocket after its handshake."""
 
     def __init__(self, *, server_side: bool = True, compression: bool = False) -> None:
+        self.deflates = compression
+        """Whether both ends agreed on permessage-deflate."""
         self._deflate = BoundedDeflate()
         extensions: list[Extension] = [self._deflate] if compression else []
         role = ConnectionType.SERVER if server_side else ConnectionType.CLIENT
@@ -175,33 +177,33 @@ class Frames(Filter, Protocol):
 
 
 class FilterStack:
-    """A filter over another one: WebSocket over TLS."""
+    """A WebSocket over another filter: TLS, or what compresses its frames."""
 
     def __init__(self, outer: Filter, inner: Frames) -> None:
-        self._outer = outer
-        self._inner = inner
+        self.outer = outer
+        self.inner = inner
 
     def receive(self, data: bytes) -> bytes:
         """Protocol bytes of what came from the wire. Raises ConnectionError."""
-        plain = self._outer.receive(data)
-        return self._inner.receive(plain) if plain or self.more else b""
+        plain = self.outer.receive(data)
+        return self.inner.receive(plain) if plain or self.more else b""
 
     @property
     def more(self) -> bool:
         """As of the inner filter."""
-        return self._inner.more
+        return self.inner.more
 
     def prove(self) -> None:
         """The client has logged in."""
-        self._inner.prove()
+        self.inner.prove()
 
     def send(self, data: bytes) -> bytes:
         """Bytes for the wire."""
-        return self._outer.send(self._inner.send(data))
+        return self.outer.send(self.inner.send(data))
 
     def finish(self, reason: str) -> None:
         """The connection ends for `reason`."""
-        self._inner.finish(reason)
+        self.inner.finish(reason)
 
 
 class BoundedDeflate(PerMessageDeflate):

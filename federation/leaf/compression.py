@@ -126,21 +126,65 @@ class S2Filter:
             self._inner.finish(reason)
 
 
-def compress(conn: Any, mode: str, plain: int = 0) -> S2Filter:
-    """Have a link speak S2 from now on, but for `plain` bytes that are queued next."""
-    made = S2Filter(mode, conn.filter, plain)
-    if conn.filter is None:
-        conn.use_filter(made)
+def compress(conn: Any, mode: str, line: bytes = b"") -> S2Filter:
+    """Have a link speak S2 from now on; `line` is sent before that."""
+    if not hasattr(conn.filter, "more"):
+        made = S2Filter(mode, conn.filter, len(line))
+        if conn.filter is None:
+            conn.use_filter(made)
+        else:
+            conn.wrap_filter(made)
+        conn.queue(line)
     else:
-        conn.wrap_filter(made)
+        conn.queue(line)
+        conn.pass_queued()
+        made = _below_frames(conn, mode)
     return made
+
+
+def _below_frames(conn: Any, mode: str) -> S2Filter:
+    """S2 of what goes through a WebSocket is next to the wire or to TLS, as in nats-server: it
+    compresses frames. Who looks into them on the way sees none after the handshake."""
+    from headwater.edge.websocket.websocket_filter import FilterStack
+
+    stack = conn.filter
+    stacked = isinstance(stack, FilterStack)
+    made = S2Filter(mode, stack.outer if stacked else None)
+    conn.wrap_filter(FilterStack(made, stack.inner if stacked else stack))
+    return made
+
+
+def deflates(conn: Any) -> bool:
+    """Whether a link's WebSocket compresses: then S2 stays off, as in nats-server."""
+    return bool(getattr(getattr(conn.filter, "inner", conn.filter), "deflates", False))
+
+
+def stream_of(conn: Any) -> S2Filter | None:
+    """What compresses a link; None if nothing does."""
+    found = getattr(conn.filter, "outer", conn.filter)
+    return found if isinstance(found, S2Filter) else None
+
+
+def reset(conn: Any, own: CompressionOptions, mode: str) -> str | None:
+    """The mode of a link in `mode` after this end was set anew, or None when both ends have to
+    agree again, by another link."""
+    if (own.mode == OFF or deflates(conn)) != (mode == OFF):
+        return None
+    stream = stream_of(conn)
+    if own.mode in (OFF, ACCEPT) or stream is None:
+        return mode
+    if own.mode == AUTO:
+        return retuned(conn, own, mode)
+    stream.tune(own.mode)
+    return own.mode
 
 
 def retuned(conn: Any, own: CompressionOptions, mode: str) -> str:
     """The mode of a link after a round trip was measured: `s2_auto` goes with it."""
-    if own.mode != AUTO or mode == OFF or not conn.rtt_ns or not isinstance(conn.filter, S2Filter):
+    stream = stream_of(conn)
+    if own.mode != AUTO or mode == OFF or not conn.rtt_ns or stream is None:
         return mode
     wanted = by_rtt(conn.rtt_ns / 1e9, own.rtt_thresholds)
     if wanted != mode:
-        conn.filter.tune(wanted)
+        stream.tune(wanted)
     return wanted

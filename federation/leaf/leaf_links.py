@@ -15,7 +15,14 @@ from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.facts.info import info_fields, info_line
 from headwater.edge.facts.peer_address import plain_address
 from headwater.edge.jetstream.stream.advisories import Advisories
-from headwater.federation.leaf.compression import OFF, agreed, normal, normal_options
+from headwater.federation.leaf.compression import (
+    OFF,
+    agreed,
+    deflates,
+    normal,
+    normal_options,
+    reset,
+)
 from headwater.federation.leaf.domains import domain_denies
 from headwater.federation.leaf.interest import Interest
 from headwater.federation.leaf.leaf_conn import LeafConn
@@ -58,6 +65,7 @@ class LeafLinks:
         self.conns: dict[int, LeafConn] = {}
         self.total = 0
         self.on_link_up: list[Callable[[Account], None]] = []
+        """Called with the account of each link that was admitted."""
         self.advisories = Advisories(node.options.jetstream.domain)
         self.registry = node.sessions.registry
         self._loops: dict[str, bytes] = {}
@@ -319,7 +327,7 @@ class LeafLinks:
             info_on_connect=True,
             leafnode_urls=[address],
         )
-        if self.compression.mode != OFF and "websocket" not in detail:
+        if self.compression.mode != OFF and not deflates(conn):
             fields["compression"] = self.compression.mode
         # TLS of a WebSocket is below its frames: the spoke must not begin another.
         if options.tls is not None and "websocket" not in detail:
@@ -330,11 +338,31 @@ class LeafLinks:
 
     def agree(self, conn: LeafConn, own: CompressionOptions, peer: str) -> str:
         """The mode of compression of this end. Raises ValueError for a peer's that is unknown."""
-        if own.mode == OFF or not peer or "websocket" in self.detail(conn):
-            # WebSockets have a compression of their own.
+        if own.mode == OFF or not peer or deflates(conn):
             return OFF
         rtt = self.node.sessions.now_s() - float(self.detail(conn).get("start", 0.0))
         return agreed(own.mode, normal(peer), rtt, own.rtt_thresholds)
+
+    def reload(self) -> None:
+        """Other options are in force: those who dialled this node go by its new compression."""
+        compression = normal_options(self.node.options.leaf.compression)
+        if compression == self.compression:
+            return
+        self.compression = compression
+        log.info("Reloaded: LeafNode compression value is: %s", compression.mode)
+        for conn in list(self.conns.values()):
+            if not conn.session.solicited:
+                self.recompress(conn)
+
+    def recompress(self, conn: LeafConn) -> None:
+        """Have a link go by the compression that its end is set to now, or end it: it comes back
+        with what both ends agree on."""
+        session: LeafSession = conn.session
+        mode = reset(conn, session.own_compression(), session.compression)
+        if mode is None:
+            conn.close("Client Closed")
+        else:
+            session.compression = mode
 
     # --- liveness ----------------------------------------------------
 

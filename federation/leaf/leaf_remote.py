@@ -49,6 +49,16 @@ REPEAT_LOG_S = 60.0
 DISCOVER_SCHEME = "discover"
 
 
+HOW_TO_DIAL = frozenset((
+    "no_randomize", "websocket_compression", "websocket_no_masking", "first_info_timeout",
+    "dial_timeout", "proxy_url", "proxy_user", "proxy_password", "proxy_timeout",
+    "ignore_discovered_servers", "jetstream_cluster_migrate", "jetstream_cluster_migrate_delay",
+))  # fmt: skip
+"""Options that a link which is up does not stand by."""
+
+RemoteIdentity = tuple[tuple[str, ...], str, str, str]
+
+
 class Finder(Protocol):
     """Where addresses for `discover://` URLs come from; see `federation/dialling/discovery.py`."""
 
@@ -65,11 +75,7 @@ class LeafRemote:
         self.links = links
         self.options = options
         self.account = options.account or GLOBAL_ACCOUNT
-        self.hub = options.hub
-        self.isolated = options.local_isolation
-        self.compression = normal_options(options.compression)
-        self.deny_imports = options.deny_imports
-        self.deny_exports = options.deny_exports
+        self._adopt(options)
         self.state = "waiting"
         """"waiting", "connecting", "handshake", "up" or "stopped"."""
         self.last_error = ""
@@ -87,6 +93,18 @@ class LeafRemote:
         self._pause: asyncio.Event | None = None
         self._logged: tuple[str, float] = ("", 0.0)
 
+    def _adopt(self, options: LeafRemoteOptions) -> None:
+        """What sessions ask a remote for."""
+        self.hub = options.hub
+        self.isolated = options.local_isolation
+        self.compression = normal_options(options.compression)
+        self.deny_imports = options.deny_imports
+        self.deny_exports = options.deny_exports
+
+    def identity(self) -> RemoteIdentity:
+        """What tells this remote from others of the node."""
+        return remote_identity(self.options)
+
     # --- life ----------------------------------------------------
 
     def start(self) -> None:
@@ -99,6 +117,43 @@ class LeafRemote:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def end(self) -> None:
+        """Stop dialling, and close the link: the configuration has this remote no more."""
+        self.state = "stopped"
+        if self._task is not None:
+            self._task.cancel()
+        if self._conn is not None:
+            self._conn.close("Client Closed")
+
+    def reload(self, options: LeafRemoteOptions) -> None:
+        """Go by other options of the same remote. The link is made anew when it stands by what has
+        changed; what only says how to dial holds from the next time on."""
+        old, self.options = self.options, options
+        names = options.__struct_fields__
+        changed = [name for name in names if getattr(old, name) != getattr(options, name)]
+        if not changed:
+            return
+        log.info("Reloaded: LeafNode Remote %s: %s", self.label(), ", ".join(changed))
+        self._adopt(options)
+        if set(changed) - HOW_TO_DIAL - {"compression"}:
+            self._redial()
+        elif "compression" in changed and self._conn is not None:
+            if self._conn.ready:
+                self.links.recompress(self._conn)
+            else:
+                self._redial()
+        elif self.state != "up":
+            self.wake()
+
+    def _redial(self) -> None:
+        """Begin anew, with nothing learned and no failures."""
+        self.end()
+        self.state = "waiting"
+        self.failures = self._position = self._turn = 0
+        self._learned = []
+        self._url = self._proofs = None
+        self.start()
 
     def wake(self) -> None:
         """New addresses are known: try at once instead of after the pause."""
@@ -172,7 +227,7 @@ class LeafRemote:
         if self.state != "up":
             self.failures += 1
         text = session.last_error or reason
-        self._complain(f"Leafnode link to {self._label()} ended: {text}")
+        self._complain(f"Leafnode link to {self.label()} ended: {text}")
         return max(self._delay(), session.retry_delay)
 
     def _no_info(self, conn: LeafConn, session: SpokeSession) -> None:
@@ -214,7 +269,8 @@ class LeafRemote:
             self._logged = (text, now)
             log.error("%s", text)
 
-    def _label(self) -> str:
+    def label(self) -> str:
+        """How log lines name the remote, without its password."""
         return repr(self._url.text) if self._url is not None else "an unknown hub"
 
     def _proves(self) -> bool:
@@ -438,6 +494,12 @@ def finish(ended: "asyncio.Future[str]", reason: str) -> None:
     """Say once why a link has ended."""
     if not ended.done():
         ended.set_result(reason)
+
+
+def remote_identity(options: LeafRemoteOptions) -> RemoteIdentity:
+    """What tells one remote from another: addresses, account and credentials, as in nats-server."""
+    account = options.account or GLOBAL_ACCOUNT
+    return tuple(options.urls), account, options.credentials, options.nkey
 
 
 def needs_discovery(options: LeafRemoteOptions) -> bool:

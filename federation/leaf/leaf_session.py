@@ -17,7 +17,7 @@ from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
-from headwater.federation.leaf.compression import OFF, compress, retuned
+from headwater.federation.leaf.compression import OFF, compress, retuned, stream_of
 from headwater.security.auth_options import PermissionOptions
 from headwater.security.errors import SecurityError
 
@@ -253,8 +253,9 @@ class HubSession(LeafSession):
             "remote_account": identity.account,
             **info_permissions(options),
         }
-        if self.compression != OFF:
-            conn.filter.trusted = True
+        stream = stream_of(conn)
+        if stream is not None:
+            stream.trusted = True
         conn.queue(self.links.hub_info(conn, self.nonce, **extra))
 
     def _admit(self, conn: Any, identity: Any) -> None:
@@ -363,9 +364,8 @@ class SpokeSession(LeafSession):
             return
         told = {"compression": self.remote.compression.mode, "server_id": self.links.server_id}
         line = b"INFO " + msgspec.json.encode(told) + b"\r\n"
-        compress(conn, self.compression, len(line)).trusted = True
         self._switched = True
-        conn.queue(line)
+        compress(conn, self.compression, line).trusted = True
 
     def _log_in(self, conn: Any, fields: Mapping[str, Any]) -> None:
         """Say who we are; a hub of old will not answer."""

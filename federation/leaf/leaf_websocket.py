@@ -58,6 +58,11 @@ class DialledWebSocket:
         return h11.Request(method="GET", target=url.path.rstrip("/") + LEAF_PATH, headers=headers)
 
     @property
+    def deflates(self) -> bool:
+        """As of WebSocketFilter."""
+        return self._frames is not None and self._frames.deflates
+
+    @property
     def more(self) -> bool:
         """As of WebSocketFilter."""
         return self._frames is not None and self._frames.more

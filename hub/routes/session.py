@@ -268,8 +268,9 @@ class RouteSession:
         if self.solicited:
             line = self._connect_line() + line
             self._introduced = True
-        compress(conn, mode, len(line) if self.solicited else 0).trusted = True
-        conn.queue(line)
+        compress(conn, mode, line if self.solicited else b"").trusted = True
+        if not self.solicited:
+            conn.queue(line)
         return True
 
     def _join(self, conn: Any, info: RouteInfo) -> None:

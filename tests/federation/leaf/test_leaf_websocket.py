@@ -1,6 +1,9 @@
 """Leaf links through WebSockets, with a nats-server at either end."""
 
+import asyncio
+import json
 import os
+import urllib.request
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from tests.waiting import until
 
 HUB = """
 jetstream {{ store_dir: "{{store}}", domain: hub }}
+http: "127.0.0.1:{http}"
 leafnodes {{ listen: "127.0.0.1:{leaf}", {compression} }}
 websocket {{ listen: "127.0.0.1:{port}", {hub_tls}, compression: {deflate} }}
 authorization {{ user: u, password: secret }}
@@ -25,11 +29,11 @@ leafnodes {{ {compression}, reconnect: 1, remotes [ {{
 }} ] }}
 """
 PAIRS = [("real", "headwater"), ("headwater", "real"), ("headwater", "headwater")]
-WAYS = ["ws", "ws-deflate", "ws-s2", "ws-deflate-s2", "ws-unmasked", "wss", "wss-deflate"]
+WAYS = ["ws", "ws-deflate", "ws-s2", "ws-deflate-s2", "ws-unmasked", "wss", "wss-deflate", "wss-s2"]
 
 
-async def pair(lab: Lab, hub: str, edge: str, way: str) -> tuple[RealServer, RealServer]:
-    """A hub and an edge that are linked by a WebSocket."""
+async def pair(lab: Lab, hub: str, edge: str, way: str) -> tuple[RealServer, RealServer, int]:
+    """A hub and an edge that are linked by a WebSocket, and the hub's monitoring port."""
     port = free_port()
     hub_tls, edge_tls = "no_tls: true", ""
     if way.startswith("wss"):
@@ -38,6 +42,7 @@ async def pair(lab: Lab, hub: str, edge: str, way: str) -> tuple[RealServer, Rea
         hub_tls = f'tls {{ cert_file: "{made}", key_file: "{lab.directory / "key.pem"}" }}'
         edge_tls = f', tls {{ ca_file: "{made}" }}'
     values: dict[str, Any] = {
+        "http": free_port(),
         "port": port, "leaf": free_port(), "hub_tls": hub_tls, "edge_tls": edge_tls,
         "deflate": str("deflate" in way).lower(), "unmasked": str("unmasked" in way).lower(),
         "compression": 'compression: "s2_fast"' if "s2" in way else 'compression: "off"',
@@ -45,13 +50,20 @@ async def pair(lab: Lab, hub: str, edge: str, way: str) -> tuple[RealServer, Rea
     }  # fmt: skip
     above = await lab.real(HUB.format(**values), name="hub", program=hub)
     below = await lab.real(EDGE.format(**values), name="edge", program=edge)
-    return above, below
+    return above, below, values["http"]
+
+
+def compression(port: int) -> str:
+    """What the hub does to what it sends to its edge."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/leafz") as answer:
+        (link,) = json.load(answer)["leafs"]
+    return str(link["compression"])
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("hub", "edge"), PAIRS, ids=["-".join(each) for each in PAIRS])
 async def test_messages_and_mirrors_pass(lab: Lab, hub: str, edge: str, way: str) -> None:
-    above, below = await pair(lab, hub, edge, way)
+    above, below, monitor = await pair(lab, hub, edge, way)
     upper = await lab.client(above.port, user="u", password="secret")
     lower = await lab.client(below.port)
     big = os.urandom(300_000)
@@ -90,6 +102,9 @@ async def test_messages_and_mirrors_pass(lab: Lab, hub: str, edge: str, way: str
             return False
 
     await until(echoed, "an answer comes back")
+    mode = await asyncio.to_thread(compression, monitor)
+    s2 = "s2" in way and "deflate" not in way
+    assert mode == "s2_fast" if s2 else mode in ("off", "not supported")
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])

@@ -1,0 +1,181 @@
+"""Remotes come, go and change by a reload, and a link whose remote stays as it was stays up.
+
+The edge is the real server, too, where both do the same."""
+
+import signal
+from typing import Any
+
+import pytest
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
+
+from headwater.edge.conf.load import load_text
+from headwater.edge.node.node import Node
+from headwater.edge.node.reload import reload_node
+from tests.federation.lab import Lab, RealServer, client_port, free_port, leaf_port, leafs
+from tests.waiting import until
+
+HUB = "server_name: {name}\nleafnodes {{ listen: 127.0.0.1:-1, compression: s2_fast }}"
+
+
+class Edge:
+    """A server with remotes, in a process of its own, and two hubs in this one."""
+
+    def __init__(self, server: RealServer, hubs: list[Node]) -> None:
+        self.server, self.hubs = server, hubs
+        self.links: list[int] = []
+        """The link that each hub had when it was last asked; 0 for none."""
+
+    def remote(self, hub: int, more: str = "compression: s2_fast") -> str:
+        """A remote for one of the hubs."""
+        return f'{{ url: "nats://127.0.0.1:{leaf_port(self.hubs[hub])}", {more} }}'
+
+    def reload(self, *remotes: str) -> None:
+        """Give it these remotes."""
+        head = self.server.config.read_text().splitlines()[:2]
+        self.server.config.write_text("\n".join([*head, config(*remotes)]))
+        assert self.server.process is not None
+        self.server.process.send_signal(signal.SIGHUP)
+
+    async def has(self, first: str, second: str) -> None:
+        """Wait until the link to each hub is "same" as before, "new", or there is none ("")."""
+
+        def found() -> list[int]:
+            # A link that ends is there until the hub has heard of it.
+            return [max((leaf["id"] for leaf in leafs(hub)), default=0) for hub in self.hubs]
+
+        def one(wanted: str, before: int, now: int) -> bool:
+            if wanted == "same":
+                return now == before != 0
+            return now != before and now != 0 if wanted else now == 0
+
+        before = self.links or [0, 0]
+        await until(
+            lambda: all(map(one, (first, second), before, found())),
+            f"links {first!r} and {second!r}: {self.server.log}",
+        )
+        self.links = found()
+
+
+def config(*remotes: str) -> str:
+    """A configuration with these remotes."""
+    listed = ", ".join(remotes)
+    return (
+        f'leafnodes {{ reconnect: "100ms", remotes [ {listed} ] }}\n'
+        "accounts { A {} }\n"
+    )
+
+
+async def edge(lab: Lab, kind: str, *hubs: int) -> Edge:
+    """An edge with remotes for some of the two hubs."""
+    nodes = [await lab.node(HUB.format(name=name)) for name in ("one", "two")]
+    made = Edge(RealServer(lab.directory, "", "edge", kind), nodes)
+    made.server = await lab.real(config(*map(made.remote, hubs)), "edge", kind)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["headwater", "real"])
+async def test_what_stays_as_it_was_keeps_its_link(lab: Lab, kind: str) -> None:
+    made = await edge(lab, kind, 0)
+    await made.has("new", "")
+    one, two = made.remote(0), made.remote(1)
+    made.reload(one, two)
+    await made.has("same", "new")
+    made.reload(two, one)
+    made.reload(two, one, made.remote(1, "account: A, disabled: true"))
+    made.reload(one, made.remote(1, "compression: s2_fast, disabled: true"))
+    await made.has("same", "")
+    made.reload(one, two)
+    await made.has("same", "new")
+    made.reload(one, made.remote(1, "compression: off"))
+    await made.has("same", "new")
+    made.reload(one, made.remote(1, "compression: off, account: A"))
+    await made.has("same", "new")
+    made.reload(one)
+    await made.has("same", "")
+
+
+async def test_a_link_goes_by_what_its_remote_has_become(lab: Lab) -> None:
+    """Where nats-server refuses a reload: what denies subjects is in force at once."""
+    made = await edge(lab, "headwater", 0, 1)
+    await made.has("new", "new")
+    made.reload(made.remote(0), made.remote(1, "deny_exports: [secret]"))
+    await made.has("same", "new")
+    client = await lab.client(made.server.port)
+    heard = await (await lab.client(client_port(made.hubs[1]))).subscribe(">")
+
+    async def known() -> bool:
+        await client.publish("secret", b"")
+        await client.publish("open", b"")
+        await client.flush()
+        return heard.pending_msgs > 3
+
+    await until(known, "interest crosses")
+    while heard.pending_msgs:
+        assert (await heard.next_msg()).subject != "secret"
+    # How a remote is dialled does not touch the link that is up.
+    made.reload(made.remote(0, 'compression: s2_fast, dial_timeout: "3s"'), made.remote(1, ""))
+    await made.has("same", "new")
+
+
+def text(*remotes: str, more: str = "") -> str:
+    """A configuration for a node in this process."""
+    return f"listen: 127.0.0.1:-1\nleafnodes {{ {more} remotes [ {', '.join(remotes)} ] }}\n"
+
+
+async def test_the_first_remote_may_come_with_a_reload(lab: Lab) -> None:
+    hub = await lab.node(
+        f'jetstream {{ store_dir: "{lab.directory}/hub", domain: hub }}\n'
+        "leafnodes { listen: 127.0.0.1:-1 }"
+    )
+    store = f'jetstream {{ store_dir: "{lab.directory}/edge", domain: edge }}\n'
+    node = await lab.node(store)
+    url = f"nats://127.0.0.1:{leaf_port(hub)}"
+    reload_node(node, load_text(store + text(f'{{ url: "{url}" }}')).options)
+    await until(lambda: leafs(node), "the link is up")
+    there = (await lab.client(client_port(hub))).jetstream(timeout=10)
+    here = (await lab.client(client_port(node))).jetstream(timeout=10)
+    await there.add_stream(name="ORIGIN", subjects=["data"])
+    await there.publish("data", b"1")
+    origin = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.hub.API"))
+    await here.add_stream(StreamConfig(name="COPY", mirror=origin))
+
+    async def copied() -> bool:
+        return bool((await here.stream_info("COPY")).state.messages)
+
+    await until(copied, "the mirror goes over the new link")
+    reload_node(node, load_text(store + text()).options)
+    await until(lambda: not leafs(hub), "the link ends")
+
+
+async def test_modes_change_on_links_that_stay(lab: Lab) -> None:
+    """Both ends go on compressing, each as it is set; without it they agree anew."""
+    hub_text = HUB.format(name="hub").replace(":-1", f":{free_port()}")
+    hub = await lab.node(hub_text)
+    url = f'{{ url: "nats://127.0.0.1:{leaf_port(hub)}", compression: MODE }}'
+    node = await lab.node(text(url.replace("MODE", "s2_fast"), more='reconnect: "50ms",'))
+    await until(lambda: leafs(node), "the link is up")
+    (link,) = leafs(node)
+
+    def mode(at: Node, wanted: str) -> Any:
+        return any(leaf["compression"] == wanted for leaf in leafs(at))
+
+    made = load_text(text(url.replace("MODE", "s2_better"), more='reconnect: "50ms",')).options
+    reload_node(node, made)
+    hub_made = "listen: 127.0.0.1:-1\n" + hub_text
+    reload_node(hub, load_text(hub_made.replace("s2_fast", "s2_best")).options)
+    assert mode(node, "s2_better")
+    assert mode(hub, "s2_best")
+    assert [leaf["id"] for leaf in leafs(node)] == [link["id"]]
+    big = bytes(range(256)) * 2000
+    got = await (await lab.client(client_port(hub))).subscribe("x")
+    client = await lab.client(client_port(node))
+
+    async def crossed() -> bool:
+        await client.publish("x", big)
+        await client.flush()
+        return bool(got.pending_msgs)
+
+    await until(crossed, "messages cross")
+    assert (await got.next_msg()).data == big
+    reload_node(hub, load_text(hub_made.replace("s2_fast", "off")).options)
+    await until(lambda: mode(node, "off") and mode(hub, "off"), "they agree on none")
