@@ -34,4 +34,10 @@ cdef int authorize(Principal principal, int action, const unsigned char* subject
 # seen here without a call.
 cdef inline int may_put(Login login, Msg* m) except -1:
     return 1 if login.rights is None else authorize(login, PUBLISH, m.subject, m.subject_len, m.via, None)
+# The same for the reply that a client gives with it: none but those that the node gives meaning to,
+# `$JS.ACK.` and `_R_.`, are asked for.
+cdef inline int may_ask(Login login, Msg* m) except -1:
+    if m.reply_len < 5 or not (m.reply[0] == 36 or (m.reply[0] == 95 and m.reply[1] == 82)):
+        return 1
+    return authorize(login, REPLY, m.reply, m.reply_len, m.via, None)
 cdef int admits(Msg* m) except -1

@@ -3,9 +3,6 @@ from headwater.edge.broker.authorize cimport Login
 from headwater.edge.broker.conn cimport Conn
 from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
 
-cdef enum:
-    KNOWN_MAX = 64                      # bytes; longer subjects are read anew each time
-
 cdef class ClientSub(Sink):
     cdef public bytes sid
     cdef bytes middle                   # b" <sid> "
@@ -37,9 +34,6 @@ cdef class ClientConn(Conn):
     cdef bytes mapped_to                # and where that led
     cdef public object trace_dest       # the account's (subject, percent) for `traceparent`; None
     cdef public bint wants_responses    # permissions carry allow_responses
-    cdef unsigned char known[KNOWN_MAX] # the subject of the last message; the next has it often
-    cdef Py_ssize_t known_len           # 0: none
-    cdef int words(self, const unsigned char* line, Py_ssize_t i, Py_ssize_t n, Py_ssize_t* starts, Py_ssize_t* ends) noexcept
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
     cdef Py_ssize_t broken(self) except? -2
     cdef int publish(self, Msg* m) except -1

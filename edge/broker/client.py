@@ -14,9 +14,9 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import (
     RECEIVE,
-    REPLY,
     Login,
     authorize,
+    may_ask,
     may_put,
 )
 from cython.cimports.headwater.edge.broker.conn import Conn
@@ -31,8 +31,9 @@ from cython.cimports.headwater.edge.broker.core import (
 )
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
+from cython.cimports.headwater.edge.subjects.word_scan import word_end
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
-from cython.cimports.libc.string import memchr, memcmp, memcpy
+from cython.cimports.libc.string import memchr, memcpy
 
 from headwater.edge.subjects.tokens import clean_word
 from headwater.edge.wire.json_objects import object_in
@@ -139,6 +140,7 @@ class ClientSub(Sink):
 
 
 @cython.cfunc
+@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def split_words(
@@ -147,10 +149,10 @@ def split_words(
     n: cython.Py_ssize_t,
     starts: cython.pointer(cython.Py_ssize_t),
     ends: cython.pointer(cython.Py_ssize_t),
-    count: cython.int,
 ) -> cython.int:
-    """Where the words of `line` between `i` and `n` begin and end, after `count` that are found
-    already; how many there are then, `ARGS_MAX` at most."""
+    """Where the words of `line` between `i` and `n` begin and end; how many there are, `ARGS_MAX`
+    at most."""
+    count: cython.int = 0
     while i < n:
         while i < n and (line[i] == 32 or line[i] == 9):
             i += 1
@@ -158,8 +160,7 @@ def split_words(
             break
         starts[count] = i
         # Any other control byte ends the word, and stands where the next one should begin.
-        while i < n and line[i] > 32 and line[i] != 127:
-            i += 1
+        i = word_end(line, i, n)
         ends[count] = i
         count += 1
     return count
@@ -223,35 +224,6 @@ class ClientConn(Conn):
         return pos
 
     @cython.cfunc
-    @cython.exceptval(check=False)
-    def words(
-        self,
-        line: cython.p_const_uchar,
-        i: cython.Py_ssize_t,
-        n: cython.Py_ssize_t,
-        starts: cython.pointer(cython.Py_ssize_t),
-        ends: cython.pointer(cython.Py_ssize_t),
-    ) -> cython.int:
-        """`split_words` of a message's line, whose subject is often that of the last message."""
-        count: cython.int
-        size: cython.Py_ssize_t = self.known_len
-        if (
-            size
-            and size < n - i
-            and line[i + size] == 32
-            and memcmp(line + i, self.known, size) == 0
-        ):
-            starts[0] = i
-            ends[0] = i + size
-            return split_words(line, i + size, n, starts, ends, 1)
-        count = split_words(line, i, n, starts, ends, 0)
-        size = ends[0] - starts[0] if count else 0
-        self.known_len = size if size <= KNOWN_MAX else 0
-        if self.known_len:
-            memcpy(self.known, line + starts[0], size)
-        return count
-
-    @cython.cfunc
     @cython.exceptval(-2, check=True)
     def message(
         self,
@@ -273,7 +245,7 @@ class ClientConn(Conn):
         if line[i - 1] != 32 and line[i - 1] != 9:
             self.fail("Unknown Protocol Operation", "Protocol Violation")
             return NEED_MORE
-        count = self.words(line, i, n, starts, ends)
+        count = split_words(line, i, n, starts, ends)
         if count < 1 + numbers or count > 2 + numbers or (with_headers and not self.headers):
             return self.broken()
         m.size = parse_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
@@ -326,7 +298,7 @@ class ClientConn(Conn):
             self.prepare(m)
         if not may_put(self.principal, m):
             return self.publish_denied(m)
-        if m.reply_len and not authorize(self.principal, REPLY, m.reply, m.reply_len, m.via, None):
+        if not may_ask(self.principal, m):
             return self.reply_denied(m)
         if self.verbose:
             self.queue(b"+OK\r\n")

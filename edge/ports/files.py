@@ -366,13 +366,23 @@ def copy_file(source: Path, target: Path) -> None:
     write_file(target, source.read_bytes())
 
 
+def _remove_folder(path: str | Path) -> None:
+    """What `shutil.rmtree` does; importing that takes milliseconds of a node that serves."""
+    with os.scandir(path) as entries:
+        found = list(entries)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            _remove_folder(entry.path)
+        else:
+            os.unlink(entry.path)
+    os.rmdir(path)
+
+
 def remove_tree(path: Path) -> None:
     """Remove a directory with everything in it."""
     try:
         if isinstance(path, Path):
-            import shutil
-
-            shutil.rmtree(path)
+            _remove_folder(path)
         else:
             path.remove_tree()
     finally:

@@ -6,10 +6,7 @@ token, and `>` only as the last one (NATS protocol, "Subject names"). What stand
 """
 
 import cython
-
-# Half of the longest line between servers, which carries a subject and a reply.
-WORD_BYTES_MAX = cython.declare(cython.Py_ssize_t, 32 << 10)
-DELETE = cython.declare(cython.uchar, 127)
+from cython.cimports.headwater.edge.subjects.word_scan import is_clean
 
 DOT = cython.declare(cython.uchar, 46)
 STAR = cython.declare(cython.uchar, 42)
@@ -66,28 +63,6 @@ def is_literal(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bi
         ):
             return False
     return True
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def is_clean(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
-    """Whether a text may stand in a frame: no space or control byte, and not too long."""
-    i: cython.Py_ssize_t = 0
-    if n > WORD_BYTES_MAX:
-        return False
-    if n < 8:
-        while i < n:
-            if text[i] <= 32 or text[i] == DELETE:
-                return False
-            i += 1
-        return True
-    while i + 8 < n:
-        if unclean(text + i):
-            return False
-        i += 8
-    # The last eight bytes may overlap those before.
-    return not unclean(text + n - 8)
 
 
 @cython.cfunc

@@ -1,5 +1,8 @@
 # Bytes used against a limit. See usage.py.
 
+cimport cython
+
+@cython.final
 cdef class Usage:
     cdef public str name
     cdef public long long used
@@ -9,4 +12,5 @@ cdef class Usage:
     cdef public long long elsewhere     # on other nodes, against the same limit
     cdef public int replicas            # of the streams that draw on it
     cpdef int refuses(self, long long more) except -1
+    cdef int full(self, long long more, long long weight, int replicas) except -1
     cdef int change(self, long long by) except -1

@@ -27,16 +27,25 @@ class Usage:
     @cython.exceptval(-1, check=False)
     def refuses(self, more: cython.longlong) -> cython.int:
         """Whether `more` bytes would not fit: 1 the node has no room, 2 the account; 0 they do."""
-        usage: Usage = self
-        refused: cython.int = 0
-        weight: cython.longlong = more
-        while usage.parent is not None:
-            if usage.limit >= 0 and usage.used + usage.elsewhere + weight > usage.limit:
-                refused = 2
-            weight = more * self.replicas
-            usage = usage.parent
-        if usage.limit >= 0 and usage.used + more > usage.limit:
-            refused = 1
+        return self.full(more, more, self.replicas)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def full(
+        self, more: cython.longlong, weight: cython.longlong, replicas: cython.int
+    ) -> cython.int:
+        """`refuses` from here on: `more` bytes weigh `weight` here, and `replicas` times as much as
+        they are with the parents below the node's."""
+        refused: cython.int
+        if self.parent is None:
+            return 1 if self.limit >= 0 and self.used + more > self.limit else 0
+        refused = self.parent.full(more, more * replicas, replicas)
+        if (
+            refused == 0
+            and self.limit >= 0
+            and self.used + self.elsewhere + weight > self.limit
+        ):
+            refused = 2
         return refused
 
     @cython.cfunc
