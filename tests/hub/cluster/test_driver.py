@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nats.js import JetStreamContext
-from nats.js.errors import NoStreamResponseError
+from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 from headwater.hub.meta.assignment import META_GROUP
 from headwater.hub.streams.stream_group import StreamGroup
@@ -28,13 +28,16 @@ def health(lab: Lab, index: int) -> str:
 
 
 async def publish(js: JetStreamContext, subject: str, number: int) -> None:
-    """Publish until it is acked: a leader that ends in the middle answers nobody."""
-    headers = {"Nats-Msg-Id": str(number)}
-    for _ in range(10):
-        with contextlib.suppress(TimeoutError, NoStreamResponseError):
+    """Publish until it is acked: a leader that ends in the middle does not know, or is gone."""
+
+    async def acked() -> bool:
+        with contextlib.suppress(TimeoutError, NoStreamResponseError, ServiceUnavailableError):
+            headers = {"Nats-Msg-Id": str(number)}
             await js.publish(subject, b"x", headers=headers, timeout=2)
-            return
-    raise AssertionError(f"{subject} takes nothing")
+            return True
+        return False
+
+    await until(acked, f"{subject} takes a message")
 
 
 def poison(*_: Any) -> None:
