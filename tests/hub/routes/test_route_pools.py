@@ -428,7 +428,11 @@ async def published(js: Any, subject: str) -> int:
     or hears nothing. Returns the sequence."""
 
     async def acked() -> Any:
-        with contextlib.suppress(nats.js.errors.NoStreamResponseError, nats.errors.TimeoutError):
+        with contextlib.suppress(
+            nats.js.errors.NoStreamResponseError,
+            nats.js.errors.ServiceUnavailableError,
+            nats.errors.TimeoutError,
+        ):
             return await js.publish(subject, os.urandom(200) + bytes(2000), timeout=2)
         return None
 
