@@ -24,10 +24,10 @@ cdef class CommitLog(BatchWriter):
     cdef public object failure          # StoreError that stops appends; None
     cdef public object on_full          # called with the StoreFull that stops appends
     cdef public object on_broken        # called with why a write or sync failed
-    cdef public object on_checkpoint        # called when segments wait to be checkpointed
+    cdef public object on_checkpoint    # called when segments wait to be checkpointed
     cdef public object on_low           # called with a LoggedStore above its low mark
     cdef public bytes node_id           # of this store, in the header of every segment: 16 bytes
-    cdef public Py_ssize_t segment_bytes # of a new segment
+    cdef public Py_ssize_t segment_bytes    # of a new segment
     cdef public unsigned int keep       # full segments kept in memory besides the active one
     cdef public unsigned long long sync_failures # since the start, for monitoring
     cdef CommitThread thread            # writes and syncs what is handed over
@@ -40,18 +40,18 @@ cdef class CommitLog(BatchWriter):
     cdef object unwritten               # deque of those of them that release acks when written
     cdef Waiters waiters                # for batches to be durable
     cdef Waiters early_waiters          # for batches to be written
-    cdef unsigned long long notified        # newest batch of which the thread tells when it is written
+    cdef unsigned long long notified    # newest batch of which the thread tells when it is written
     cdef unsigned long long reached     # newest batch known to be written
     cdef unsigned long long durable     # number of the newest batch that is synced
     cdef unsigned int durable_segment   # number of the segment in which it ended
     cdef Py_ssize_t durable_end         # its end there, an offset
     cdef unsigned int durable_chain     # header checksum of its last record
-    cdef unsigned long long durable_bytes   # of these durable
-    cdef unsigned long long flushed     # of these written, as far as is known
-    cdef Py_ssize_t high_water          # unsynced bytes above which producers wait
-    cdef bint slow                      # checkpointing is far behind
-    cdef public bint checkpointing           # what is written gives a segment back
-    cdef public bint blocked                   # checkpointing met a full device
+    cdef unsigned long long durable_bytes   # bytes of records since the start that are synced
+    cdef unsigned long long flushed     # such bytes that the thread has written, synced or not
+    cdef Py_ssize_t high_water          # unwritten bytes above which producers wait
+    cdef bint slow                      # checkpoints are far behind: producers wait for them
+    cdef public bint checkpointing       # a checkpoint writes: it may pass LIVE_LIMIT
+    cdef public bint blocked             # a checkpoint met a full device: no publishes
     cdef bint watching                  # whether the loop watches the thread's descriptor
     cdef public object stepper          # commit_stepper.CommitStepper in place of the thread; None
     cdef bint is_congested(self) noexcept
