@@ -176,6 +176,8 @@ def _check_proxy(reader: ConfigReader, value: Value, remote: LeafRemoteOptions) 
         reader.error(value, f"proxy URL scheme must be http or https, got: {remote.proxy_url}")
     elif not rest.strip("/"):
         reader.error(value, "proxy URL must specify a host: write http://host:port")
+    elif scheme == "https":
+        reader.error(value, "a proxy is spoken to without TLS: write http://host:port")
     if remote.proxy_timeout < 0:
         reader.error(value, "proxy timeout must be 0s or more")
     if bool(remote.proxy_user) != bool(remote.proxy_password):
@@ -183,8 +185,6 @@ def _check_proxy(reader: ConfigReader, value: Value, remote: LeafRemoteOptions) 
     schemes = [url.partition("://")[0] for url in remote.urls]
     if "wss" in schemes and remote.tls is None:
         reader.error(value, "a proxy and a wss URL need a TLS configuration: add `tls`")
-    elif schemes and any(each not in ("ws", "wss") for each in schemes):
-        reader.warning(value, "proxy settings only apply to WebSocket URLs (ws:// or wss://)")
 
 
 def _credentials(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions) -> None:

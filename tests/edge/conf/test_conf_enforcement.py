@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[3]
 def sections() -> list[Section]:
     """Every table by which a block is read."""
     modules = [
-        importlib.import_module(f"{conf.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(conf.__path__)
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(conf.__path__, f"{conf.__name__}.")
     ]
     return [
         value for module in modules for value in vars(module).values() if isinstance(value, Section)
