@@ -28,6 +28,8 @@ log = logging.getLogger("headwater.jetstream")
 # are refused as overload.
 WAITING_MAX = 10_000
 LINE_BYTES_MAX = 64 << 20
+# The reference serves these beside its API: they are neither counted nor told in advisories.
+UNCOUNTED = ("stream_msg_get", "consumer_reset")
 Waiting = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply, headers and payload of a request that waits."""
 
@@ -159,7 +161,7 @@ class Router:
         body = msgspec.json.encode(answer)
         head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
         body = head + (b"," + body[1:] if body != b"{}" else b"}")
-        if kind == "stream_msg_get":
+        if kind in UNCOUNTED:
             self.send(context, body, block)
             return
         self.account_js.api.total += 1
@@ -168,12 +170,14 @@ class Router:
 
     def refuse(self, context: Context, kind: str, error: JetStreamError) -> None:
         """Send an error."""
-        self.account_js.api.total += 1
-        self.account_js.api.errors += 1
         fields: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response", "error": error.wire()}
         fields.update(REFUSED.get(kind, {}))
         body = msgspec.json.encode(fields)
         self.send(context, body)
+        if kind == "consumer_reset":
+            return
+        self.account_js.api.total += 1
+        self.account_js.api.errors += 1
         self.audit(context, body)
 
     def send(self, context: Context, body: bytes, block: bytes = b"") -> None:

@@ -327,7 +327,7 @@ def unpin(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Unpinned:
     """CONSUMER.UNPIN.<stream>.<consumer>"""
     if not payload:
         raise errors.INVALID_JSON.error(err="unexpected end of JSON input")
-    request = decode(payload, UnpinRequest, False)
+    request = decode(payload, UnpinRequest, False, whole=True)
     if not request.group:
         raise errors.INVALID_JSON.error(err="consumer group not specified")
     if not consumer_config.valid_group(request.group):
@@ -341,7 +341,7 @@ def unpin(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Unpinned:
 
 def reset(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Any:
     """CONSUMER.RESET.<stream>.<consumer>"""
-    request = decode(payload, ResetRequest, False) if payload else ResetRequest()
+    request = decode(payload, ResetRequest, False, whole=True)
     consumer = find(js, tokens)
     first, durable = consumers.reset(consumer, request.seq)
     found = consumer_info(consumer)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
 
-from headwater.edge.jetstream.model import bounds, errors
+from headwater.edge.jetstream.model import bounds, errors, syntax
 from headwater.edge.jetstream.model.models import PullRequest
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.jetstream.model.times import canonical_time
@@ -47,19 +47,25 @@ _GO_KINDS = {
 _FREE_KEYS = frozenset({"metadata", "subjects"})
 _TIME_KEYS = frozenset({"opt_start_time", "pause_until", "start_time", "up_to_time"})
 _PULL = msgspec.json.Decoder(PullRequest)
+SCANNED_MAX = 16 * 1024
+"""Bytes of a body whose fault is told with its place; a longer one would hold up the loop."""
 
 
-def decode(payload: bytes, kind: type[T], strict: bool = True) -> T:
+def decode(payload: bytes, kind: type[T], strict: bool = True, whole: bool = False) -> T:
     """Decode a request body into `kind`. Raises JetStreamError 10025.
 
-    An empty body gives the defaults. With `strict` off unknown fields are dropped.
+    An empty body gives the defaults. With `strict` off unknown fields are dropped. `whole` is for
+    requests that the reference decodes at once and not as a stream: other words for what is wrong.
     """
     if not payload:
         return kind()
     try:
         raw = msgspec.json.decode(payload)
     except BAD_JSON as exc:
-        raise errors.INVALID_JSON.error(err=_syntax(payload, exc)) from None
+        if not whole and not payload.strip(syntax.SPACE):
+            return kind()
+        text = _syntax(payload, exc, kind, strict, whole)
+        raise errors.INVALID_JSON.error(err=text) from None
     if raw is None:
         return kind()
     if not isinstance(raw, dict):
@@ -144,32 +150,29 @@ def decode_pull(payload: bytes) -> PullRequest:
     except BAD_JSON:
         pass
     try:
-        return decode(payload, PullRequest, strict=False)
+        return decode(payload, PullRequest, strict=False, whole=True)
     except errors.JetStreamError as error:
-        reason = error.description.removeprefix("invalid JSON: ")
-        # The whole body is decoded at once here, so its early end has another wording.
-        reason = reason.replace("unexpected EOF", "unexpected end of JSON input")
-        raise ValueError(reason) from None
+        raise ValueError(error.description.removeprefix("invalid JSON: ")) from None
 
 
-def _syntax(payload: bytes, exc: Exception) -> str:
+def _syntax(payload: bytes, exc: Exception, kind: type[Any], strict: bool, whole: bool) -> str:
+    """Why `payload` is no JSON. Raises JetStreamError when its first value is refused before."""
     if isinstance(exc, RecursionError):
         return "exceeded max depth"
-    text = str(exc)
-    if "truncated" in text or not payload.strip():
-        return "unexpected EOF"
-    found = re.search(r"byte (\d+)", text)
-    if found is not None and int(found[1]) < len(payload):
-        character = _quoted(chr(payload[int(found[1])]))
-        return f"invalid character '{character}' looking for beginning of value"
-    return text
-
-
-def _quoted(character: str) -> str:
-    """A character as the reference decoder shows it: what is not printable is escaped."""
-    if character in "'\\":
-        return f"\\{character}"
-    return character if character.isprintable() else ascii(character)[1:-1]
+    early_end = "unexpected end of JSON input" if whole else "unexpected EOF"
+    if len(payload) > SCANNED_MAX:
+        return early_end if "truncated" in str(exc) else str(exc)
+    end, fault = syntax.first_value(payload)
+    if fault is None:
+        why = "after top-level value" if whole else "looking for beginning of value"
+        fault = syntax.trailing(payload, end, why)
+        if fault is not None and not whole:
+            decode(payload[:end], kind, strict)
+    if fault is None:
+        return str(exc)
+    if not fault.reason:
+        return early_end
+    return fault.reason if whole else f"{fault.reason} at offset {fault.offset}"
 
 
 def _go_name(kind: type[Any]) -> str:
