@@ -299,7 +299,7 @@ def a_leader_that_was_stopped_hands_out_before_it_asks(put: Put) -> None:
 
 @bug
 def a_confirmation_is_taken_for_granted(put: Put) -> None:
-    def confirm(self: Leadership, raft: Raft, told: Callable[[bool], None]) -> None:
+    def confirm(self: Leadership, raft: Raft, told: Callable[[bool], None], *_: Any) -> None:
         self._sure_until = self.clock() + 10**9
         told(True)
 
