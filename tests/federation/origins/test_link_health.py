@@ -52,7 +52,7 @@ async def test_lag_is_counted_against_the_origin(lab: Lab) -> None:
         lambda: health.rate > 10 and abs((health.lag() or 0) - missing()) < 200,
         "the lag is the origin's",
     )
-    report = health.report(made.edge.broker.clock())
+    report = health.report(made.edge.kernel.clock())
     assert report["pending_bytes"] > 500_000
     assert report["eta_seconds"] > 1
     assert 0 < report["oldest_pending_seconds"] < 60

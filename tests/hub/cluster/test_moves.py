@@ -177,20 +177,24 @@ async def test_a_move_is_taken_back(four: Lab) -> None:
     here = nodes_of(made)
     traffic = Traffic(client)
     await traffic.begin()
+    placement: dict[str, Any] = {}
     for members in (3, 4):
         leaves = sorted(here)[members - 3]
         spare = ({"n0", "n1", "n2", "n3"} - here).pop()
-        fields = {**R, "placement": {"tags": [f"!az:{leaves[1:]}"]}}
+        fields: dict[str, Any] = {**R, "placement": {"tags": [f"!az:{leaves[1:]}"]}}
         moved = await api(client, "STREAM.UPDATE.R", **fields)
-        assert moved["cluster"]["desired"]["origin"] == {"replicas": 3}
+        target = (here - {leaves}) | {spare}
+        # A copy may be done before its request is answered.
+        way = moved["cluster"].get("desired")
+        assert nodes_of(moved) == target if way is None else way["origin"]["replicas"] == 3
         if members == 4:
             await until(partial(keeps, four, spare), "the new node has something")
         answer = await api(client, "STREAM.CANCEL_MOVE.R")
         if "error" in answer:
             assert answer["error"]["err_code"] == 10129, answer
-            here = (here - {leaves}) | {spare}
+            here, placement = target, fields["placement"]
         else:
-            assert "placement" not in answer["config"]
+            assert answer["config"].get("placement", {}).get("tags") == placement.get("tags")
         await until(partial(arrived, client, here), "it is where it was", 40)
     await until(lambda: keepers(four) == here, "nothing is left elsewhere")
     await traffic.end()

@@ -72,6 +72,8 @@ def clients(server: Server, leaf: int, chance: random.Random) -> Got:
                         assert wire.send(f"SUB {LAST} 1\r\n") == []
                         refused = [line[:4] for line in wire.send(f"SUB {pattern} {queue} 2\r\n")]
                         found[i, pattern, queue] = refused + subjects(wire, admin, "MSG")
+                        # The next member of the group is not to find this one.
+                        wire.send("UNSUB 2\r\n")
     return found
 
 
@@ -88,6 +90,7 @@ def links(server: Server, leaf: int, chance: random.Random) -> Got:
                         weight = " 1" if queue else ""
                         wire.send(f"LS+ {LAST}\r\nLS+ {pattern} {queue}{weight}\r\n")
                         found[i, pattern, queue] = subjects(wire, admin, "LMSG")
+                        wire.send(f"LS- {pattern} {queue}\r\n")
     return found
 
 
