@@ -107,6 +107,8 @@ class Machine:
         self.chance = world.chance.fork(name)
         self.node: SimNode | None = None
         self.life = 0
+        self.stopping = False
+        """Whether the node was told to stop and still does things."""
         self.harm = ""
         """What happens when the disk has done so many operations: "power" or "kill"."""
         self.write_delay_s = 0.0
@@ -124,6 +126,11 @@ class Machine:
         """Whether nothing that the node says now is heard by anybody."""
         return self.node is None or self.disk.is_cut
 
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a node that stays until somebody harms it."""
+        return self.node is not None and not self.stopping
+
     def options(self) -> Options:
         """Its configuration."""
         options = Options(server_name=self.name, no_system_account=True)
@@ -140,6 +147,7 @@ class Machine:
     def start(self) -> None:
         """Start on what is on the disk. A full disk may keep it from starting."""
         self.life += 1
+        self.stopping = False
         loop = self.world.loop(self.clock)
         loop.write_delay_s = self.write_delay_s
         self.loop = loop
@@ -183,6 +191,7 @@ class Machine:
         node = self.node
         assert node is not None
         self.world.note(f"{self.name}: stops")
+        self.stopping = True
         task = self.loop.create_task(node.stop())
         task.add_done_callback(lambda _: self.world.later(0, self._stopped, node))
 

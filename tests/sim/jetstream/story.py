@@ -370,7 +370,7 @@ class Story:
         world = self.world
         world.note("calm")
         self.faults.stop()
-        up = world.wait(lambda: all(m.node is not None for m in self.machines), CALM_S)
+        up = world.wait(lambda: all(m.is_up for m in self.machines), CALM_S)
         world.check(up, "a node does not start")
         world.sleep(3)
         for client in self.clients:
