@@ -34,7 +34,7 @@ def descriptors() -> int:
 
 async def case(kind: str, count: int, folder: Path) -> dict[str, float]:
     """One case in this process; see `main` for the names."""
-    from headwater.edge.broker.core import Kernel
+    from headwater.edge.kernel.kernel import Kernel
     from headwater.edge.storage.directory.store_options import StoreOptions
     from headwater.edge.storage.node.node_store import NodeStore
 
@@ -80,7 +80,7 @@ def reopened(kind: str, count: int, folder: Path) -> dict[str, float]:
 
 async def reopen(count: int, folder: Path) -> dict[str, float]:
     """Open a store that was stopped cleanly."""
-    from headwater.edge.broker.core import Kernel
+    from headwater.edge.kernel.kernel import Kernel
     from headwater.edge.storage.directory.store_options import StoreOptions
     from headwater.edge.storage.node.node_store import NodeStore
 

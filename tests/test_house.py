@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import build_accel
-from headwater.edge.broker.turn_order import NewsStage, TurnStage
+from headwater.edge.kernel.turn_order import NewsStage, TurnStage
 from tests import import_graph
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ ALLOWED_BESIDE = {"spark": ("security", "edge.wire")}
 
 ROOMS = {
     "edge": """
-        ports facts wire broker.core broker.turn_order subjects conf logging broker
+        ports facts wire kernel subjects conf logging broker
         storage jetstream observed view sharing websocket ocsp monitor system node embedded
     """,
     "edge/broker": "rights . imports listeners logins",
@@ -46,8 +46,7 @@ ROOMS = {
     "hub/raft": "model .",
 }
 """Rooms of a folder, low to high; `.` is what lies in the folder itself. A module imports its own
-room and those before it. A module that is named stands lower than its room: everything that sends
-and receives in turns is made of the kernel, `broker/core.py`."""
+room and those before it. A module can stand in the order by its name."""
 
 FAMILY_MIN = 2
 """Files of tests that begin with another one's name, from which on they want a folder."""
@@ -358,7 +357,7 @@ def test_a_family_of_tests_is_seen() -> None:
 
 
 PLACES = {
-    "turn_hooks": {"edge.broker.core"},
+    "turn_hooks": {"edge.kernel.kernel"},
     "listener": {"edge.storage.index.store", "federation.service"},
 }
 """Who may name a kernel's hooks, and assign an attribute `listener`: a store's own, and the leaf
@@ -388,7 +387,7 @@ def test_the_order_of_a_turn_is_declared_in_one_place() -> None:
             for module, path in import_graph.modules(ROOT, [*FLOORS]).items()
             if name in reached_in(path)
         }
-        assert found == allowed, f"{name}: name a stage of edge/broker/turn_order.py instead"
+        assert found == allowed, f"{name}: name a stage of edge/kernel/turn_order.py instead"
     used = set(re.findall(r"\b(?:Turn|News)Stage\.\w+", "".join(p.read_text() for p in PRODUCT)))
     stages = {f"{kind.__name__}.{one.name}" for kind in (TurnStage, NewsStage) for one in kind}
     assert used == stages

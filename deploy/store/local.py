@@ -11,7 +11,6 @@ import msgspec
 
 from headwater.deploy.store.remote import connect
 from headwater.deploy.store.remote import fetch as fetch_from
-from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.flags import parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.jetstream.backup.backup_file import BackupError, BackupReader
@@ -19,6 +18,7 @@ from headwater.edge.jetstream.config.sealing_keys import key_ring
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.node.offline import OfflineJetStream, Restorer, backup
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.node.rebuild import Fetch, FetchedMessage

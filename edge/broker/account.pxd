@@ -1,4 +1,4 @@
-from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink
 from headwater.edge.broker.match_cache cimport MatchCache
 from headwater.edge.subjects.trie cimport Match, Trie
 

@@ -10,7 +10,8 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.authorize import admits
-from cython.cimports.headwater.edge.broker.core import (
+from cython.cimports.headwater.edge.broker.match_cache import MatchCache
+from cython.cimports.headwater.edge.kernel.kernel import (
     FROM_PEER,
     KIND_CLIENT,
     MADE,
@@ -20,7 +21,6 @@ from cython.cimports.headwater.edge.broker.core import (
     Msg,
     Sink,
 )
-from cython.cimports.headwater.edge.broker.match_cache import MatchCache
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match, Trie, Walk
 from cython.cimports.libc.string import memcmp, memset

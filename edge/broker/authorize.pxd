@@ -1,5 +1,5 @@
 # Who may do what. See authorize.py.
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.broker.rights.rules cimport Rules
 
 cdef enum:

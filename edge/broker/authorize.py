@@ -19,8 +19,8 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import FROM_PEER, MADE, Msg
 from cython.cimports.headwater.edge.broker.rights.rules import Rules
+from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, MADE, Msg
 from cython.cimports.headwater.edge.subjects.word_scan import is_clean
 from cython.cimports.libc.string import memcmp
 

@@ -1,7 +1,7 @@
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.authorize cimport Login
 from headwater.edge.broker.conn cimport Conn
-from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink
 
 cdef class ClientSub(Sink):
     cdef public bytes sid

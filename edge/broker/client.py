@@ -20,7 +20,8 @@ from cython.cimports.headwater.edge.broker.authorize import (
     may_put,
 )
 from cython.cimports.headwater.edge.broker.conn import Conn
-from cython.cimports.headwater.edge.broker.core import (
+from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
+from cython.cimports.headwater.edge.kernel.kernel import (
     FROM_PEER,
     KIND_CLIENT,
     MADE,
@@ -29,7 +30,6 @@ from cython.cimports.headwater.edge.broker.core import (
     Msg,
     Sink,
 )
-from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.subjects.word_scan import word_end
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number

@@ -1,4 +1,4 @@
-from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink, Task
 
 cdef class Conn(Endpoint):
     cdef public Kernel kernel

@@ -13,8 +13,8 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Task
 from cython.cimports.headwater.edge.broker.sockets import MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel, Task
 from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memmove

@@ -1,6 +1,6 @@
 # What an account wants, as links tell it. See interest_counts.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Sink
+from headwater.edge.kernel.kernel cimport Sink
 
 cdef class InterestCounts:
     cdef dict counts                    # (subject, queue or None) -> sinks, or members of the group

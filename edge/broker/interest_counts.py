@@ -6,7 +6,7 @@ weight, as `<letter>S+` and `<letter>S-` lines (NATS leaf and route protocols).
 
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Sink
+from cython.cimports.headwater.edge.kernel.kernel import Sink
 
 
 @cython.cclass

@@ -2,7 +2,7 @@
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.authorize cimport Peer
 from headwater.edge.broker.conn cimport Conn
-from headwater.edge.broker.core cimport Kernel, Msg, Sink
+from headwater.edge.kernel.kernel cimport Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
 
 cdef class RemoteSub(Sink):

@@ -18,8 +18,8 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import RECEIVE, Peer, authorize
 from cython.cimports.headwater.edge.broker.conn import Conn
-from cython.cimports.headwater.edge.broker.core import FROM_PEER, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
+from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number

@@ -7,7 +7,7 @@ destinations: then it is lost on purpose (NATS "Subject Mapping and Partitioning
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cython.cimports.headwater.edge.broker.core import Kernel
+from cython.cimports.headwater.edge.kernel.kernel import Kernel
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.subjects.transform import Transform
 

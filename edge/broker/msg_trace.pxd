@@ -1,6 +1,6 @@
 # Tracing of single messages. See msg_trace.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Endpoint, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
 
 cdef class Trace

@@ -15,7 +15,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import KIND_CLIENT, KIND_LEAF, Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.kernel.kernel import KIND_CLIENT, KIND_LEAF, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.header_block import find_header

@@ -22,7 +22,7 @@ PAYLOAD_MAX = 8 << 10
 log = logging.getLogger("headwater.protocol")
 
 _CLIENT, _LEAF = 0, 1
-"""The kinds of connections, as `core.pxd` numbers them."""
+"""The kinds of connections, as `kernel.pxd` numbers them."""
 _PAYLOADS = frozenset((b"PUB", b"HPUB", b"MSG", b"HMSG", b"RMSG", b"LMSG"))
 """Verbs whose last argument is the size of what follows."""
 _VERBS = _PAYLOADS | frozenset(

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.listeners.listener import Listener, ListenError, shown_hosts
 from headwater.edge.broker.listeners.tls_context import ListenerContexts, listener_contexts
 from headwater.edge.broker.logins.sessions import Sessions
@@ -23,6 +22,7 @@ from headwater.edge.conf.auth_config import auth_config
 from headwater.edge.conf.options import AccountJetStreamOptions, OCSPPeerOptions, Options
 from headwater.edge.facts.info import NodeFacts
 from headwater.edge.facts.version import NATS_LEVEL, VERSION
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.node.lame_duck import lame_duck
 from headwater.edge.observed.observations import Observations

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.observed.process import ProcessUse
 from headwater.edge.observed.tally import Tally
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from headwater.edge.broker.core import Endpoint
+from headwater.edge.kernel.kernel import Endpoint
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import client_info, user_token
 from headwater.edge.wire.json_objects import object_in

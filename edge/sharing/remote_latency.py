@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink, Endpoint
 from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch
 from headwater.edge.broker.imports.service_latency import Describe, Measurement
 from headwater.edge.facts.moments import rfc3339
+from headwater.edge.kernel.kernel import CallbackSink, Endpoint
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.wire.json_objects import object_in
 

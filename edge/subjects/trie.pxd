@@ -1,6 +1,6 @@
 cimport cython
 
-from headwater.edge.broker.core cimport Sink
+from headwater.edge.kernel.kernel cimport Sink
 
 @cython.final
 cdef class Match:

@@ -6,7 +6,7 @@ the subject's tokens, size by the number of subscriptions. It knows nothing of c
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.broker.core import Sink
+from cython.cimports.headwater.edge.kernel.kernel import Sink
 from cython.cimports.libc.string import memchr
 
 DOT = cython.declare(cython.int, 46)

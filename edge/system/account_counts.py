@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.system")

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwater.edge.broker.core import CallbackSink
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.ports.draws import draw_text
 from headwater.security import jwt
 from headwater.security.errors import JWTError, SecurityError

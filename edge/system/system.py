@@ -12,9 +12,9 @@ import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
-from headwater.edge.broker.core import CallbackSink
 from headwater.edge.facts.moments import rfc3339
 from headwater.edge.jetstream.model import errors
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.monitor.pages.accstatz import account_stat
 from headwater.edge.monitor.pages.statsz import statsz
 from headwater.edge.ports.draws import draw_text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.view.system_info import ServerInfo
 from headwater.security import jwt

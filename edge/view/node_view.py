@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.listeners.listener import Listener
 from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.options import Options
 from headwater.edge.facts.info import NodeFacts
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.observed.observations import Observations
 from headwater.edge.observed.start_progress import StartProgress
 from headwater.security.authenticator import Authenticator

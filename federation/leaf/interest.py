@@ -8,8 +8,8 @@ speaks for everybody but the peer and its cluster.
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import Peer
-from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Sink
 from cython.cimports.headwater.federation.leaf.leaf_conn import LeafConn
 
 from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch

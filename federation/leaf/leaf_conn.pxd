@@ -1,6 +1,6 @@
 # One leaf link. See leaf_conn.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.broker.link cimport Link
 from headwater.edge.subjects.trie cimport Match
 

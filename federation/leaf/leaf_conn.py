@@ -11,8 +11,8 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, Peer, authorize
-from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Kernel, Msg
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Kernel, Msg
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.libc.string import memcmp
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.turn_order import NewsStage, TurnStage
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import log_of
+from headwater.edge.kernel.turn_order import NewsStage, TurnStage
 from headwater.edge.storage.format.errors import StoreError, invariant
 from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.federation.origins.origin_follower import OriginFollower

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.model.models import StreamSource
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.ports.draws import draw_text
 from headwater.federation.origins.origin_errors import Barred, LinkChanged, Nobody, OriginError
 from headwater.federation.origins.origin_request import TOKEN_LENGTH

@@ -1,5 +1,5 @@
 # The receiving end of a mirror or source. See origin_sink.py.
-from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink, Task
 from headwater.edge.jetstream.stream.stream cimport Stream
 from headwater.edge.storage.index.store cimport MessageStore
 

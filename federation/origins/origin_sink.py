@@ -15,8 +15,8 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.conn import Conn
-from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Endpoint, Msg, Sink, Task
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Endpoint, Msg, Sink, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.numbers import parse_number

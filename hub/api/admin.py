@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api import api_consumer
 from headwater.edge.jetstream.model import errors
@@ -19,6 +18,7 @@ from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import Placement, StreamInfo, Success, Wire
 from headwater.edge.jetstream.model.requests import TYPE_PREFIX, Context, check_level, is_json
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.hub.api.cluster import Cluster, node_number
 from headwater.hub.api.moves import Moves
 from headwater.hub.api.stream_requests import StreamRequests

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.cluster.transport import Transport

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.hub.enrolment.issue import Enrolment, grant, judge
 from headwater.security.claims import AccountClaims

@@ -1,6 +1,6 @@
 # One route to another node of the cluster. See route_conn.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.broker.link cimport Link
 
 cdef class RouteConn(Link):

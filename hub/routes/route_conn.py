@@ -14,8 +14,8 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, authorize
-from cython.cimports.headwater.edge.broker.core import Kernel, Msg
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
+from cython.cimports.headwater.edge.kernel.kernel import Kernel, Msg
 from cython.cimports.libc.string import memcmp
 
 from headwater.edge.subjects.tokens import clean_word

@@ -6,8 +6,8 @@ A node speaks for its clients, its leaf links and its own services, never for ot
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import Peer
-from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
+from cython.cimports.headwater.edge.kernel.kernel import Sink
 from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 
 from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch

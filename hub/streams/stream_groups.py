@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Container
 from typing import Any, Protocol
 
-from headwater.edge.broker.turn_order import TurnStage
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.kernel.turn_order import TurnStage
 from headwater.edge.ports.ports import Clock
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.index.memory import MemoryStore

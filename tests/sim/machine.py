@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.index.memory import MemoryStore
 

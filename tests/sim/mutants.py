@@ -188,7 +188,7 @@ def judge(file: str, place: int, variant: int, seed: int, seeds: int) -> str:
 
 def preload() -> None:
     """What all children share: everything but consensus itself."""
-    import headwater.edge.broker.core
+    import headwater.edge.kernel.kernel
     import headwater.edge.ports.twins.network  # noqa: F401
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import Damaged, StoreError

@@ -5,7 +5,7 @@ No peer is told of such a sink: it wants nothing, and nobody is served by it.
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.broker.core import (
+from cython.cimports.headwater.edge.kernel.kernel import (
     KIND_CLIENT,
     KIND_INTERNAL,
     Endpoint,

@@ -1,6 +1,6 @@
 # What crosses between accounts. See responses.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink
 from headwater.edge.broker.msg_trace cimport Trace
 
 cdef bint is_ack(Msg* m) noexcept nogil

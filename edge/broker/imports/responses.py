@@ -17,14 +17,14 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import (
+from cython.cimports.headwater.edge.broker.msg_trace import Trace
+from cython.cimports.headwater.edge.kernel.kernel import (
     MADE,
     Endpoint,
     Kernel,
     Msg,
     Sink,
 )
-from cython.cimports.headwater.edge.broker.msg_trace import Trace
 from cython.cimports.libc.string import memcmp
 
 from headwater.edge.broker.imports.service_latency import (

@@ -1,6 +1,6 @@
 # A service import. See service_import.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Endpoint, Msg
+from headwater.edge.kernel.kernel cimport Endpoint, Msg
 from headwater.edge.broker.imports.responses cimport Crossing, ServiceExport
 from headwater.edge.broker.msg_trace cimport CrossingSink
 from headwater.edge.subjects.transform cimport Transform

@@ -15,13 +15,6 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import (
-    FROM_PEER,
-    KIND_INTERNAL,
-    Endpoint,
-    Msg,
-    Sink,
-)
 from cython.cimports.headwater.edge.broker.imports.responses import (
     Crossing,
     Responses,
@@ -30,6 +23,13 @@ from cython.cimports.headwater.edge.broker.imports.responses import (
     subject_of,
 )
 from cython.cimports.headwater.edge.broker.msg_trace import CrossingSink, Trace
+from cython.cimports.headwater.edge.kernel.kernel import (
+    FROM_PEER,
+    KIND_INTERNAL,
+    Endpoint,
+    Msg,
+    Sink,
+)
 from cython.cimports.headwater.edge.subjects.transform import Transform
 from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.libc.string import memcpy

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Endpoint, Sink
 from headwater.edge.broker.msg_trace import headers_of
 from headwater.edge.facts.moments import rfc3339
+from headwater.edge.kernel.kernel import Endpoint, Sink
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.subjects.tokens import matches
 from headwater.edge.wire.json_objects import object_in

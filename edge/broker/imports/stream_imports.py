@@ -7,7 +7,6 @@ there to be imported again, and what came by a service stays where it is.
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import KIND_LEAF, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.broker.imports.responses import (
     Crossing,
     Responses,
@@ -15,6 +14,7 @@ from cython.cimports.headwater.edge.broker.imports.responses import (
 )
 from cython.cimports.headwater.edge.broker.imports.service_import import ServiceImport
 from cython.cimports.headwater.edge.broker.msg_trace import CrossingSink, Trace
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.subjects.transform import Transform
 
 # Subjects on which the node itself listens and that no import feeds.

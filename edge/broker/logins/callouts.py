@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.broker.logins.password_checks import PasswordChecks
 from headwater.edge.conf.options import Options
 from headwater.edge.facts.info import NodeFacts
 from headwater.edge.facts.version import NATS_LEVEL
+from headwater.edge.kernel.kernel import CallbackSink, Kernel
 from headwater.security.auth_options import CALLOUT_SUBJECT
 from headwater.security.authenticator import Authenticator
 from headwater.security.callout import Callout

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.security.errors import AuthError, SecurityError
 from headwater.security.identity import Identity
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
 from headwater.edge.broker.conn import LOGIN_BYTES
-from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.logins.closed_conn import ClosedConn
 from headwater.edge.broker.logins.password_checks import PasswordChecks
 from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Registry, Session
@@ -22,6 +21,7 @@ from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.broker.slow_receivers import sweep_slow
 from headwater.edge.conf.options import Options
 from headwater.edge.facts.info import NodeFacts, info_fields, info_line
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.draws import draw_nonce
 from headwater.security.authenticator import Authenticator
 from headwater.security.errors import (

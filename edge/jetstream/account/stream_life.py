@@ -5,7 +5,6 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.consumer import consumer_recovery
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.host import Host
@@ -20,6 +19,7 @@ from headwater.edge.jetstream.stream import stream_states
 from headwater.edge.jetstream.stream.expiry import Expiry
 from headwater.edge.jetstream.stream.schedules import Schedules
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 

@@ -1,6 +1,6 @@
 # Where API requests arrive. See api_sinks.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport CallbackSink, Endpoint, Msg, Sink
+from headwater.edge.kernel.kernel cimport CallbackSink, Endpoint, Msg, Sink
 
 cdef class ApiSink(CallbackSink):
     pass

@@ -6,7 +6,7 @@ leaves those subjects alone, so that a request nobody serves is answered as such
 
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import CallbackSink, Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.kernel.kernel import CallbackSink, Endpoint, Msg, Sink
 from cython.cimports.libc.string import memcmp, memcpy
 
 API_LEN = cython.declare(cython.Py_ssize_t, 8)

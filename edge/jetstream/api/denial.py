@@ -8,10 +8,10 @@ the cluster there.
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink, Sink
 from headwater.edge.jetstream.api.api_sinks import ApiSink, DomainSink
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.requests import REFUSED, TYPE_PREFIX, Route, find_route
+from headwater.edge.kernel.kernel import CallbackSink, Sink
 
 CLIENT_OR_LEAF = (0, 1)
 """Kinds of connections (`KIND_*` of the broker) that are answered by the system account: those

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from headwater.edge.broker.core import CallbackSink
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.backup.archived_consumer import ArchivedConsumer, consumer_entry
 from headwater.edge.jetstream.config import consumer_config
@@ -30,6 +29,7 @@ from headwater.edge.jetstream.model.names import valid_name
 from headwater.edge.jetstream.model.times import format_time
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_info import stream_info, stream_state
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.ports.draws import draw_text
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.segments.file_store import FileStore

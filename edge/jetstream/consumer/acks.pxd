@@ -1,5 +1,5 @@
 # Where a consumer is spoken to: acks, pull requests, flow control. See acks.py.
-from headwater.edge.broker.core cimport Endpoint, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Msg, Sink
 from headwater.edge.jetstream.consumer.delivery cimport Delivery
 
 cdef class AckSink(Sink):

@@ -10,8 +10,8 @@ import logging
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.consumer.delivery import Delivery
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp
 from msgspec import DecodeError, Struct

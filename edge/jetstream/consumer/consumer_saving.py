@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from headwater.edge.broker.turn_order import TurnStage
 from headwater.edge.jetstream.progress.saver import Saver
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX, log_of
+from headwater.edge.kernel.turn_order import TurnStage
 
 
 def _saver(node: Any) -> Any:

@@ -1,5 +1,5 @@
 # A consumer: delivery of a stream's messages. See delivery.py.
-from headwater.edge.broker.core cimport Endpoint, Msg, Task
+from headwater.edge.kernel.kernel cimport Endpoint, Msg, Task
 from headwater.edge.jetstream.consumer.demand cimport Demand
 from headwater.edge.jetstream.consumer.pull cimport PullRequest
 from headwater.edge.storage.index.store cimport Record

@@ -13,7 +13,6 @@ from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import MADE, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.consumer.demand import (
     POLICY_NONE,
     POLICY_PINNED,
@@ -30,6 +29,7 @@ from cython.cimports.headwater.edge.jetstream.progress.delta import Delta
 from cython.cimports.headwater.edge.jetstream.progress.pending import PendingEntry
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Sink
 from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.headwater.edge.wire.numbers import put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc

@@ -1,5 +1,5 @@
 # Who wants a consumer's messages. See demand.py.
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.jetstream.consumer.flow cimport FlowWindow
 from headwater.edge.jetstream.progress.consumer cimport Consumer
 from headwater.edge.jetstream.consumer.pull cimport PullQueue, PullRequest

@@ -6,7 +6,6 @@ consumer when a deadline is due. Which message goes out next is the consumer's b
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.broker.core import Msg, Sink
 from cython.cimports.headwater.edge.jetstream.consumer.pull import (
     PullRequest,
     match_inside,
@@ -16,6 +15,7 @@ from cython.cimports.headwater.edge.jetstream.progress.consumer import (
     ACK_FLOW,
     Consumer,
 )
+from cython.cimports.headwater.edge.kernel.kernel import Msg, Sink
 from cython.cimports.headwater.edge.subjects.trie import Match
 
 from headwater.edge.jetstream.config import pull_rules

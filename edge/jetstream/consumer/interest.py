@@ -3,8 +3,8 @@
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Sink
 from cython.cimports.headwater.edge.jetstream.consumer.delivery import Delivery
+from cython.cimports.headwater.edge.kernel.kernel import Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, subject_matches
 
 # One per account that has push consumers; taken away with the last of them.

@@ -7,7 +7,7 @@ pulls take turns; under the `prioritized` policy (ADR-42) it goes to the end of 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Sink
+from cython.cimports.headwater.edge.kernel.kernel import Sink
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.account import stream_life
@@ -28,6 +27,7 @@ from headwater.edge.jetstream.stream import stream_states
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.usage import Usage
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.files import device_bytes, tree_bytes
 from headwater.edge.storage.directory.store_options import (
     DEFAULT_SEGMENT_BYTES,

@@ -12,7 +12,6 @@ from typing import Any, cast
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import Options
 from headwater.edge.jetstream.backup.backup import BackupSender, Restore
 from headwater.edge.jetstream.backup.backup_file import BackedUp, BackupError, BackupWriter
@@ -21,6 +20,7 @@ from headwater.edge.jetstream.model import s2
 from headwater.edge.jetstream.model.models import SnapshotRequest, StreamConfig
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.twins.shadow import shadow_of
 from headwater.edge.storage.directory.store_lock import StoreLock
 

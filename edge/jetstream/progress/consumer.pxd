@@ -1,6 +1,6 @@
 # How far a consumer is, and what it waits for. See consumer.py; it runs as a Delivery (delivery.pxd).
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Kernel
+from headwater.edge.kernel.kernel cimport Kernel
 from headwater.edge.jetstream.progress.delta cimport Delta, Position
 from headwater.edge.jetstream.progress.pending cimport PendingEntry, PendingTable
 from headwater.edge.jetstream.stream.stream cimport Stream

@@ -9,9 +9,9 @@ import logging
 
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Task
 from cython.cimports.headwater.edge.jetstream.progress.consumer import Consumer
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
+from cython.cimports.headwater.edge.kernel.kernel import Task
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 
 from headwater.edge.storage.format.errors import StoreError, broken

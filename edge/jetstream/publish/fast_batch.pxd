@@ -1,5 +1,5 @@
 # Fast batches: publishes that are answered now and then. See fast_batch.py.
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.jetstream.stream.stream cimport Stream
 
 cdef struct Step:                       # what the reply subject of one message says

@@ -10,8 +10,8 @@ import json
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.broker.core import Msg
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp
 

@@ -1,5 +1,5 @@
 # Publishing into a stream. See ingest.py.
-from headwater.edge.broker.core cimport Endpoint, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Msg, Sink
 from headwater.edge.jetstream.model.headers cimport PublishHeaders, Slice
 from headwater.edge.jetstream.stream.stream cimport Stream
 

@@ -14,7 +14,6 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.model.headers import (
     PublishHeaders,
     Slice,
@@ -30,6 +29,7 @@ from cython.cimports.headwater.edge.jetstream.publish.fast_batch import (
 )
 from cython.cimports.headwater.edge.jetstream.stream.puback import DUPLICATE, STORED
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp

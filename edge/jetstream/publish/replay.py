@@ -12,7 +12,6 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import MADE, Msg
 from cython.cimports.headwater.edge.jetstream.replication.operations import (
     FLAG_ERASE,
     OP_CONFIG,
@@ -28,6 +27,7 @@ from cython.cimports.headwater.edge.jetstream.replication.operations import (
     room_for,
 )
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg
 from cython.cimports.libc.string import memcpy
 
 from headwater.edge.storage.format.errors import StoreError

@@ -1,6 +1,6 @@
 # One answer to a block read. See block_transfer.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Endpoint, Kernel, Task
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Task
 from headwater.edge.jetstream.stream.stream cimport Stream
 from headwater.edge.storage.index.filter cimport Filter
 from headwater.edge.storage.index.store cimport MessageStore, Record

@@ -24,8 +24,8 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import MADE, Msg, Task
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Task
 from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.libc.stdint import int32_t
 from cython.cimports.libc.stdlib import free, realloc

@@ -1,5 +1,5 @@
 # The fast path of KV reads. See last_sink.py.
-from headwater.edge.broker.core cimport Endpoint, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Msg, Sink
 from headwater.edge.jetstream.stream.stream cimport Stream
 
 cdef class LastSink(Sink):

@@ -6,8 +6,8 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import MADE, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
+from cython.cimports.headwater.edge.kernel.kernel import MADE, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 

@@ -1,5 +1,5 @@
 # What a leader has decided and its group has not applied yet. See replicator.py.
-from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Task
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Task
 from headwater.edge.jetstream.replication.operations cimport Operation
 from headwater.edge.storage.index.store cimport MessageStore
 from headwater.edge.storage.log.log_waiters cimport Waiters

@@ -21,7 +21,6 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Msg, Task
 from cython.cimports.headwater.edge.jetstream.replication.operations import (
     ENTRY_VERSION,
     FLAG_ERASE,
@@ -35,6 +34,7 @@ from cython.cimports.headwater.edge.jetstream.replication.operations import (
     OP_STATE_PUT,
     Operation,
 )
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel, Msg, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.storage.log.log_waiters import Waiters
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches

@@ -12,7 +12,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import MADE, Msg
+from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg
 from cython.cimports.headwater.edge.wire.numbers import put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy, memmove

@@ -1,6 +1,6 @@
 # Publishing stored messages again. See republish.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.subjects.transform cimport Transform
 
 cdef class Republisher:

@@ -9,7 +9,7 @@ from collections import deque
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.subjects.transform import Transform
 
 from headwater.edge.jetstream.model.times import format_time

@@ -1,6 +1,6 @@
 # A stream: what consumers and federation see of it. See stream.py.
 from headwater.edge.broker.account cimport Account
-from headwater.edge.broker.core cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink, Task
 from headwater.edge.jetstream.replication.replicator cimport Replicator
 from headwater.edge.jetstream.stream.dedupe cimport DedupeWindow
 from headwater.edge.jetstream.stream.puback cimport AckQueue

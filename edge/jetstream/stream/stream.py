@@ -13,7 +13,6 @@ from cython.cimports.cpython.bytes import (
     PyBytes_GET_SIZE,
 )
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.broker.core import MADE, Msg, Task
 from cython.cimports.headwater.edge.jetstream.replication.operations import OP_MESSAGE, OP_PASS
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.jetstream.stream.dedupe import DedupeWindow
@@ -21,14 +20,15 @@ from cython.cimports.headwater.edge.jetstream.stream.puback import EMPTY, STORED
 from cython.cimports.headwater.edge.jetstream.stream.republish import Republisher
 from cython.cimports.headwater.edge.jetstream.stream.stream_observer import StreamObserver
 from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
+from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
 from cython.cimports.headwater.edge.wire.header_block import Slice, find_header
 
-from headwater.edge.broker.turn_order import NewsStage
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.times import SECOND
 from headwater.edge.jetstream.stream import stream_wire
+from headwater.edge.kernel.turn_order import NewsStage
 from headwater.edge.storage.index.purge_plan import PurgePlan
 from headwater.edge.wire.header_block import opened
 

@@ -1,5 +1,5 @@
 # What a stream asks and tells its consumers. See stream_observer.py.
-from headwater.edge.broker.core cimport Task
+from headwater.edge.kernel.kernel cimport Task
 
 cdef class StreamObserver(Task):
     cdef bint needs(self, unsigned long long sequence) except -1    # interest/work-queue: not yet acked and wanted here

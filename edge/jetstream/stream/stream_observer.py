@@ -1,7 +1,7 @@
 """What a stream asks and tells those who read it: its consumers."""
 
 import cython
-from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.kernel.kernel import Task
 
 
 @cython.cclass

@@ -6,7 +6,7 @@ is durable at once, as far as memory can be.
 """
 
 import cython
-from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.storage.index.index import IndexEntry
 from cython.cimports.headwater.edge.storage.index.store import MessageStore, Record
 from cython.cimports.libc.stdlib import free, malloc

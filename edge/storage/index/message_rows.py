@@ -15,7 +15,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import MADE, Msg
+from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg
 from cython.cimports.headwater.edge.storage.index.store import MessageStore, Record
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy, memset

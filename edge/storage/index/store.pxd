@@ -1,5 +1,5 @@
 # The face of a stream's storage; memory and file stores implement it. See store.py.
-from headwater.edge.broker.core cimport Kernel, Msg, Task
+from headwater.edge.kernel.kernel cimport Kernel, Msg, Task
 from headwater.edge.storage.index.filter cimport Filter
 from headwater.edge.storage.index.index cimport IndexEntry, MessageIndex
 

@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
     PyBytes_FromStringAndSize,
 )
-from cython.cimports.headwater.edge.broker.core import Kernel, Msg, StagedTasks, Task
+from cython.cimports.headwater.edge.kernel.kernel import Kernel, Msg, StagedTasks, Task
 from cython.cimports.headwater.edge.storage.index.filter import Filter
 from cython.cimports.headwater.edge.storage.index.index import IndexEntry, MessageIndex
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject

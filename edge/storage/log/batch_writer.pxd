@@ -1,5 +1,5 @@
 # The batch of the commit log that is being filled. See batch_writer.py.
-from headwater.edge.broker.core cimport Kernel, Msg
+from headwater.edge.kernel.kernel cimport Kernel, Msg
 from headwater.edge.storage.log.batch_runs cimport BatchRuns
 from headwater.edge.storage.log.log_segment cimport LogSegment
 from headwater.edge.storage.log.logged_store cimport LoggedStore

@@ -8,7 +8,7 @@ import struct
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cython.cimports.headwater.edge.broker.core import Kernel, Msg
+from cython.cimports.headwater.edge.kernel.kernel import Kernel, Msg
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,

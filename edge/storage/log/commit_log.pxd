@@ -1,5 +1,5 @@
 # The commit log of a node. See commit_log.py.
-from headwater.edge.broker.core cimport Endpoint, Task
+from headwater.edge.kernel.kernel cimport Endpoint, Task
 from headwater.edge.storage.log.batch_writer cimport BatchWriter
 from headwater.edge.storage.log.commit_thread cimport CommitThread
 from headwater.edge.storage.log.log_segment cimport LogSegment

@@ -18,7 +18,7 @@ from collections import deque
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_GET_SIZE
-from cython.cimports.headwater.edge.broker.core import Endpoint, Kernel, Task
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel, Task
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     FLAG_LAZY,
@@ -44,7 +44,7 @@ from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopies
 from cython.cimports.headwater.edge.storage.log.watermarks import Watermarks
 
-from headwater.edge.broker.turn_order import TurnStage
+from headwater.edge.kernel.turn_order import TurnStage
 from headwater.edge.ports.files import FIRST_TWIN
 from headwater.edge.storage.format.errors import (
     InvariantBroken,

@@ -1,5 +1,5 @@
 # Who waits for batches of the log. See log_waiters.py.
-from headwater.edge.broker.core cimport Kernel
+from headwater.edge.kernel.kernel cimport Kernel
 
 cdef class Waiters:
     cdef Kernel kernel

@@ -1,7 +1,7 @@
 """Who waits until the commit log is written, or synced, up to some batch."""
 
 import cython
-from cython.cimports.headwater.edge.broker.core import Kernel, Task
+from cython.cimports.headwater.edge.kernel.kernel import Kernel, Task
 
 
 @cython.cclass

@@ -1,5 +1,5 @@
 # What the commit log needs of the stores that write to it. See logged_store.py.
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.storage.index.index cimport IndexEntry
 from headwater.edge.storage.packing.packing cimport Packer
 from headwater.edge.storage.format.record cimport RecordHeader

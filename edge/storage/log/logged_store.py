@@ -3,7 +3,7 @@
 import logging
 
 import cython
-from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.storage.format.record import (
     FLAG_COMPRESSED,
     FLAG_SEALED,

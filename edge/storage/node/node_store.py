@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.files import is_twin
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.directory import StoreDirectory

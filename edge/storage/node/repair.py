@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.problem import Problem
 from headwater.edge.storage.node.node_store import NodeStore

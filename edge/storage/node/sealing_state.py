@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.twins.shadow import shadow_of
 from headwater.edge.storage.directory.store_lock import StoreLock
 from headwater.edge.storage.directory.store_options import StoreOptions

@@ -1,5 +1,5 @@
 # Sealed and compressed bodies of one stream's records. See packing.py.
-from headwater.edge.broker.core cimport Msg
+from headwater.edge.kernel.kernel cimport Msg
 from headwater.edge.storage.format.record cimport RecordHeader
 
 ctypedef int (*AeadSeal)(unsigned char*, unsigned long long*, const unsigned char*, unsigned long long, const unsigned char*, unsigned long long, const unsigned char*, const unsigned char*, const unsigned char*) noexcept nogil

@@ -15,7 +15,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.record import (
     FLAG_COMPRESSED,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 import cython
-from cython.cimports.headwater.edge.broker.core import Msg
+from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.storage.format.record import (
     KIND_DELETE,
     KIND_HEAD,

@@ -1,4 +1,4 @@
-from headwater.edge.broker.core cimport Task
+from headwater.edge.kernel.kernel cimport Task
 from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.segments.file_store cimport FileStore
 from headwater.edge.storage.segments.segment_copy cimport SegmentCopy

@@ -11,7 +11,7 @@ import errno
 import logging
 
 import cython
-from cython.cimports.headwater.edge.broker.core import Task
+from cython.cimports.headwater.edge.kernel.kernel import Task
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     HEADER_BYTES,

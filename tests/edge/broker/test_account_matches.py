@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel, Sink
+from headwater.edge.kernel.kernel import Kernel, Sink
 from headwater.edge.subjects.tokens import matches
 
 WORD = st.sampled_from(["a", "b"])

@@ -10,9 +10,9 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from bench.servers import Recipe, Server, program
-from headwater.edge.broker.core import Kernel
 from headwater.edge.broker.mappings import Mappings
 from headwater.edge.conf.options import MappingDestination, MappingOptions
+from headwater.edge.kernel.kernel import Kernel
 
 TOP = """
 mappings {

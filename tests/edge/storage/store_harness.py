@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore

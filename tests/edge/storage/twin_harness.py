@@ -1,6 +1,6 @@
 """A node's store on a disk in memory, in one thread, on a clock that is let go on."""
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.files import TwinFiles
 from headwater.edge.ports.twins.loop import TwinLoop

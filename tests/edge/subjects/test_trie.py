@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from headwater.edge.broker.core import Sink
+from headwater.edge.kernel.kernel import Sink
 from headwater.edge.subjects.tokens import matches
 from headwater.edge.subjects.trie import Trie
 

@@ -9,8 +9,8 @@ import pytest
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
-from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.broker.rights.rules import Rules
+from headwater.edge.kernel.kernel import CallbackSink, Kernel
 from headwater.federation.leaf.leaf_conn import LeafConn
 
 STREAM = (

@@ -1,6 +1,6 @@
 """Groups of one node in a store on a disk in memory."""
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.files import TwinFiles
 from headwater.edge.ports.twins.loop import TwinLoop

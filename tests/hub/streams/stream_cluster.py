@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.conf.options import JetStreamOptions, Options
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.kernel.kernel import CallbackSink, Kernel
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.files import TwinFiles
 from headwater.edge.ports.twins.loop import TwinLoop

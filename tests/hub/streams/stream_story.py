@@ -8,7 +8,7 @@ what was acknowledged is there on every replica, replicas are equal, the stream 
 import json
 from typing import Any
 
-from headwater.edge.broker.core import CallbackSink
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.hub.raft import transfer
 from tests.hub.streams.stream_cluster import ClusterNode, StreamCluster

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from headwater.edge.broker.core import CallbackSink
+from headwater.edge.kernel.kernel import CallbackSink
 from tests.hub.streams.stream_cluster import BOOT, StreamCluster, Wanted
 
 

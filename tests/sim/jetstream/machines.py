@@ -4,7 +4,6 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-from headwater.edge.broker.core import CallbackSink
 from headwater.edge.conf.options import (
     JetStreamOptions,
     LeafOptions,
@@ -14,6 +13,7 @@ from headwater.edge.conf.options import (
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.node.node import Node
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.errors import StoreError

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from bench.servers import Recipe, Server, program
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import is_reserved
-from headwater.edge.broker.core import CallbackSink, Kernel
+from headwater.edge.kernel.kernel import CallbackSink, Kernel
 
 CONFIG = """
 jetstream { store_dir: store, domain: hub }

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.broker.imports import responses
 from headwater.edge.broker.imports.responses import Crossing, ServiceExport
 from headwater.edge.broker.imports.service_import import ServiceImport
@@ -15,6 +14,7 @@ from headwater.edge.broker.imports.stream_imports import (
     StreamImports,
     intersection,
 )
+from headwater.edge.kernel.kernel import CallbackSink, Kernel
 from tests.waiting import until
 
 INFO = b"NATS/1.0\r\nNats-Request-Info: {}\r\n\r\n"

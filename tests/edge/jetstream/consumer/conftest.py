@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import CallbackSink, Kernel
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.jetstream.account import stream_life
 from headwater.edge.jetstream.account.account_js import AccountJetStream
@@ -19,6 +18,7 @@ from headwater.edge.jetstream.api.api_routes import routes
 from headwater.edge.jetstream.read.blocks import Transfers
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.jetstream.stream.usage import Usage
+from headwater.edge.kernel.kernel import CallbackSink, Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.node.node_store import NodeStore

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.core import Kernel
 from headwater.edge.conf.options import JetStreamOptions, Options
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.stream.age_clock import AgeClock, Clocks, Kept
+from headwater.edge.kernel.kernel import Kernel
 from tests.waiting import until
 
 SECOND = 1_000_000_000

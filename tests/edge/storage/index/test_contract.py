@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import rule
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.format.errors import StoreClosed, StoreError
 from headwater.edge.storage.index.memory import MemoryStore
 from tests.edge.storage.index.store_model import HEADERS, StoreMachine

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.subjects.tokens import matches
 from tests.edge.storage.index.test_contract import QuietLoop

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.format.errors import StoreClosed, StoreFull
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.index.store import Usage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.index.message_rows import add_rows, alive_runs, keep_runs, pack_rows

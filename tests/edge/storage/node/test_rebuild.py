@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.edge.broker.core import Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.node.rebuild import FetchedMessage, Rebuild

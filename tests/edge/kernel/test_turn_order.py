@@ -2,8 +2,8 @@
 
 import asyncio
 
-from headwater.edge.broker.core import Kernel, StagedTasks, Task
-from headwater.edge.broker.turn_order import NewsStage
+from headwater.edge.kernel.kernel import Kernel, StagedTasks, Task
+from headwater.edge.kernel.turn_order import NewsStage
 from headwater.edge.storage.index.memory import MemoryStore
 
 

@@ -1,4 +1,4 @@
-# Types that every compiled module of the broker shares. See core.py for what each one owns.
+# Types that every compiled module shares that sends or receives. See kernel.py for what each one owns.
 
 cdef struct Msg:
     const unsigned char* subject        # the subject that is routed on

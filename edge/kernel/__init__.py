@@ -1,0 +1,1 @@
+"""Turns on one event loop: tasks, endpoints that send, sinks that receive, and their order."""
