@@ -50,7 +50,7 @@ check: $(STAMP) ext  ## Before each commit: lint, and tests of every package, in
 	@$(PYTEST) $(PARALLEL) @tests/check.txt --deselect $(LINT_TEST) $(ARGS)
 
 test: $(STAMP) ext  ## The whole test suite, in two processes; WORKERS=0 for one
-	@$(PYTEST) $(PARALLEL) $(ARGS)
+	@$(BIN)/python -m tests.second_look $(PARALLEL) $(ARGS)
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/python lint.py

@@ -10,6 +10,7 @@ shows every thread's stack and ends, so that the rest of the suite goes on.
 
 import faulthandler
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
+
+from tests import second_look
 
 ONE_WORKER = {"tests/spark": "a session of Spark takes ten seconds to start and 1 GiB"}
 LOCKS = pytest.StashKey[Path]()
@@ -32,6 +35,7 @@ STUCK_SECONDS = 60.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: measures time or loads every core; runs by itself")
+    config.addinivalue_line("markers", "fresh: draws a new seed; a failure gets no second look")
     if given := getattr(config, "workerinput", {}).get("locks"):
         config.stash[LOCKS] = Path(given)
     elif config.getoption("numprocesses", None):
@@ -125,6 +129,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
             return (yield)
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: FileScheduling) -> None:
+    if cache := getattr(sched.config, "cache", None):
+        cache.set(second_look.CRASHED, crashitem)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if second_look.VARIABLE in os.environ and item.get_closest_marker("fresh"):
+        pytest.fail("it failed with another seed before, see above; that seed counts")
 
 
 @pytest.hookimpl(wrapper=True)

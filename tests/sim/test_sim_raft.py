@@ -68,6 +68,7 @@ SAMPLE = (
 )
 
 
+@pytest.mark.fresh
 def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seed = secrets.randbelow(1 << 40)
     with capsys.disabled():

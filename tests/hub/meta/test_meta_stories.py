@@ -16,6 +16,7 @@ def test_a_story_holds(seed: int) -> None:
     MetaStory(seed).run()
 
 
+@pytest.mark.fresh
 def test_a_fresh_story_holds() -> None:
     seed = random.randrange(1 << 40)
     print(f"MetaStory({seed}).run()")

@@ -16,6 +16,7 @@ def test_a_story_holds(seed: int) -> None:
     StreamStory(seed).run()
 
 
+@pytest.mark.fresh
 def test_fresh_stories_hold() -> None:
     for _ in range(FRESH):
         seed = random.randrange(1 << 40)

@@ -30,6 +30,7 @@ print(json.dumps(Story(int(sys.argv[1]), 40).run().trace))
 """
 
 
+@pytest.mark.fresh
 def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seed = secrets.randbelow(1 << 40)
     with capsys.disabled():
