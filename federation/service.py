@@ -56,7 +56,7 @@ class LeafService:
             self.listener.start(node)
             for service in node.services:
                 if service.name == "websocket":
-                    service.paths[LEAF_PATH] = self.listener.take_upgrade
+                    service.paths[LEAF_PATH] = self.listener.accept_upgrade
         self._dial(node)
 
     def _dial(self, node: "NodeView") -> None:

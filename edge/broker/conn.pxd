@@ -45,8 +45,8 @@ cdef class Conn(Endpoint):
     cpdef queue(self, bytes data)
     cdef Py_ssize_t parse_on(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef Py_ssize_t parse(self, const unsigned char* data, Py_ssize_t n) except -1
-    cdef int take(self, const unsigned char* data, Py_ssize_t n) except -1
-    cdef int take_piece(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int parse_received(self, const unsigned char* data, Py_ssize_t n) except -1
+    cdef int parse_piece(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int handle(self, Py_ssize_t n) except -1
     cdef int parse_buffered(self) except -1
     cdef int through(self, bytes rest) except -1

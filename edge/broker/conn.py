@@ -237,7 +237,7 @@ class Conn(Endpoint):
             if n == 0:
                 self.parse_buffered()
             elif self.filter is None:
-                self.take(kernel.read_buffer, n)
+                self.parse_received(kernel.read_buffer, n)
             else:
                 self.feed(
                     PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
@@ -266,7 +266,7 @@ class Conn(Endpoint):
                 return
             self.kernel.queue_send(self)
         if data:
-            self.take(
+            self.parse_received(
                 cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), PyBytes_GET_SIZE(data)
             )
         if self.filter is not None and not self.closed:
@@ -299,24 +299,24 @@ class Conn(Endpoint):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+    def parse_received(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
         """Log what came where that is wanted, and parse it."""
         if self.tracer is None:
-            return self.take_piece(data, n)
+            return self.parse_piece(data, n)
         for item in self.tracer.heard(
             PyBytes_FromStringAndSize(cython.cast(cython.p_char, data), n)
         ):
             piece: bytes = item
             if self.closed:
                 break
-            self.take_piece(
+            self.parse_piece(
                 cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(piece)), PyBytes_GET_SIZE(piece)
             )
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take_piece(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
+    def parse_piece(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
         """Parse what came, keeping the bytes of an unfinished frame, or of a pause."""
         used: cython.Py_ssize_t
         if self.buffered_len:
@@ -351,7 +351,7 @@ class Conn(Endpoint):
             self.close(str(error))
             return 0
         if rest:
-            self.take_piece(
+            self.parse_piece(
                 cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(rest)), PyBytes_GET_SIZE(rest)
             )
         return 0

@@ -88,14 +88,14 @@ class _Direction:
         while at < len(data):
             if self._left:
                 end = min(len(data), at + self._left)
-                self._take_payload(data[at:end])
+                self._log_payload(data[at:end])
             else:
                 end = data.find(b"\n", at) + 1 or len(data)
-                self._take_line(data[at:end])
+                self._log_line(data[at:end])
             yield data[at:end]
             at = end
 
-    def _take_line(self, part: bytes) -> None:
+    def _log_line(self, part: bytes) -> None:
         self._line += part[: LINE_MAX - len(self._line)]
         if not part.endswith(b"\n"):
             return
@@ -130,7 +130,7 @@ class _Direction:
         self._left = self._size + 2 if numbers else 0
         self._payload.clear()
 
-    def _take_payload(self, part: bytes) -> None:
+    def _log_payload(self, part: bytes) -> None:
         self._left -= len(part)
         settings = logs.in_force()
         limit = settings.max_traced_message or PAYLOAD_MAX

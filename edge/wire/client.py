@@ -264,7 +264,7 @@ class Client:
 
     # --- the connection ---
 
-    def take_over(self) -> tuple[socket.socket, bytes]:
+    def release_socket(self) -> tuple[socket.socket, bytes]:
         """The socket, and what was read of it and is not used: this client is done with it."""
         return self.socket, self._reader.rest()
 

@@ -57,7 +57,7 @@ class LeafListener:
         hosts = shown_hosts(options.host or DEFAULT_LEAF_HOST)
         return [f"{scheme}://{host}:{self.port}" for host in hosts]
 
-    def take_upgrade(self, handshake: "Handshake", upgrade: "Upgrade") -> None:
+    def accept_upgrade(self, handshake: "Handshake", upgrade: "Upgrade") -> None:
         """Make a link of a WebSocket that asks to be one."""
         options = self.links.node.options
         frames = handshake.accept(upgrade, options.websocket.headers)

@@ -319,10 +319,10 @@ class SpokeSession(LeafSession):
             self._log_in(conn, fields)
         elif fields.get("connect_info") and not conn.ready:
             self.peer.account = str(fields.get("remote_account") or "")
-            self._take_rules(fields)
+            self._set_rules(fields)
             self._admit(conn)
         elif conn.ready and ("import" in fields or "export" in fields):
-            self._take_rules(fields)
+            self._set_rules(fields)
             self.links.restrict(conn, self.rules)
         if conn.ready:
             self.remote.learn_urls(fields.get("leafnode_urls"))
@@ -342,7 +342,7 @@ class SpokeSession(LeafSession):
         conn.cluster = cluster.encode()
         conn.headers = conn.headers and bool(fields.get("headers"))
         self.max_payload = int(fields.get("max_payload") or 0)
-        self._take_rules(fields)
+        self._set_rules(fields)
         try:
             self.remote.secure(
                 conn, bool(fields.get("tls_required")), lambda: self._proven(conn, fields)
@@ -385,7 +385,7 @@ class SpokeSession(LeafSession):
         log.error("%s - cannot present credentials: %s", self.label(conn), error)
         conn.close("Authentication Failure")
 
-    def _take_rules(self, fields: Mapping[str, Any]) -> None:
+    def _set_rules(self, fields: Mapping[str, Any]) -> None:
         exports = info_rule(fields.get("export"))
         imports = info_rule(fields.get("import"))
         self.rules = LinkRules(

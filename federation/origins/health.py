@@ -123,7 +123,7 @@ class Health:
         if not lag or sink is None:
             return lag
         if sink.messages >= SAMPLE_MIN:
-            return round(lag * float(sink.bytes_taken) / float(sink.messages))
+            return round(lag * float(sink.bytes_stored) / float(sink.messages))
         return round(lag * self.message_bytes) if self.message_bytes else None
 
     def oldest_s(self, now_ns: int) -> float | None:

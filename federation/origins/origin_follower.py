@@ -123,7 +123,7 @@ class OriginFollower:
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
         self._sseq = 0
-        self._taken_ns = self._since_ns = 0
+        self._stored_ns = self._since_ns = 0
         self._rebuilt = False
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
@@ -341,19 +341,19 @@ class OriginFollower:
     def _compare(self, last: int) -> None:
         """The origin ends at `last`. One that ends before what was taken of it lost messages, or
         was put back from a backup; its next messages would be taken for known ones."""
-        taken = self.stream.store.last_seq if self.mirror else self._sseq
-        if last >= taken:
+        have = self.stream.store.last_seq if self.mirror else self._sseq
+        if last >= have:
             return
         if self.mirror:
-            raise Recreated(f"the origin ends at {last}, this mirror holds messages up to {taken}")
+            raise Recreated(f"the origin ends at {last}, this mirror holds messages up to {have}")
         log.warning(
             "%s: the origin went back from %d to %d; what it has is taken from its beginning",
             self._label(),
-            taken,
+            have,
             last,
         )
         self._sseq = 0
-        self._since_ns = self._taken_ns
+        self._since_ns = self._stored_ns
 
     def _meet(self, identity: str) -> None:
         """The origin says who it is. Raises OriginError when a mirror cannot go on with it."""
@@ -441,7 +441,7 @@ class OriginFollower:
             return
         self._sseq = sink.sseq
         if sink.messages:
-            self._taken_ns = self.stream.store.last_ts
+            self._stored_ns = self.stream.store.last_ts
         self.health.end()
         self.sink = None
         self.stream.account.remove(sink)

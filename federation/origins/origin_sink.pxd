@@ -25,7 +25,7 @@ cdef class OriginSink(Sink):
     cdef public long long heard_ns      # last sign of life of the consumer, monotonic ns
     cdef public long long last_ts       # origin's time of the last message taken, ns; 0 before it
     cdef public unsigned long long messages
-    cdef public unsigned long long bytes_taken
+    cdef public unsigned long long bytes_stored
     cdef public Endpoint via            # where the last message came from; None: this node
     cdef public list transforms         # edge.subjects.transform.Transform
     cdef public bytes head              # `Nats-Stream-Source: <origin> `

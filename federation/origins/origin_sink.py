@@ -275,7 +275,7 @@ class OriginSink(Sink):
             return 0
         self.stored = sseq
         self.messages += 1
-        self.bytes_taken += m.size
+        self.bytes_stored += m.size
         if not self.mirror and self.cursors is not None:
             self.cursors.schedule_save(self)
         return 1

@@ -153,7 +153,7 @@ def encode_beat(m: Message) -> bytes:
 def decode_beats(rows: bytes | memoryview, packet: Packet) -> None:
     """Take rows into a packet."""
     sender, to, boot = packet.sender, packet.to, packet.boot
-    take = packet.messages.append
+    append = packet.messages.append
     for flags, group, term, incarnation, to_boot, commit, context in ROW.iter_unpack(rows):
         m = Message(
             Kind.HEARTBEAT_REPLY if flags & REPLY else Kind.HEARTBEAT,
@@ -168,7 +168,7 @@ def decode_beats(rows: bytes | memoryview, packet: Packet) -> None:
         m.commit = commit
         m.context = context
         m.force = bool(flags & FORCE)
-        take(m)
+        append(m)
 
 
 def packet_pieces(packet: Packet, version: int = VERSION) -> list[bytes]:

@@ -215,7 +215,7 @@ class MultiRaft:
             if self.groups.get(group) is not raft or not raft.has_ready():
                 continue
             try:
-                said = raft.take_said()
+                said = raft.drain_messages()
                 if said is not None:
                     messages += said
                     continue

@@ -127,10 +127,10 @@ class Raft(Core):
         """The driver has made what `Ready.wanted` asked for."""
         replication.send_part(self, wanted, part)
 
-    def part_taken(self, m: Message, position: int, lost: bool = False) -> None:
+    def part_kept(self, m: Message, position: int, lost: bool = False) -> None:
         """The driver has kept a part of `Ready.parts`, and with it the state up to `position`.
         `lost`: it has had to throw away what was behind that."""
-        replication.part_taken(self, m, position, lost)
+        replication.part_kept(self, m, position, lost)
 
     def snapshot_arrived(self, m: Message) -> bool:
         """With `m`, the last part, the driver has the whole state. Returns whether it is to take
@@ -167,7 +167,7 @@ class Raft(Core):
             or self._hard_handed != self._hard_version
         )
 
-    def take_said(self) -> list[Message] | None:
+    def drain_messages(self) -> list[Message] | None:
         """What is to be sent, when nothing else is to be done and nothing waits for the disk: most
         of a quiet group's work, without a `Ready`. None: call `ready`."""
         said, self._now = self._now, []

@@ -254,7 +254,7 @@ def on_snapshot(r: Core, m: Message) -> None:
     r.parts.append(m)
 
 
-def part_taken(r: Core, m: Message, position: int, lost: bool) -> None:
+def part_kept(r: Core, m: Message, position: int, lost: bool) -> None:
     """The driver has everything up to `position`, and nothing else when `lost`."""
     r.reply(m, Kind.SNAPSHOT_REPLY, context=m.context, offset=position, reject=lost)
 

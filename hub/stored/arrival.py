@@ -63,12 +63,12 @@ class Arrival:
             self.fresh = True
             self._forget_end()
         if m.config is not None:
-            return self._take_end(m)
+            return self._keep_end(m)
         if m.part or m.hint > m.offset:
-            self._take_rows(m)
+            self._keep_rows(m)
         return False
 
-    def _take_rows(self, m: Message) -> None:
+    def _keep_rows(self, m: Message) -> None:
         """Messages that follow what is here; others are sent again from there."""
         if self._of is not None or m.offset != self._reached or m.hint <= m.offset:
             return
@@ -90,7 +90,7 @@ class Arrival:
             self.store = self._make()
         return self.store
 
-    def _take_end(self, m: Message) -> bool:
+    def _keep_end(self, m: Message) -> bool:
         of = (m.index, m.size, m.digest)
         if of != self._of:
             self._forget_end()

@@ -52,10 +52,10 @@ class Sending:
             if rows or reached < store.last_seq:
                 digest = int(checksum(rows))
                 return Part(position, reached, rows, digest=digest, whole=store.last_seq)
-        self._take_end()
+        self._make_end()
         return self._end_part(position, 0, bytes_max)
 
-    def _take_end(self) -> None:
+    def _make_end(self) -> None:
         replica = self.replica
         assert replica.store is not None
         mark = replica.mark

@@ -146,10 +146,10 @@ class Transfers:
             self._log_progress(raft, m, arrival)
             reached = arrival.position
             lsn = self.log.hand_over()
-            self.log.when_durable(lsn, lambda: self._taken(raft, m, arrival, reached))
+            self.log.when_durable(lsn, lambda: self._confirm_part(raft, m, arrival, reached))
         else:
             lost = arrival.fresh and m.offset > arrival.position
-            raft.part_taken(m, arrival.position, lost)
+            raft.part_kept(m, arrival.position, lost)
             self._touch(raft)
 
     def _arrival(self, group: int) -> Arrival | None:
@@ -166,9 +166,9 @@ class Transfers:
             self.arrivals[group] = found
         return found
 
-    def _taken(self, raft: Raft, m: Message, arrival: Arrival, position: int) -> None:
+    def _confirm_part(self, raft: Raft, m: Message, arrival: Arrival, position: int) -> None:
         if self.arrivals.get(raft.group) is arrival and not arrival.complete:
-            raft.part_taken(m, position)
+            raft.part_kept(m, position)
             self._touch(raft)
 
     def _refuse(self, raft: Raft, m: Message, arrival: Arrival, error: StoreError) -> None:
@@ -185,7 +185,7 @@ class Transfers:
             self.drop(raft.group)
         elif m.config is None:
             return
-        raft.part_taken(m, 0 if isinstance(error, Gaps) else arrival.position, lost=True)
+        raft.part_kept(m, 0 if isinstance(error, Gaps) else arrival.position, lost=True)
         self._touch(raft)
 
     def _arrived(self, raft: Raft, m: Message, arrival: Arrival) -> None:

@@ -322,7 +322,7 @@ bug(
 bug(
     "snapshot-parts-unordered",
     "parts of a snapshot are put together as they come",
-    (Arrival, "_take_rows", _unordered),
+    (Arrival, "_keep_rows", _unordered),
     (arrival, "bring_to", _all_arrived),
 )
 bug(

@@ -330,10 +330,10 @@ class Restore:
             return
         self.chunks.append((reply, payload))
         if self.task is None or self.task.done():
-            self.task = asyncio.ensure_future(self.take_chunks())
+            self.task = asyncio.ensure_future(self.restore_chunks())
 
-    async def take_chunks(self) -> None:
-        """Take what has come, chunk by chunk; others are served between slices of one."""
+    async def restore_chunks(self) -> None:
+        """Restore what has come, chunk by chunk; others are served between slices of one."""
         while self.chunks:
             reply, payload = self.chunks.popleft()
             self.held -= len(payload)

@@ -51,10 +51,10 @@ class Batches:
             self.fast.stop()
             self.fast = None
 
-    def take(
+    def add(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, found: dict[bytes, bytes]
     ) -> None:
-        """Take one message of a batch. Raises JetStreamError, which abandons the batch."""
+        """Add one message to its batch. Raises JetStreamError, which abandons the batch."""
         batch_id = found[b"Nats-Batch-Id"]
         if not batch_id or len(batch_id) > ID_MAX:
             raise errors.ATOMIC_PUBLISH_INVALID_BATCH_ID.error()

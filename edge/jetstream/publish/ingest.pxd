@@ -8,8 +8,8 @@ cdef class IngestSink(Sink):
     cdef long long now_ns
     cdef bint quiet                     # keep a refusal in `refusal` instead of answering
     cdef object refusal
-    cdef int take(self, Msg* m) except -1
-    cdef int take_step(self, Msg* m) except -1
+    cdef int ingest(self, Msg* m) except -1
+    cdef int accept_step(self, Msg* m) except -1
     cdef int store_quietly(self, Msg* m) except -1
     cdef int accept(self, Msg* m) except -1
     cdef int accept_without_status(self, Msg* m) except -1

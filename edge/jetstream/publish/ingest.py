@@ -78,32 +78,32 @@ class IngestSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
-        """Take a published message; it is counted as delivered even when it is refused."""
+        """Ingest a published message; it is counted as delivered even when it is refused."""
         copy: Msg
         subject: bytes
         if self.closed:
             return 0
         self.delivered += 1
         if self.stream.transform is None:
-            self.take(m)
+            self.ingest(m)
             return 1
         copy = m[0]
         subject = self.stream.transform.apply(m.subject, m.subject_len, self.stream.kernel.random())
         if subject is not None:
             copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
             copy.subject_len = PyBytes_GET_SIZE(subject)
-        self.take(cython.address(copy))
+        self.ingest(cython.address(copy))
         return 1
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take(self, m: cython.pointer(Msg)) -> cython.int:
+    def ingest(self, m: cython.pointer(Msg)) -> cython.int:
         """Store or refuse a message whose subject is final."""
         self.now_ns = self.stream.kernel.arrival_ns()
         if self.stream.sealed:
             return self.refuse(m, errors.STREAM_SEALED)
         if is_step(m.reply, m.reply_len):
-            return self.take_step(m)
+            return self.accept_step(m)
         return self.accept(m)
 
     @cython.cfunc
@@ -144,8 +144,8 @@ class IngestSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def take_step(self, m: cython.pointer(Msg)) -> cython.int:
-        """Take a message of a fast batch."""
+    def accept_step(self, m: cython.pointer(Msg)) -> cython.int:
+        """Accept or refuse a message of a fast batch."""
         stream: Stream = self.stream
         step: Step
         batches: FastBatches = None if stream.batches is None else stream.batches.fast

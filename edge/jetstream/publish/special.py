@@ -35,7 +35,7 @@ def prepare(
     if b"Nats-Batch-Id" in found:
         if not stream.config.allow_atomic:
             raise errors.ATOMIC_PUBLISH_DISABLED.error()
-        stream.batches.take(subject, reply, block, payload, found)
+        stream.batches.add(subject, reply, block, payload, found)
         return None
     if b"Nats-Incr" in found or stream.config.allow_msg_counter:
         return count(stream, subject, block, payload, found)

@@ -72,11 +72,13 @@ def check_schedule(stream: Any, subject: bytes, block: bytes, found: dict[bytes,
     if ttl and not stream.config.allow_msg_ttl:
         raise errors.MESSAGE_TTL_DISABLED.error()
     target = found.get(TARGET, b"")
-    if not literal_subject(target) or target == subject or not takes(stream, target):
+    if not literal_subject(target) or target == subject or not listens_on(stream, target):
         raise errors.MESSAGE_SCHEDULES_TARGET_INVALID.error()
     source = found.get(SOURCE, b"")
     if source and (
-        source in (target, subject) or not literal_subject(source) or not takes(stream, source)
+        source in (target, subject)
+        or not literal_subject(source)
+        or not listens_on(stream, source)
     ):
         raise errors.MESSAGE_SCHEDULES_SOURCE_INVALID.error()
     rollup = found.get(b"Nats-Rollup", b"")
@@ -87,7 +89,7 @@ def check_schedule(stream: Any, subject: bytes, block: bytes, found: dict[bytes,
     return block
 
 
-def takes(stream: Any, subject: bytes) -> bool:
+def listens_on(stream: Any, subject: bytes) -> bool:
     """Whether a stream listens on a subject."""
     return any(matches(pattern.encode(), subject) for pattern in stream.config.subjects)
 

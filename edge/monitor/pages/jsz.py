@@ -93,7 +93,7 @@ def enabled_accounts(node: NodeView) -> dict[str, Any]:
 def allocated_bytes(node: NodeView, account: str, stream: str) -> int:
     """What a stream's files take on the device; 0 for one in memory."""
     store = node.jetstream.accounts[account].streams[stream].store
-    return int(node.jetstream.storage.disk.taken_by(store))
+    return int(node.jetstream.storage.disk.stream_bytes(store))
 
 
 def node_stats(node: NodeView) -> dict[str, Any]:

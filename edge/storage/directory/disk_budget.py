@@ -61,7 +61,7 @@ class DiskBudget:
         self._budget = self._checked(budget)
         self.allocation.set_budget(self._budget)
 
-    def taken_by(self, store: Any) -> int:
+    def stream_bytes(self, store: Any) -> int:
         """Bytes of a stream's files; 0 for a stream in memory."""
         directory = getattr(store, "directory", None)
         return self.allocation.folder_bytes(directory) if directory is not None else 0
@@ -70,7 +70,7 @@ class DiskBudget:
         """What a stream's files, without those that are about to go, and its messages in the log
         take, and the largest of its segments with its index; bytes."""
         total, largest = log_share(store), 0
-        gone = self.taken_by(store)
+        gone = self.stream_bytes(store)
         for segment in [*store.segments, *store.leaving]:
             index = self.allocation.bytes_of(index_path(segment.path))
             size = self.allocation.bytes_of(segment.path) + index

@@ -45,7 +45,7 @@ class Ready:
     committed: list[Entry] = field(default_factory=list)  # to apply, in order
     reads: list[ReadState] = field(default_factory=list)  # that can be answered
     parts: list[Message] = field(default_factory=list)
-    """SNAPSHOT messages: keep their parts, and answer with `Raft.part_taken`; with the last one
+    """SNAPSHOT messages: keep their parts, and answer with `Raft.part_kept`; with the last one
     comes `Raft.snapshot_arrived`."""
     wanted: list[Wanted] = field(default_factory=list)
     """Members that can take a part of the state: answer with `Raft.send_part`, now or never; it is

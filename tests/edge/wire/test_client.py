@@ -213,7 +213,7 @@ def test_a_socket_that_is_taken_over_has_what_was_read(url: str) -> None:
     inbox = client.new_inbox()
     client.send(f"PUB {inbox} 1\r\na\r\nPUB {inbox} 1\r\nb\r\nPING\r\n".encode())
     assert client.next().payload == b"a"
-    taken, rest = client.take_over()
+    taken, rest = client.release_socket()
     with taken:
         while not rest.endswith(b"PONG\r\n"):
             rest += taken.recv(4096)

@@ -276,7 +276,7 @@ class Stage:
             actor.arriving, actor.arrived = 0, b""
             actor.raft.snapshot_arrived(m)
         else:
-            actor.raft.part_taken(m, len(actor.arrived))
+            actor.raft.part_kept(m, len(actor.arrived))
 
     def _sync(self, actor: Actor) -> None:
         """A quick disk has synced what was written."""

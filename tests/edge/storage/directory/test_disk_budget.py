@@ -33,7 +33,7 @@ def check(harness: TwinHarness) -> None:
     assert allocation.used == taken(harness)
     for store in harness.streams.values():
         files = list(store.directory.iterdir())
-        assert harness.node.disk.taken_by(store) == sum(p.allocated_bytes() for p in files)
+        assert harness.node.disk.stream_bytes(store) == sum(p.allocated_bytes() for p in files)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
