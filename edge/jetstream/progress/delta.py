@@ -32,7 +32,7 @@ RESET = cython.declare(cython.uint, 6)
 
 @cython.cclass
 class Delta:
-    """Operations since the last `take`."""
+    """Operations since the last `drain`."""
 
     def __dealloc__(self):
         free(self.data)

@@ -24,7 +24,7 @@ KEYS = (CONSUMER, b"stream/epochs")
 # A replicated stream: other replicas have its consumers, and an old copy would not agree with them.
 REPLICATED = b"raft"
 HEAD = struct.Struct("<II")
-ROW = struct.Struct("<IIIi")
+ROW = struct.Struct("<IIII")
 PIECE = struct.Struct("<I")
 # How long changes wait for company, and the bytes that are written per second at most, about.
 REST_SECONDS = 1.0
