@@ -20,6 +20,7 @@ from headwater.security.claims import (
     UserLimits,
     WeightedMapping,
 )
+from headwater.security.contained import StepsExceeded, contained
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
 from headwater.security.windows import clock_time, source_block, zone_of
@@ -82,14 +83,20 @@ def _counts(claims: AccountClaims) -> Iterator[str]:
 
 
 def _imports(account: str, imports: list[Import]) -> Iterator[str]:
-    held: dict[str, list[list[str]]] = {}
+    held: dict[str, list[str]] = {}
     for item in imports:
         if item.type == "service":
-            own = (item.to or _renamed(item.local_subject) or item.subject).split(".")
-            others = held.setdefault(item.account, [])
-            if any(_contained(own, other) or _contained(other, own) for other in others):
-                yield f"imports of account {item.account} overlap at {'.'.join(own)!r}"
-            others.append(own)
+            own = item.to or _renamed(item.local_subject) or item.subject
+            held.setdefault(item.account, []).append(own)
+    for exporter, subjects in held.items():
+        try:
+            part = contained(subjects)
+        except StepsExceeded:
+            yield f"service imports of account {exporter} would take too long to compare"
+        else:
+            if part is not None:
+                yield f"imports of account {exporter} overlap at {part!r}"
+    for item in imports:
         yield from _import(account, item)
 
 
@@ -140,11 +147,13 @@ def _exports(exports: list[Export]) -> Iterator[str]:
     for item in exports:
         yield from _export(item)
     for kind in KINDS:
-        subjects = [item.subject.split(".") for item in exports if item.type == kind]
-        for index, own in enumerate(subjects):
-            others = subjects[:index] + subjects[index + 1 :]
-            if any(_contained(own, other) for other in others):
-                yield f"{kind} export {'.'.join(own)!r} is part of another one"
+        try:
+            part = contained([item.subject for item in exports if item.type == kind])
+        except StepsExceeded:
+            yield f"{kind} exports would take too long to compare"
+        else:
+            if part is not None:
+                yield f"{kind} export {part!r} is part of another one"
 
 
 def _export(item: Export) -> Iterator[str]:
