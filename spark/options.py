@@ -1,6 +1,7 @@
 """Options of `format("headwater")`: names, types, ranges, and the error for each mistake."""
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,11 +24,26 @@ META_COLUMNS = (
     "headers",
     "payload",
 )
+#: Columns of a key/value bucket, with what they are of a message.
+KV_COLUMNS = {
+    "key": "key",
+    "value": "value",
+    "operation": "operation",
+    "revision": "sequence",
+    "timestamp": "timestamp",
+    "headers": "headers",
+}
 
 #: Option names as they are written in documentation, with what they mean.
 OPTIONS = {
     "servers": "comma-separated nats:// or tls:// addresses, tried in order",
     "stream": "stream to read; several, separated by commas, make one DataFrame",
+    "kv": "in place of stream: the key/value bucket to read or write",
+    "keys": "with kv: comma-separated filters of keys, as plant.*.limit; default every key",
+    "changes": (
+        "with kv: true reads every change that the bucket holds, deletes too, false the latest "
+        "value of each key; readStream always reads changes"
+    ),
     "domain": "JetStream domain: the API is reached as $JS.<domain>.API",
     "subjects": "comma-separated subject filters; default everything",
     "starting": "earliest, or the first sequence to read",
@@ -87,6 +103,7 @@ OPTIONS = {
 #: Options of Spark's own that it hands to sources too.
 _SPARKS = ("checkpointlocation", "path", "queryname")
 _BY_LOWER = {name.lower(): name for name in OPTIONS}
+_BUCKET = re.compile(r"[A-Za-z0-9_-]{1,252}")
 _T = TypeVar("_T", int, float)
 
 
@@ -111,7 +128,9 @@ class SourceOptions:
     """Checked options. `ending` is None for latest; `partitions` is None for "by size".
 
     `account` is the number of the accumulator that takes reports, None for no reports.
-    `retry_timeout` is in seconds. `starting_time` and `ending_time` are ns since 1970.
+    `retry_timeout` is in seconds. `starting_time` and `ending_time` are ns since 1970. `bucket`
+    is the key/value bucket whose stream this is, "" for none; `changes` says whether all that
+    it holds is read, or the latest value of each key.
     """
 
     endpoint: Endpoint
@@ -137,6 +156,13 @@ class SourceOptions:
     starting_time: int | None = None
     ending_time: int | None = None
     max_bytes_per_trigger: int | None = None
+    bucket: str = ""
+    changes: bool = False
+
+    @property
+    def column_kinds(self) -> dict[str, str]:
+        """Names of metadata columns, with what they are of a message."""
+        return KV_COLUMNS if self.bucket else {kind: kind for kind in META_COLUMNS}
 
     @property
     def may_expire(self) -> bool:
@@ -150,12 +176,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises OptionError for an unknown name, a missing stream, or a value out of range.
     """
     options = _known(given)
-    streams = _list(options.get("stream", ""))
-    if not streams:
-        raise OptionError("option 'stream' is required: the name of the stream to read")
-    for stream in streams:
-        if set(stream) & set(" \t\r\n.*>/\\") or len(stream) > 255:
-            raise OptionError(f"{stream!r} is no stream name: no blank . * > / or \\ in it")
+    bucket, streams = options.get("kv", ""), _streams(options)
     domain = options.get("domain", "")
     if set(domain) & set(" \t\r\n.*>"):
         raise OptionError(f"{domain!r} is no domain name: one token, no blank . * or >")
@@ -171,12 +192,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         endpoint=_endpoint(options),
         streams=streams,
+        bucket=bucket,
+        changes=_flag(options, "changes", False),
         api_prefix=f"$JS.{domain}.API" if domain else "$JS.API",
-        filters=_filters(options.get("subjects", "")),
+        filters=_filters(options, bucket),
         starting=starting,
         ending=_end(options.get("ending", "latest")),
         partitions=_number(options, "partitions", int, 1, 10_000),
-        columns=_columns(options.get("columns", ""), headers),
+        columns=_columns(options, headers),
         headers=headers,
         value_format=value_format,
         value_schema=options.get("valueSchema", ""),
@@ -193,6 +216,41 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         starting_time=_time(options, "startingTimestamp"),
         ending_time=_time(options, "endingTimestamp"),
     )
+
+
+def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The streams to read or write; of a bucket, the one that it is kept in."""
+    bucket = options.get("kv", "")
+    if bucket:
+        return _bucket_stream(options, bucket)
+    for name in ("keys", "changes"):
+        if name in options:
+            raise OptionError(f"option '{name}' needs option 'kv', the name of a bucket")
+    streams = _list(options.get("stream", ""))
+    if not streams:
+        raise OptionError("option 'stream' is required: the name of the stream to read")
+    for stream in streams:
+        if set(stream) & set(" \t\r\n.*>/\\") or len(stream) > 255:
+            raise OptionError(f"{stream!r} is no stream name: no blank . * > / or \\ in it")
+    return streams
+
+
+def _bucket_stream(options: Mapping[str, str], bucket: str) -> tuple[str, ...]:
+    if not _BUCKET.fullmatch(bucket):
+        raise OptionError(f"option 'kv': {bucket!r} is no bucket name: letters, digits, _ and -")
+    for name in ("stream", "subjects"):
+        if options.get(name):
+            raise OptionError(f"options 'kv' and '{name}' exclude each other: keys are in 'keys'")
+    if options.get("headers", "off").lower() == "raw":
+        raise OptionError("with option 'kv', headers are off or map")
+    if not _flag(options, "changes", False):
+        for name in ("starting", "ending", "startingTimestamp", "endingTimestamp", "partitions"):
+            if name in options:
+                raise OptionError(
+                    f"the latest values of a bucket are read as a whole: option '{name}' needs "
+                    "changes=true"
+                )
+    return (f"KV_{bucket}",)
 
 
 def option_table() -> str:
@@ -219,13 +277,14 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _filters(text: str) -> tuple[str, ...]:
-    filters = _list(text)
+def _filters(options: Mapping[str, str], bucket: str) -> tuple[str, ...]:
+    name = "keys" if bucket else "subjects"
+    filters = _list(options.get(name, ""))
     for subject in filters:
         tokens = subject.split(".")
         if set(subject) & set(" \t\r\n") or "" in tokens or ">" in tokens[:-1]:
-            raise OptionError(f"option 'subjects': {subject!r} is no subject filter")
-    return filters
+            raise OptionError(f"option '{name}': {subject!r} is no subject filter")
+    return tuple(f"$KV.{bucket}.{key}" for key in filters) if bucket else filters
 
 
 def _inbox_prefix(text: str) -> str:
@@ -235,11 +294,12 @@ def _inbox_prefix(text: str) -> str:
     return text
 
 
-def _columns(text: str, headers: str) -> tuple[str, ...]:
-    columns = _list(text)
+def _columns(options: Mapping[str, str], headers: str) -> tuple[str, ...]:
+    columns = _list(options.get("columns", ""))
+    known = KV_COLUMNS if options.get("kv") else META_COLUMNS
     for name in columns:
-        if name not in META_COLUMNS:
-            raise OptionError(f"option 'columns': {name!r} is none of {', '.join(META_COLUMNS)}")
+        if name not in known:
+            raise OptionError(f"option 'columns': {name!r} is none of {', '.join(known)}")
     if "headers" in columns and headers == "off":
         raise OptionError("column 'headers' needs option headers=map or headers=raw")
     return columns

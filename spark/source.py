@@ -81,25 +81,29 @@ class HeadwaterSource(DataSource):
         if self._lost is not None:
             raise self._lost
         # With the setting for pushdown off, Spark refuses a reader that has `pushFilters`.
-        pushing = sys._getframe(1).f_code.co_filename.endswith(_PUSHDOWN_WORKER)
+        # Filters on a bucket's table hold for the latest values, not for those before them.
+        whole = self._options.bucket and not self._options.changes
+        maker = sys._getframe(1).f_code.co_filename
+        pushing = not whole and maker.endswith(_PUSHDOWN_WORKER)
         kind = FilteredReader if pushing else HeadwaterReader
         return kind(self._options, self._laid_out(schema), self._ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return HeadwaterStreamReader(self._options, self._laid_out(schema))
+        options = replace(self._options, changes=True)
+        return HeadwaterStreamReader(options, self._laid_out(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        check_columns(schema, overwrite, with_id=False)
+        check_columns(schema, overwrite, False, bool(self._options.bucket))
         return HeadwaterWriter(self._target())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        check_columns(schema, overwrite, with_id=True)
+        check_columns(schema, overwrite, True, bool(self._options.bucket))
         return HeadwaterStreamWriter(self._target())
 
     def _target(self) -> SourceOptions:
         if len(self._options.streams) != 1:
             raise OptionError("option 'stream' must name one stream to write to")
-        return self._options
+        return replace(self._options, filters=())
 
     def _laid_out(self, schema: StructType) -> Layout:
         return self._layout or user_layout(self._options, schema)
@@ -118,7 +122,11 @@ class HeadwaterReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         # Spark takes an empty list for one partition with the value None.
         nothing = SequenceRange(self._options.streams[0], "", 1, 0)
-        return [RangePartition(work) for work in self._ranges or (nothing,)]
+        ranges = self._ranges or (nothing,)
+        if self._options.bucket and not self._options.changes:
+            # The last value of a key shows only at the end: one task reads a table.
+            ranges = ranges[:1]
+        return [RangePartition(work) for work in ranges]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._layout, partition)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.errors import OptionError
-from headwater.spark.options import META_COLUMNS, SourceOptions
+from headwater.spark.options import SourceOptions
 from headwater.spark.read.blocks import Wanted
+from headwater.spark.read.kv_columns import keys_of, kv_operations, put_values, without_markers
 from headwater.spark.read.value_decoder import ValueDecoder
 from headwater.spark.read.value_types import checked_type, parse_value_schema
 from headwater.spark.wire.wire_reader import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 CORRUPT_COLUMN = "_corrupt_record"
+_PAYLOADS = {"payload", "value"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Layout:
 
     `meta` maps column names to metadata kinds. `values` are the decoded fields with
     their types; `corrupt` says whether bad payloads are kept in `_corrupt_record`.
+    `bucket` says that messages are changes of keys: some of them have no value.
     """
 
     schema: "StructType"
@@ -43,11 +46,12 @@ class Layout:
     corrupt: bool
     headers: str
     value_format: str = "json"
+    bucket: bool = False
 
     @property
     def needs_payload(self) -> bool:
         """False when the server may leave payloads out."""
-        return bool(self.values) or self.corrupt or "payload" in self.meta.values()
+        return bool(self.values) or self.corrupt or bool(_PAYLOADS & set(self.meta.values()))
 
 
 def default_layout(
@@ -60,9 +64,10 @@ def default_layout(
     from pyspark.sql.types import StringType, StructField, StructType
 
     kinds = options.columns or _default_kinds(options)
-    meta = {options.metadata_prefix + kind: kind for kind in kinds}
+    meta = {options.metadata_prefix + name: options.column_kinds[name] for name in kinds}
     fields = [
-        StructField(name, _meta_type(kind, options.headers), False) for name, kind in meta.items()
+        StructField(name, _meta_type(kind, options.headers), kind == "value")
+        for name, kind in meta.items()
     ]
     values: dict[str, DataType] = {}
     corrupt = False
@@ -78,7 +83,15 @@ def default_layout(
         corrupt = not options.fail_fast
         if corrupt:
             fields.append(StructField(CORRUPT_COLUMN, StringType(), True))
-    return Layout(StructType(fields), meta, values, corrupt, options.headers, options.value_format)
+    return Layout(
+        StructType(fields),
+        meta,
+        values,
+        corrupt,
+        options.headers,
+        options.value_format,
+        bool(options.bucket),
+    )
 
 
 def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
@@ -90,8 +103,8 @@ def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
     values: dict[str, DataType] = {}
     corrupt = False
     for field in schema.fields:
-        kind = field.name.removeprefix(options.metadata_prefix)
-        is_meta = field.name.startswith(options.metadata_prefix) and kind in META_COLUMNS
+        kind = options.column_kinds.get(field.name.removeprefix(options.metadata_prefix), "")
+        is_meta = field.name.startswith(options.metadata_prefix) and bool(kind)
         if is_meta and (kind != "headers" or options.headers != "off"):
             expected = _meta_type(kind, options.headers)
             if field.dataType != expected:
@@ -108,19 +121,27 @@ def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
         else:
             raise OptionError(
                 f"column {field.name!r} is unknown: with valueFormat=raw there are only "
-                + ", ".join(META_COLUMNS)
+                + ", ".join(options.column_kinds)
             )
-    return Layout(schema, meta, values, corrupt, options.headers, options.value_format)
+    return Layout(
+        schema,
+        meta,
+        values,
+        corrupt,
+        options.headers,
+        options.value_format,
+        bool(options.bucket),
+    )
 
 
 def _default_kinds(options: SourceOptions) -> tuple[str, ...]:
     return tuple(
         kind
-        for kind in META_COLUMNS
+        for kind in options.column_kinds
         if not (
             (kind == "stream" and len(options.streams) == 1)
             or (kind == "headers" and options.headers == "off")
-            or (kind == "payload" and options.value_format != "raw")
+            or (kind in _PAYLOADS and options.value_format != "raw")
             or kind == "timestamp_ns"
         )
     )
@@ -136,6 +157,7 @@ def _meta_type(kind: str, headers: str) -> "DataType":
         "timestamp": TimestampType,
         "timestamp_ns": LongType,
         "payload": BinaryType,
+        "value": BinaryType,
     }
     return types.get(kind, StringType)()
 
@@ -146,12 +168,14 @@ def wanted_columns(layout: Layout) -> Wanted:
     payload = PAYLOAD_OFF
     if layout.values or layout.corrupt:
         payload = PAYLOAD_LIST
-    elif "payload" in kinds:
+    elif kinds & _PAYLOADS:
         payload = PAYLOAD_ARROW
     headers = HEADERS_OFF
-    if "headers" in kinds:
+    if layout.bucket:
+        headers = HEADERS_MAP
+    elif "headers" in kinds:
         headers = HEADERS_MAP if layout.headers == "map" else HEADERS_RAW
-    return Wanted("subject" in kinds, payload, headers)
+    return Wanted(bool({"subject", "key"} & kinds), payload, headers)
 
 
 class BatchMaker:
@@ -179,23 +203,39 @@ class BatchMaker:
         import pyarrow as pa
 
         decoded: dict[str, Any] = {}
+        operations = kv_operations(columns) if self._layout.bucket else None
         if self._decoder is not None:
-            decoded = self._decoder.decode(columns.payloads or [], columns.sequence)
+            payloads = columns.payloads or []
+            if operations is not None:
+                payloads = without_markers(payloads, operations, self._layout.value_format)
+            decoded = self._decoder.decode(payloads, columns.sequence)
         arrays = []
         for field in self._schema:
             kind = self._layout.meta.get(field.name)
             if kind is not None:
-                arrays.append(self._meta_array(kind, field.type, columns))
+                arrays.append(self._meta_array(kind, field.type, columns, operations))
             elif field.name == CORRUPT_COLUMN:
                 arrays.append(decoded[CORRUPT_COLUMN])
             else:
                 arrays.append(pa.array(decoded[field.name], type=field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _meta_array(self, kind: str, type_: "pa.DataType", columns: Columns) -> "pa.Array":
+    def _meta_array(
+        self,
+        kind: str,
+        type_: "pa.DataType",
+        columns: Columns,
+        operations: "pa.Array | None",
+    ) -> "pa.Array":
         import pyarrow as pa
 
         rows = columns.rows
+        if kind == "operation":
+            return operations
+        if kind == "key":
+            return keys_of(self._meta_array("subject", type_, columns, None))
+        if kind == "value":
+            return put_values(self._meta_array("payload", type_, columns, None), operations)
         if kind in ("sequence", "timestamp_ns"):
             numbers = columns.sequence if kind == "sequence" else columns.timestamp
             return pa.Array.from_buffers(type_, rows, [None, _buffer(numbers)])

@@ -3,6 +3,7 @@
 import gc
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -11,6 +12,7 @@ from headwater.spark.options import SourceOptions
 from headwater.spark.read.account import Missing, RangeReport, report_missing
 from headwater.spark.read.block_fetch import BlockFetch
 from headwater.spark.read.consumer_fetch import ConsumerFetch
+from headwater.spark.read.latest_values import LatestValues
 from headwater.spark.read.layout import BatchMaker, Layout, wanted_columns
 from headwater.spark.read.planning import SequenceRange
 from headwater.spark.read.range_reader import Fetch, RangeReader
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 #: Reads of one worker process after which its long-lived objects are surely made.
 _FREEZE_READS = 4
 _reads = 0
+#: The end of a range that goes on to wherever its stream ends.
+OPEN_END = 1 << 53
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +49,31 @@ def read_partition(
     if work.end < work.start:
         return
     _freeze_garbage()
+    if options.bucket and not options.changes:
+        yield from read_table(options, layout, work)
+        return
     maker = BatchMaker(layout, work.stream, options.fail_fast)
     reader = RangeReader(options, work, _fetch(options, layout, work))
     for columns in reader.batches():
         yield maker.batch(columns)
     _report(options, work, reader, maker.corrupt)
+
+
+def read_table(
+    options: SourceOptions, layout: Layout, work: SequenceRange
+) -> "Iterator[pa.RecordBatch]":
+    """The latest value of each key, at the moment at which the read has caught up.
+
+    A key that changes under way is read again at its new place, so the read has no end but that
+    of the stream. What is replaced meanwhile is not lost.
+    """
+    table = LatestValues(layout)
+    work = replace(work, end=OPEN_END)
+    options = replace(options, fail_on_data_loss=False)
+    maker = BatchMaker(table.layout, work.stream, options.fail_fast)
+    for columns in RangeReader(options, work, _fetch(options, table.layout, work)).batches():
+        table.add(maker.batch(columns))
+    yield from table.batches()
 
 
 def _fetch(options: SourceOptions, layout: Layout, work: SequenceRange) -> Fetch:

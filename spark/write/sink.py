@@ -5,6 +5,9 @@ strings) and `id` (string). The id becomes Nats-Msg-Id, and must be the same whe
 computed again, as `concat(stream, ':', sequence)` is. A streaming query writes each id once,
 whatever is killed and however late it is started again: see the ledger. A batch write has no
 such memory: its ids hold within the time in which the stream remembers ids.
+
+Into a key/value bucket, columns are `key` (string), `value` (binary or string, null deletes the
+key), and perhaps `headers`. Query, batch and key are the id there.
 """
 
 from collections.abc import Iterator
@@ -21,10 +24,12 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 from headwater.spark.errors import FencedError, OptionError, SourceError, UnsupportedStreamError
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.consumer_fetch import ConsumerFetch
+from headwater.spark.read.kv_columns import header_texts
 from headwater.spark.read.planning import SequenceRange, stream_info
 from headwater.spark.read.range_reader import RangeReader
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
+from headwater.spark.write.kv_rows import kv_message, last_of_each_key
 from headwater.spark.write.ledger import Ledger, LedgerEntry
 from headwater.spark.write.publisher import Publisher
 
@@ -38,6 +43,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "headers": tuple(MapType(StringType(), StringType(), nulls) for nulls in (True, False)),
     "id": (StringType(),),
 }
+_KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYPES["headers"]}
 
 
 @dataclass
@@ -52,23 +58,28 @@ class Written(WriterCommitMessage):
     replayed: bool = False
 
 
-def check_columns(schema: StructType, overwrite: bool, with_id: bool) -> None:
-    """Raises OptionError for what cannot be written."""
+def check_columns(
+    schema: StructType, overwrite: bool, with_id: bool, bucket: bool = False
+) -> None:
+    """Raises OptionError for what cannot be written, into a stream or a `bucket`."""
+    known = _KV_TYPES if bucket else _TYPES
     if overwrite:
         raise OptionError(
             "mode overwrite would delete the messages of the stream: use mode append, and purge "
             "the stream yourself if that is meant"
         )
     for field in schema.fields:
-        types = _TYPES.get(field.name)
+        types = known.get(field.name)
         if types is None:
-            raise OptionError(f"column {field.name!r} is unknown: there are {', '.join(_TYPES)}")
+            raise OptionError(f"column {field.name!r} is unknown: there are {', '.join(known)}")
         if field.dataType not in types:
             raise OptionError(
                 f"column {field.name!r} has type {field.dataType.simpleString()}, not "
                 + " or ".join(kind.simpleString() for kind in types[:2])
             )
-    needed = ("subject", "payload", "id") if with_id else ("subject", "payload")
+    needed: tuple[str, ...] = ("subject", "payload", "id") if with_id else ("subject", "payload")
+    if bucket:
+        needed = ("key", "value")
     missing = [name for name in needed if name not in schema.fieldNames()]
     if missing:
         hint = ""
@@ -125,7 +136,7 @@ def write_batch(
     """Write one partition of a batch of a query, once."""
     with Connection(options.endpoint) as connection:
         info = stream_info(connection, options, options.streams[0])
-        _check_target(info["config"])
+        _check_target(info["config"], options.bucket)
         replicas = info["config"].get("num_replicas", 1)
         ledger = Ledger(connection, options, query, replicas)
         last = info["state"]["last_seq"]
@@ -134,13 +145,18 @@ def write_batch(
             return Written(0, 0, query, run, entry.revision, True)
         # Looked up after the entry: what is in the stream before it was not ours.
         info = stream_info(connection, options, options.streams[0])
-    written = _publish(options, iterator, _ids(options, info, entry.last))
+    known = _ids(options, info, entry.last)
+    if options.bucket:
+        iterator = last_of_each_key(iterator)
+    written = _publish(options, iterator, known, f"{query}:{batch}" if options.bucket else "")
     return Written(written.rows, written.skipped, query, run, entry.revision)
 
 
-def _check_target(config: dict[str, Any]) -> None:
-    """What was written must be found again. Raises UnsupportedStreamError."""
-    if config.get("retention", "limits") != "limits" or config.get("max_msgs_per_subject", -1) > 0:
+def _check_target(config: dict[str, Any], bucket: str) -> None:
+    """What was written must be found again, in a bucket the last value of each key. Raises
+    UnsupportedStreamError."""
+    compacted = not bucket and config.get("max_msgs_per_subject", -1) > 0
+    if config.get("retention", "limits") != "limits" or compacted:
         raise UnsupportedStreamError(
             f"stream {config['name']!r} forgets messages that were acknowledged or replaced, so a "
             "streaming query could not tell what it has written already: write to a stream with "
@@ -163,17 +179,25 @@ def commit_batch(options: SourceOptions, messages: list[Written], batch: int) ->
 
 
 def _publish(
-    options: SourceOptions, iterator: "Iterator[pa.RecordBatch]", known: set[str]
+    options: SourceOptions,
+    iterator: "Iterator[pa.RecordBatch]",
+    known: set[str],
+    batch_id: str = "",
 ) -> Written:
-    """Publish the rows whose id is not `known`."""
+    """Publish the rows whose id is not `known`; `batch_id` with the key is that of a bucket's."""
     skipped = 0
     with Publisher(options) as publisher:
         for batch in iterator:
             for row in batch.to_pylist():
-                if row.get("id") in known:
+                subject, payload, headers = (
+                    kv_message(options, row) if options.bucket else _message(row)
+                )
+                if batch_id:
+                    headers[ID_HEADER] = f"{batch_id}:{row['key']}"
+                if headers.get(ID_HEADER) in known:
                     skipped += 1
                 else:
-                    publisher.publish(*_message(row))
+                    publisher.publish(subject, payload, headers)
         publisher.flush()
     return Written(publisher.published, skipped + publisher.duplicates)
 
@@ -208,14 +232,7 @@ def _ids(options: SourceOptions, info: dict[str, Any], last: int) -> set[str]:
 def _id_column(columns: Columns) -> Iterator[str]:
     import pyarrow.compute as pc
 
-    keys = _strings(columns.key_offsets, columns.key_data, columns.pairs)
-    values = _strings(columns.value_offsets, columns.value_data, columns.pairs)
+    keys = header_texts(columns.key_offsets, columns.key_data, columns.pairs)
+    values = header_texts(columns.value_offsets, columns.value_data, columns.pairs)
     chosen = values.filter(pc.equal(keys, ID_HEADER))
     yield from chosen.to_pylist()
-
-
-def _strings(offsets: Any, data: Any, count: int) -> "pa.Array":
-    import pyarrow as pa
-
-    parts = [pa.py_buffer(part[0]).slice(0, part[1]) for part in (offsets, data)]
-    return pa.Array.from_buffers(pa.string(), count, [None, *parts])
