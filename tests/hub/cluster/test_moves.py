@@ -170,36 +170,6 @@ async def test_a_stream_of_one_node_moves_and_comes_back(four: Lab) -> None:
     await traffic.end()
 
 
-async def test_a_move_is_taken_back(four: Lab) -> None:
-    """Cancelled at once, while nothing has moved, and behind the first step."""
-    client = await four.connect(0)
-    made = await api(client, "STREAM.CREATE.R", **R)
-    here = nodes_of(made)
-    traffic = Traffic(client)
-    await traffic.begin()
-    placement: dict[str, Any] = {}
-    for members in (3, 4):
-        leaves = sorted(here)[members - 3]
-        spare = ({"n0", "n1", "n2", "n3"} - here).pop()
-        fields: dict[str, Any] = {**R, "placement": {"tags": [f"!az:{leaves[1:]}"]}}
-        moved = await api(client, "STREAM.UPDATE.R", **fields)
-        target = (here - {leaves}) | {spare}
-        # A copy may be done before its request is answered.
-        way = moved["cluster"].get("desired")
-        assert nodes_of(moved) == target if way is None else way["origin"]["replicas"] == 3
-        if members == 4:
-            await until(partial(keeps, four, spare), "the new node has something")
-        answer = await api(client, "STREAM.CANCEL_MOVE.R")
-        if "error" in answer:
-            assert answer["error"]["err_code"] == 10129, answer
-            here, placement = target, fields["placement"]
-        else:
-            assert answer["config"].get("placement", {}).get("tags") == placement.get("tags")
-        await until(partial(arrived, client, here), "it is where it was", 40)
-    await until(lambda: keepers(four) == here, "nothing is left elsewhere")
-    await traffic.end()
-
-
 async def test_what_cannot_be_copied_stays(four: Lab) -> None:
     """Of a stream whose node is away nothing can be read."""
     client = await four.connect(0)
