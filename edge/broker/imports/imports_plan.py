@@ -19,8 +19,9 @@ from headwater.edge.conf.options import (
     MappingOptions,
     Options,
 )
-from headwater.edge.conf.shares.import_cycles import leads_back
+from headwater.edge.conf.shares.import_cycles import ImportWays
 from headwater.edge.conf.shares.import_subjects import check_subjects
+from headwater.edge.subjects.subject_tree import StepsExceeded
 from headwater.edge.subjects.transform import TransformError, transform
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT
@@ -80,11 +81,14 @@ def plan_of_claims(authenticator: Authenticator, now_s: float) -> Plan:
         name: {(e.subject, e.type): e for e in reversed(account.nats.exports)}
         for name, account in claims.items()
     }
+    ways = ImportWays()
     for name, account in claims.items():
         taken: set[tuple[str, str]] = set()
         for item in account.nats.imports:
             entry = _import(item)
-            problem = _problem(plan, claims, offers, name, item, entry, now_s)
+            problem = _problem(plan, claims, offers, name, item, entry, now_s) or _circle(
+                ways, name, entry
+            )
             if not problem and entry.kind == "stream":
                 if (entry.account, entry.subject) in taken:
                     problem = "stream import already exists"
@@ -95,6 +99,7 @@ def plan_of_claims(authenticator: Authenticator, now_s: float) -> Plan:
                 )
             else:
                 plan[name].imports.append(entry)
+                ways.add(name, entry)
     return plan
 
 
@@ -197,10 +202,17 @@ def _problem(
         exporter = claims[entry.account]
         if offered.token_req and not _activated(exporter, offered, name, item, entry, now_s):
             return "not authorized"
-    if leads_back(lambda each: plan[each].imports if each in plan else (), name, entry):
-        return "import forms a cycle"
+    return ""
+
+
+def _circle(ways: ImportWays, name: str, entry: ImportOptions) -> str:
+    """Why an authorized import cannot be: it leads in a circle, or its subjects do not fit."""
     try:
+        if ways.leads_back(name, entry):
+            return "import forms a cycle"
         check_subjects(entry)
+    except StepsExceeded:
+        return "it leads over too many other imports"
     except TransformError as error:
         return str(error)
     return ""

@@ -17,6 +17,8 @@ from cython.cimports.headwater.edge.broker.msg_trace import CrossingSink, Trace
 from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.subjects.transform import Transform
 
+from headwater.edge.subjects.subject_tree import SubjectTree
+
 # Subjects on which the node itself listens and that no import feeds.
 INNER = (b"$JS.", b"$SYS.", b"_R_.")
 
@@ -171,13 +173,18 @@ class StreamImports:
 
     crossing: Crossing
     account: Account
-    entries: list
+    entries: object
+    """By local subject and place: a subscription asks only those that it may want."""
     shadows: dict
 
     def __init__(self, crossing: Crossing, account: Account, entries: list):
+        entry: StreamImport
         self.crossing = crossing
         self.account = account
-        self.entries = entries
+        self.entries = SubjectTree()
+        for place, item in enumerate(entries):
+            entry = item
+            self.entries.put(entry.local.decode("utf-8", "surrogateescape"), place, entry)
         self.shadows = {}
         for sink in account.trie.everything():
             self.interest_added(sink)
@@ -189,8 +196,9 @@ class StreamImports:
         made: list = []
         if not self.concerns(sink):
             return
-        for item in self.entries:
-            entry = item
+        found: dict = self.entries.overlapping(sink.subject.decode("utf-8", "surrogateescape"))
+        for place in sorted(found):
+            entry = found[place]
             subject = entry.wanted(sink.subject)
             if subject is not None:
                 shadow = Shadow(self.crossing, entry, sink, subject, self.account.name)

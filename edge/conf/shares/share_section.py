@@ -1,6 +1,6 @@
 """Reads what accounts share: `exports` and `imports`, and whether they fit together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import (
@@ -19,8 +19,7 @@ from headwater.edge.conf.reader import (
     strings,
     text,
 )
-from headwater.edge.conf.shares.import_cycles import leads_back
-from headwater.security.subjects import covers, is_valid_publish_subject, is_valid_subject
+from headwater.security.subjects import is_valid_publish_subject, is_valid_subject
 
 _RESPONSE_TYPES = {
     "single": "single",
@@ -122,6 +121,7 @@ def check_shares(
     """Report exports and imports that name unknown accounts, and imports of nothing offered."""
     if reader.problems.errors:
         return
+    offers = _finder(accounts)
     seen: set[tuple[str, str, str]] = set()
     for account in accounts.values():
         for export in account.exports:
@@ -134,7 +134,7 @@ def check_shares(
                 reader.error(
                     value, f'"{entry.account}" account not defined for {entry.kind} import'
                 )
-            elif not any(_offers(export, entry, account.name) for export in source.exports):
+            elif not any(_offers(export, entry, account.name) for export in offers(entry)):
                 reader.error(
                     value,
                     f'Error adding {entry.kind} import "{entry.subject}": '
@@ -152,12 +152,33 @@ def check_shares(
         _check_subjects(reader, value, accounts)
 
 
+def _finder(
+    accounts: Mapping[str, AccountOptions],
+) -> Callable[[ImportOptions], list[ExportOptions]]:
+    """Finds the exports that cover the subject of an import."""
+    if not any(account.imports for account in accounts.values()):
+        return lambda entry: []
+    # Compiled code that a node without imports need not load to read its configuration.
+    from headwater.edge.subjects.subject_tree import EVERY_STEP, Steps, SubjectTree
+
+    trees: dict[tuple[str, str], SubjectTree] = {}
+    for name, account in accounts.items():
+        for place, export in enumerate(account.exports):
+            tree = trees.setdefault((name, export.kind), SubjectTree())
+            tree.put(export.subject, place, export)
+
+    def found(entry: ImportOptions) -> list[ExportOptions]:
+        tree = trees.get((entry.account, entry.kind))
+        return list(tree.covering(entry.subject, Steps(EVERY_STEP)).values()) if tree else []
+
+    return found
+
+
 def _offers(export: ExportOptions, entry: ImportOptions, importer: str) -> bool:
-    if export.kind != entry.kind or (export.accounts and importer not in export.accounts):
+    """Whether an export that covers an import is for its account."""
+    if export.accounts and importer not in export.accounts:
         return False
     wanted = entry.subject.split(".")
-    if not covers(export.subject.split("."), wanted):
-        return False
     position = export.account_token_position
     return not position or (position <= len(wanted) and wanted[position - 1] == importer)
 
@@ -166,16 +187,24 @@ def _check_cycles(
     reader: ConfigReader, value: Value, accounts: Mapping[str, AccountOptions]
 ) -> None:
     """Report a chain of imports that leads back to where it began."""
+    if not any(account.imports for account in accounts.values()):
+        return
+    from headwater.edge.conf.shares.import_cycles import ImportWays
+    from headwater.edge.subjects.subject_tree import StepsExceeded
 
-    def imports_of(name: str) -> list[ImportOptions]:
-        return accounts[name].imports if name in accounts else []
-
-    for account in accounts.values():
+    ways = ImportWays()
+    for name, account in accounts.items():
         for entry in account.imports:
-            if leads_back(imports_of, account.name, entry):
+            ways.add(name, entry)
+    for name, account in accounts.items():
+        for entry in account.imports:
+            try:
+                problem = "import forms a cycle" if ways.leads_back(name, entry) else ""
+            except StepsExceeded:
+                problem = "it leads over too many other imports: import fewer subjects"
+            if problem:
                 reader.error(
-                    value,
-                    f'Error adding {entry.kind} import "{entry.subject}": import forms a cycle',
+                    value, f'Error adding {entry.kind} import "{entry.subject}": {problem}'
                 )
 
 

@@ -1,6 +1,7 @@
 """Imports by themselves: what bounds them, and that nothing goes in circles."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -136,3 +137,29 @@ async def test_streams_do_not_chain_and_follow_interest() -> None:
 def test_intersections(first: bytes, second: bytes, both: bytes | None) -> None:
     assert intersection(first, second) == both
     assert intersection(second, first) == both
+
+
+def subscribing(loop: asyncio.AbstractEventLoop, count: int) -> float:
+    """Processor time of some subscriptions in an account with so many stream imports."""
+    kernel = Kernel(loop)
+    importer, exporter = Account("A", kernel), Account("B", kernel)
+    crossing = Crossing(kernel, lambda *told: b"{}")
+    entries = [StreamImport(exporter, b"x.%d" % n, b"l.%d" % n, None, None) for n in range(count)]
+    imports = StreamImports(crossing, importer, entries)
+    sinks = [CallbackSink(b"l.%d" % n, lambda *told: None) for n in range(500)]
+    began = time.process_time()
+    for sink in sinks:
+        importer.insert(sink)
+    took = time.process_time() - began
+    assert all(exporter.has_interest(b"x.%d" % n) for n in range(500))
+    imports.stop()
+    assert not exporter.has_interest(b"x.1")
+    return took
+
+
+async def test_a_subscription_asks_only_the_imports_that_it_wants() -> None:
+    """What it costs hardly depends on how many there are."""
+    loop = asyncio.get_running_loop()
+    few = min(subscribing(loop, 500) for _ in range(3))
+    many = min(subscribing(loop, 10_000) for _ in range(3))
+    assert many < 5 * few
