@@ -16,7 +16,8 @@ REPLACED = {
     "take": "accept, add, parse, keep, drain", "takes": "accepts", "taken": "kept, stored",
     "note": "record", "notes": "records", "retire": "checkpoint", "upstream": "origin",
     "tidemark": "watermark", "ceiling": "reservation", "enders": "turn hooks",
-    "inflow": "origin driver", "book": "manifest",
+    "inflow": "origin driver", "book": "manifest", "life": "lifecycle", "places": "placement",
+    "told": "announced, answered", "untold": "unlogged", "settled": "done",
 }  # fmt: skip
 """Words that stood for many things, and what is said instead: no part of a name of the node's and
 the hub's classes, functions, fields and files is one of them."""

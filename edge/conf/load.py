@@ -107,7 +107,7 @@ def _load(document: Value, name: str) -> Loaded:
         check_users(reader, document, options)
     problems.raise_if_any()
     options.config_digest = digest(document)
-    options.places = dict(_places(document, ""))
+    options.defined_at = dict(_definitions(document, ""))
     return Loaded(options, problems.warnings)
 
 
@@ -115,16 +115,16 @@ _BLOCKS = {"leaf": "leafnodes", "ws": "websocket", "operators": "operator"}
 """Other names of keys that are spoken of by one."""
 
 
-def _places(value: Value, outer: str) -> Iterator[tuple[str, str]]:
-    """(key with the blocks around it, its place) of every key; the first one comes last."""
+def _definitions(value: Value, outer: str) -> Iterator[tuple[str, str]]:
+    """(key with the blocks around it, where it stands) of every key; the first one comes last."""
     if isinstance(value.data, dict):
         for key, member in reversed(value.data.items()):
             name = outer + _BLOCKS.get(key.lower(), key.lower())
-            yield from _places(member, f"{name}.")
+            yield from _definitions(member, f"{name}.")
             yield name, str(member.position)
     elif isinstance(value.data, list):
         for item in reversed(value.data):
-            yield from _places(item, outer)
+            yield from _definitions(item, outer)
 
 
 def _canonical(data: Any) -> Any:

@@ -509,7 +509,7 @@ class Options(msgspec.Struct, kw_only=True):
     config_file: str = ""
     config_digest: str = ""
     """"sha256:<hex>" of the configuration; empty without a file."""
-    places: dict[str, str] = {}
+    defined_at: dict[str, str] = {}
     """Key with the blocks around it (`cluster.tls`) to "file:line:column" where it first stands."""
 
     host: str = DEFAULT_HOST

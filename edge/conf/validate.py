@@ -68,12 +68,12 @@ def validate(options: Options) -> list[str]:
     ]
 
 
-def _placed(options: Options, names: str, text: str) -> str:
+def _cited(options: Options, names: str, text: str) -> str:
     """`text` behind the place of the first of these keys that stands in a file. What follows from
     the command line alone has none."""
     for name in names.split():
-        if name in options.places:
-            return f"{options.places[name]}: {text}"
+        if name in options.defined_at:
+            return f"{options.defined_at[name]}: {text}"
     return text
 
 
@@ -114,16 +114,16 @@ def _check_ocsp_peers(options: Options) -> list[str]:
     for name, tls in listeners:
         if tls is not None and tls.ocsp_peer is not None and not tls.verify:
             text = f"{name}: ocsp_peer needs certificates of the peers: set verify"
-            problems.append(_placed(options, f"{name}.ocsp_peer {name}", text))
+            problems.append(_cited(options, f"{name}.ocsp_peer {name}", text))
     tls = options.cluster.tls
     if tls is not None and tls.ocsp_peer is not None:
         text = "cluster.tls: ocsp_peer is not supported for routes: remove it"
-        problems.append(_placed(options, "cluster.tls.ocsp_peer", text))
+        problems.append(_cited(options, "cluster.tls.ocsp_peer", text))
     for remote in options.leaf.remotes:
         tls = remote.tls
         if tls is not None and tls.ocsp_peer is not None and tls.insecure:
             text = "leafnodes.remotes: ocsp_peer and insecure exclude one another: remove one"
-            problems.append(_placed(options, "leafnodes.remotes.tls.ocsp_peer", text))
+            problems.append(_cited(options, "leafnodes.remotes.tls.ocsp_peer", text))
     return problems
 
 
@@ -135,16 +135,16 @@ def _check_limits(options: Options) -> list[str]:
             f"than lame_duck_duration ({format_duration(options.lame_duck_duration)}): shorten "
             "the one or lengthen the other"
         )
-        problems.append(_placed(options, "lame_duck_grace_period lame_duck_duration", text))
+        problems.append(_cited(options, "lame_duck_grace_period lame_duck_duration", text))
     if options.max_payload > options.max_pending:
         text = (
             f"max_payload ({options.max_payload}) cannot be higher than "
             f"max_pending ({options.max_pending}): lower the one or raise the other"
         )
-        problems.append(_placed(options, "max_payload max_pending", text))
+        problems.append(_cited(options, "max_payload max_pending", text))
     if " " in options.server_name:
         text = "server_name cannot contain spaces: choose a name without"
-        problems.append(_placed(options, "server_name", text))
+        problems.append(_cited(options, "server_name", text))
     return problems
 
 
@@ -153,7 +153,7 @@ def _check_operator(options: Options) -> list[str]:
     if not operator.operators:
         if options.default_sentinel:
             text = "default_sentinel requires `operator`: add it, or remove this"
-            return [_placed(options, "default_sentinel", text)]
+            return [_cited(options, "default_sentinel", text)]
         return []
     from headwater.security import jwt
 
@@ -203,7 +203,7 @@ def _check_operator(options: Options) -> list[str]:
         for key in operator.pinned_accounts
         if not is_public_key(key, "A")
     ]
-    return [_placed(options, *each) for each in found] + _check_sentinel(options)
+    return [_cited(options, *each) for each in found] + _check_sentinel(options)
 
 
 def _check_resolver_url(options: Options) -> list[tuple[str, str]]:
@@ -241,11 +241,11 @@ def _check_sentinel(options: Options) -> list[str]:
         claims = jwt.decode_user(options.default_sentinel)
     except JWTError:
         text = "default_sentinel is no valid token of a user: make it with `nsc add user`"
-        return [_placed(options, "default_sentinel", text)]
+        return [_cited(options, "default_sentinel", text)]
     scoped = bool(claims.nats.issuer_account) and not claims.nats.has_own_limits()
     if not claims.nats.bearer_token and not scoped:
         text = "default_sentinel must be a bearer token: make it with `--bearer`"
-        return [_placed(options, "default_sentinel", text)]
+        return [_cited(options, "default_sentinel", text)]
     return []
 
 
@@ -291,7 +291,7 @@ def _check_leaf(options: Options) -> list[str]:
             if name not in known
         ]
     found += _check_compression("leafnodes.compression", leaf.compression.mode)
-    return [_placed(options, *each) for each in found]
+    return [_cited(options, *each) for each in found]
 
 
 def _check_compression(key: str, mode: str) -> list[tuple[str, str]]:
@@ -326,7 +326,7 @@ def _check_no_auth_user(options: Options, name: str, key: str) -> list[str]:
             f'{key}: there is no user "{name}": add it to `authorization.users` or to an account, '
             "or name another one"
         )
-    return [_placed(options, key, text)]
+    return [_cited(options, key, text)]
 
 
 def _check_cluster(options: Options) -> list[str]:
@@ -346,7 +346,7 @@ def _check_cluster(options: Options) -> list[str]:
     if cluster.routes and not cluster.port:
         found.append(("cluster.routes", "cluster.routes need a listener of routes: set "
                       "cluster.port, or --cluster"))
-    return [_placed(options, *each) for each in found]
+    return [_cited(options, *each) for each in found]
 
 
 def _check_jetstream(options: Options) -> list[str]:
@@ -369,7 +369,7 @@ def _check_jetstream(options: Options) -> list[str]:
             found.append(("jetstream.max_outstanding_catchup", "jetstream.max_outstanding_catchup "
                           "cannot be negative: set bytes, or 0 for the default"))
     found += _check_sealing_keys(options)
-    return [_placed(options, *each) for each in found] + _check_default_domains(options)
+    return [_cited(options, *each) for each in found] + _check_default_domains(options)
 
 
 def _check_sealing_keys(options: Options) -> list[tuple[str, str]]:
@@ -406,7 +406,7 @@ def _check_disk_budget(options: Options) -> list[str]:
     text = f"headwater.disk_budget of {budget} bytes is too small: give it {least} or more"
     if options.headwater.commit_segment_bytes:
         text += ", or lower headwater.commit_segment_bytes"
-    return [_placed(options, "headwater.disk_budget", text)]
+    return [_cited(options, "headwater.disk_budget", text)]
 
 
 def _check_default_domains(options: Options) -> list[str]:
@@ -424,7 +424,7 @@ def _check_default_domains(options: Options) -> list[str]:
             found.append(f'{key}: account "{name}" has JetStream of its own: remove one of them')
         if name == system:
             found.append(f'{key}: "{name}" is the system account, without JetStream: remove it')
-    return [_placed(options, key, text) for text in found]
+    return [_cited(options, key, text) for text in found]
 
 
 def _check_websocket(options: Options) -> list[str]:
@@ -452,5 +452,5 @@ def _check_websocket(options: Options) -> list[str]:
         if name.lower() in _FORBIDDEN_HEADERS or name.lower().startswith("sec-websocket-"):
             found.append(("websocket.headers", f'websocket.headers: "{name}" is of the protocol '
                           "itself: remove it"))
-    problems = [_placed(options, *each) for each in found]
+    problems = [_cited(options, *each) for each in found]
     return problems + _check_no_auth_user(options, websocket.no_auth_user, "websocket.no_auth_user")

@@ -12,7 +12,7 @@ from headwater.edge.ports.ports import SystemClock
 PEER_LINES = 20
 """Lines of one second that begin with one peer's address."""
 
-PLACE_LINES = 200
+CALL_SITE_LINES = 200
 """Lines of one second that one statement of the program logs."""
 
 TRACEBACK_S = 10.0
@@ -56,19 +56,19 @@ class LineLimit(logging.Filter):
         now = self._clock()
         if int(now) != self._second:
             self._next_second(int(now))
-        place = (record.pathname, record.lineno)
-        if not self._passes(record, place):
+        call_site = (record.pathname, record.lineno)
+        if not self._passes(record, call_site):
             return False
         if record.exc_info:
-            self._shorten(record, place, now)
+            self._shorten(record, call_site, now)
         return True
 
-    def _passes(self, record: logging.LogRecord, place: tuple[str, int]) -> bool:
+    def _passes(self, record: logging.LogRecord, call_site: tuple[str, int]) -> bool:
         found = _PEER.match(record.getMessage())
         if found is not None and self._count(found[1]) > PEER_LINES:
             self._leave_out(f"about {found[1]}")
             return False
-        if self._count(place) > PLACE_LINES:
+        if self._count(call_site) > CALL_SITE_LINES:
             self._leave_out(f"of {record.name}")
             return False
         return True
@@ -100,11 +100,11 @@ class LineLimit(logging.Filter):
             self._telling = False
 
     def _shorten(
-        self, record: logging.LogRecord, place: tuple[str, int], now: float
+        self, record: logging.LogRecord, call_site: tuple[str, int], now: float
     ) -> None:
         """Leave the traceback away when the last one of this place was a moment ago."""
-        if now - self._shown.get(place, -TRACEBACK_S) >= TRACEBACK_S:
-            self._shown[place] = now
+        if now - self._shown.get(call_site, -TRACEBACK_S) >= TRACEBACK_S:
+            self._shown[call_site] = now
             return
         assert record.exc_info is not None
         record.msg = f"{record.getMessage()}: {record.exc_info[1]!r}"

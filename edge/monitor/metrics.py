@@ -208,9 +208,9 @@ def _add_stream(page: Page, node: "NodeView", stream: dict[str, Any], account: L
     page.add("headwater_stream_allocated_bytes", allocated, labels)
     if state.get("lost"):
         page.add("headwater_stream_lost_messages", len(state["lost"]["msgs"]), labels)
-    upstreams = [("mirror", stream["mirror"])] if stream.get("mirror") else []
-    upstreams += [("source", source) for source in stream.get("sources", [])]
-    for kind, source in upstreams:
+    origins = [("mirror", stream["mirror"])] if stream.get("mirror") else []
+    origins += [("source", source) for source in stream.get("sources", [])]
+    for kind, source in origins:
         origin = {**labels, f"{kind}_name": source["name"]}
         lag = {f"{kind}_lag": source["lag"], f"{kind}_active_duration_ns": source["active"]}
         _add_all(page, "jetstream_stream", lag, origin)

@@ -119,9 +119,9 @@ class PeerChecks:
         chain: list[bytes],
         options: OCSPPeerOptions,
         then: Callable[[], None],
-        told: tuple[str, str],
+        named: tuple[str, str],
     ) -> None:
-        kind, who = told
+        kind, who = named
         try:
             reason = await self.verdict(chain, options, bool(kind))
         except Exception as error:
@@ -141,10 +141,10 @@ class PeerChecks:
         self._node.kernel.kick()
 
     async def verdict(
-        self, chain: list[bytes], options: OCSPPeerOptions, told: bool = False
+        self, chain: list[bytes], options: OCSPPeerOptions, report: bool = False
     ) -> str:
         """Why a peer with a verified chain (DER, its own certificate first) is refused; empty when
-        it is admitted. `told` has observers of sessions hear what speaks against it."""
+        it is admitted. `report` has observers of sessions hear what speaks against it."""
         if not chain:
             return "its certificate has no verified chain"
         certs = [x509.load_der_x509_certificate(each) for each in chain]
@@ -158,7 +158,7 @@ class PeerChecks:
             if options.warn_only:
                 log.warning("%s, admitted anyway", text)
                 continue
-            for observer in self._node.sessions.observers if told else ():
+            for observer in self._node.sessions.observers if report else ():
                 observer.peer_invalid(chain[0], der, fault.reason)
             return text
         return ""

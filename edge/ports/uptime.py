@@ -21,10 +21,10 @@ def running_ns() -> int:
             whole, _, part = os.read(fd, 64).split()[0].partition(b".")
         finally:
             os.close(fd)
-        told = int(whole) * 1_000_000_000 + int(part.ljust(9, b"0")[:9])
+        kernel_ns = int(whole) * 1_000_000_000 + int(part.ljust(9, b"0")[:9])
     except (OSError, ValueError, IndexError):
         return shown
-    return shown if abs(shown - told) < SHOWN_OFF_NS else told
+    return shown if abs(shown - kernel_ns) < SHOWN_OFF_NS else kernel_ns
 
 
 def boot_id() -> str:

@@ -55,7 +55,7 @@ class RemoteLatency:
         self._system = node.account(node.system_account)
         self._sink = CallbackSink(
             f"{SUBJECT}{token}".encode(),
-            lambda subject, reply, headers, payload, sender: self._told(payload),
+            lambda subject, reply, headers, payload, sender: self._on_half(payload),
         )
         self._system.insert(self._sink)
 
@@ -82,14 +82,14 @@ class RemoteLatency:
             measured.alone()
             self._kernel.kick()
 
-    def _told(self, payload: bytes) -> None:
+    def _on_half(self, payload: bytes) -> None:
         """Another server tells its half; what is malformed or of another account is ignored."""
-        told = object_in(payload) if len(payload) <= HALF_BYTES_MAX else None
-        if told is None or not isinstance(told.get("req_id"), str):
+        fields = object_in(payload) if len(payload) <= HALF_BYTES_MAX else None
+        if fields is None or not isinstance(fields.get("req_id"), str):
             return
-        reply = told["req_id"].encode("utf-8", "replace")
-        measured, half = self._measured.get(reply), told.get("m2")
-        if measured is None or told.get("account") != measured.exporter or not half:
+        reply = fields["req_id"].encode("utf-8", "replace")
+        measured, half = self._measured.get(reply), fields.get("m2")
+        if measured is None or fields.get("account") != measured.exporter or not half:
             return
         responder = half.get("responder") if isinstance(half, dict) else None
         if not isinstance(responder, dict):

@@ -106,18 +106,18 @@ class AccountCounts:
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: object
     ) -> None:
         try:
-            told = msgspec.json.decode(payload, type=_Connections)
+            heard = msgspec.json.decode(payload, type=_Connections)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             log.debug("a count of connections is not understood: %s", error)
             return
-        remote = self._heard(told.server.id)
-        account = self._node.accounts.get(told.acc)
+        remote = self._heard(heard.server.id)
+        account = self._node.accounts.get(heard.acc)
         if remote is None or account is None:
             return
-        if told.conns or told.leafnodes:
-            remote.counts[told.acc] = (told.conns, told.leafnodes)
+        if heard.conns or heard.leafnodes:
+            remote.counts[heard.acc] = (heard.conns, heard.leafnodes)
         else:
-            remote.counts.pop(told.acc, None)
+            remote.counts.pop(heard.acc, None)
         self._sum(account)
 
     def _on_sign(

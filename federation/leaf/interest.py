@@ -39,8 +39,8 @@ class Interest(InterestCounts):
         self.mapped = self.sources(account)
         for subject in self.mapped:
             self.add(subject, None, 1)
-        told: list = [b"LS+ " + subject + b"\r\n" for subject in always]
-        self.conn.queue(self.lines() + b"".join(told))
+        lines: list = [b"LS+ " + subject + b"\r\n" for subject in always]
+        self.conn.queue(self.lines() + b"".join(lines))
 
     def remap(self, account: Account) -> None:
         """The account may have other subject mappings."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.broker.account import Account
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.stream.stream import Stream
@@ -238,7 +238,7 @@ class OriginDriver:
         """Put an empty stream with a driver of its own in the place of this one."""
         stream = self.stream
         try:
-            await stream_life.renew(stream.account.jetstream, stream)
+            await stream_lifecycle.renew(stream.account.jetstream, stream)
         except (JetStreamError, StoreError, OSError) as error:
             log.error("stream %s cannot begin again: %s; it goes on as it is", stream.name, error)
             if not stream.deleted:

@@ -108,7 +108,7 @@ class OriginFollower:
         """"waiting", "asking", "flowing" or "stopped"."""
         self.error: dict[str, Any] | None = None
         self.health = Health()
-        self._told = OFFLINE
+        self._announced = OFFLINE
         """The state that the last advisory told."""
         self.recreations = 0
         self.failures = 0
@@ -492,8 +492,8 @@ class OriginFollower:
 
     def _announce_state(self) -> None:
         """Publish an advisory when the state is another than at the last one."""
-        if self.health.state != self._told:
-            self._told = self.health.state
+        if self.health.state != self._announced:
+            self._announced = self.health.state
             kept = ("kind", "origin", "external")
             named = {key: value for key, value in self.status().items() if key in kept}
             report = {**named, **self.health.report(self.stream.kernel.clock())}

@@ -67,7 +67,7 @@ class StreamGroups(Protocol):
     def sure(self, number: int) -> bool:
         """Whether this node leads a stream's group, and no other one can."""
 
-    def confirm(self, number: int, told: Callable[[bool], None]) -> None:
+    def confirm(self, number: int, then: Callable[[bool], None]) -> None:
         """Ask the other replicas whether this node leads; `told` hears it later."""
 
     def transfer(self, number: int, to: int) -> None:
@@ -142,7 +142,7 @@ class Cluster:
         """Whether this node leads a stream, by the word of its replicas. Raises JetStreamError."""
         groups = self.groups
         return groups is None or await self.confirmed(
-            lambda told: groups.confirm(stream.group, told)
+            lambda then: groups.confirm(stream.group, then)
         )
 
     async def wait(self, condition: Callable[[], bool], seconds: float = ELECTION_SECONDS) -> bool:

@@ -79,7 +79,7 @@ class Answers:
             "usage": self.usage,
             "totals": self.totals,
             "ended": self.ended,
-            "settled": self.settled,
+            "settled": self.change_done,
         }
         cluster.transport.methods["echo"] = lambda sender, body: body
         for name, method in methods.items():
@@ -118,10 +118,10 @@ class Answers:
         durable = cluster.jetstream.durable(stream)
         if durable is not None:
             await durable
-        await self._told()
+        await self._wait_announced()
         return msgspec.json.encode(self.info(stream))
 
-    async def _told(self) -> None:
+    async def _wait_announced(self) -> None:
         """Return when the other nodes know what this one listens on."""
         transport = self.cluster.transport
         fences = [transport.fence(n, ECHO_SECONDS) for n in list(transport.conns)]
@@ -145,11 +145,11 @@ class Answers:
         js.check_reservation(config, stream.config)
         return b""
 
-    async def settled(self, body: bytes) -> bytes:
+    async def change_done(self, body: bytes) -> bytes:
         """The group of a stream has the members that were wanted; on the meta leader."""
         operation = decode(body)
         if not isinstance(operation, ChangeDone):
-            raise CallFailed("nothing has settled")
+            raise CallFailed("no change is done: the request is of another kind")
         await self.cluster.submit(operation)
         return b""
 

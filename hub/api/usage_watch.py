@@ -56,14 +56,14 @@ class UsageWatch:
         names = [js.name for js in accounts]
         try:
             answers = await self._ask.everybody("totals", msgspec.json.encode(names))
-            told = {number: _ANSWER.decode(answer) for number, answer in answers.items()}
+            heard = {number: _ANSWER.decode(answer) for number, answer in answers.items()}
         except (CallFailed, JetStreamError, msgspec.DecodeError) as error:
             log.debug("what accounts use elsewhere is not known: %s", error)
             return
         members = self._cluster.group.members
         self._known = {n: each for n, each in self._known.items() if n in members}
-        for number, answer in told.items():
+        for number, answer in heard.items():
             self._known.setdefault(number, {}).update(answer)
         for js in accounts:
             parts = [Usage(used=each.get(js.name, {})) for each in self._known.values()]
-            js.tiers.told(added(parts)[0])
+            js.tiers.set_totals(added(parts)[0])

@@ -82,7 +82,7 @@ class Driver:
         self._due = False
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
-        self._told_stale = False
+        self._stale_announced = False
         store.on_synced = self._synced
         store.on_news = self.touch
         store.transfers.name_of = self.name_of
@@ -155,8 +155,8 @@ class Driver:
         self._tick_due = now + interval
         self._ticker = self.kernel.loop.call_later(interval / 1e9, self._tick)
         self.multi_raft.tick(now)
-        if self.multi_raft.stale_boot and not self._told_stale:
-            self._told_stale = True
+        if self.multi_raft.stale_boot and not self._stale_announced:
+            self._stale_announced = True
             log.critical(
                 "other nodes know a later start of this node, so they refuse it: start it again"
             )

@@ -43,14 +43,14 @@ class Leadership:
         return raft is not None and self.left(raft) > 0
 
     def confirm(
-        self, raft: Raft | None, told: Callable[[bool], None], touch: Callable[[Raft], None]
+        self, raft: Raft | None, then: Callable[[bool], None], touch: Callable[[Raft], None]
     ) -> None:
         """Ask the others; `told` hears later whether this node leads, and has applied all that was
         committed. `touch` has the driver look at the group. None: the group is not here."""
         if raft is None:
-            told(False)
+            then(False)
             return
-        self.waiting.append(told)
+        self.waiting.append(then)
         self._ask(raft)
         touch(raft)
 
@@ -93,5 +93,5 @@ class Leadership:
         if not leads:
             self._sure_until = 0
         waiting, self.waiting = self.waiting, []
-        for told in waiting:
-            told(leads)
+        for then in waiting:
+            then(leads)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Container, Iterator
 from typing import Any, Protocol
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError
@@ -188,10 +188,10 @@ class Applier:
                 raise errors.STREAM_OFFLINE_REASON.error(err=EMPTIED)
             if new:
                 js.check_reservation(config, None)
-            stream_life.create(js, config, assignment.incarnation, assignment.created_ns)
+            stream_lifecycle.create(js, config, assignment.incarnation, assignment.created_ns)
             self.jetstream.advisories.stream_action(js.streams[assignment.name], "create")
         elif stream.config != config:
-            stream_life.update(js, stream, config)
+            stream_lifecycle.update(js, stream, config)
             self.jetstream.advisories.stream_action(stream, "modify")
 
     def _give_way(self, js: AccountJetStream, stream: Stream) -> None:
@@ -205,7 +205,7 @@ class Applier:
             js.name,
             stream.name,
         )
-        stream_life.abandon(js, stream.name)
+        stream_lifecycle.abandon(js, stream.name)
 
     def _end(self, assignment: Assignment) -> None:
         """The stream is on other nodes now."""

@@ -52,7 +52,7 @@ class Hello(msgspec.Struct, kw_only=True):
     """It is about to stop: nothing is placed on it, and no leadership handed to it."""
 
 
-class Places(Protocol):
+class ConfiguredRoutes(Protocol):
     """What is known of the configured routes; see `headwater.hub.routes.routes`."""
 
     def unanswered(self) -> list[str]:
@@ -78,7 +78,7 @@ class Founding:
     ) -> None:
         self.group = group
         self.transport = transport
-        self.routes: Places | None = None
+        self.routes: ConfiguredRoutes | None = None
         self.chance = chance
         self.describe = describe
         self.heard: dict[int, Heard] = {}

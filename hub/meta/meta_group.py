@@ -133,9 +133,9 @@ class MetaGroup:
         """Whether this node leads, and no other one can."""
         return self.leadership.sure(self.raft)
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
+    def confirm(self, then: Callable[[bool], None]) -> None:
         """Ask the other members whether this node leads; `told` hears it later."""
-        self.leadership.confirm(self.raft, told, self.driver.touch)
+        self.leadership.confirm(self.raft, then, self.driver.touch)
 
     @property
     def members(self) -> list[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.ports.ports import SystemClock, SystemRandom
 from headwater.hub.addresses import ANY, reachable
 from headwater.hub.api.admin import SystemAdmin
@@ -102,7 +102,11 @@ class ClusterService:
         clock = SystemClock()
         self._groups = groups = StreamGroups(jetstream)
         store = GroupStore(
-            jetstream.store(), stream_life.group_of, self._naming, self._machine, time.time_ns()
+            jetstream.store(),
+            stream_lifecycle.group_of,
+            self._naming,
+            self._machine,
+            time.time_ns(),
         )
         chance = SystemRandom()
         driver = Driver(node.kernel, store, self._transport, clock, chance)
@@ -133,7 +137,7 @@ class ClusterService:
         applier.boot = store.boot
         applier.emptied = not group.resume()
         applier.on_joined = founding.say
-        return [each for each in found if not stream_life.group_of(each.meta)]
+        return [each for each in found if not stream_lifecycle.group_of(each.meta)]
 
     def _led_here(self, assignment: Any) -> None:
         """A replicated stream is led here from now on: tell who listens."""
@@ -194,7 +198,7 @@ class ClusterService:
         if group != META_GROUP:
             assert self._groups is not None
             return self._groups.naming(group)
-        meta = stream_life.Meta(msgspec.Raw(b'{"name":"meta"}'), 0, "", group)
+        meta = stream_lifecycle.Meta(msgspec.Raw(b'{"name":"meta"}'), 0, "", group)
         return Naming(ACCOUNT, "meta", msgspec.json.encode(meta))
 
     def _machine(self, group: int) -> Machine:
@@ -434,7 +438,7 @@ class ClusterService:
             return
         names = (stream.account.name, stream.name, answer.decode())
         log.error("stream '%s > %s' of this node is kept and not served: %s", *names)
-        stream_life.abandon(cluster.jetstream.account_js(stream.account.name), stream.name)
+        stream_lifecycle.abandon(cluster.jetstream.account_js(stream.account.name), stream.name)
 
     async def _adopt(self, sender: int, body: bytes) -> bytes:
         """A node has a stream that the cluster does not know, or has lost one; empty, or why that

@@ -195,11 +195,11 @@ class Dialer:
 
         # A node that others have told of has an address, where its certificate has the name of
         # the cluster's nodes.
-        told = self.implicit and is_address(self.host)
+        gossiped = self.implicit and is_address(self.host)
         node, wanted = self.routes.node, self.routes.peer_demands()
         return dialled_tls(
             tls,
-            (told and self.routes.tls_name) or self.host,
+            (gossiped and self.routes.tls_name) or self.host,
             ready=lambda session: node.judge_peer(conn, session, wanted, lambda: None),
         )
 

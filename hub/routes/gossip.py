@@ -13,8 +13,8 @@ from headwater.hub.routes.session import (
 def heard_by_gossip(session: RouteSession) -> bool:
     """Whether the others are to be told of the node at the other end of a new route: not when it
     does not want that, nor when this node has itself been told of it, unless that is overridden."""
-    told_of_it = session.solicited and session.implicit and session.gossip != GOSSIP_OVERRIDE
-    return not told_of_it and session.peer.gossip_mode != GOSSIP_DISABLED
+    heard_of_it = session.solicited and session.implicit and session.gossip != GOSSIP_OVERRIDE
+    return not heard_of_it and session.peer.gossip_mode != GOSSIP_DISABLED
 
 
 def gossip_mode(new: RouteSession, other: RouteSession) -> int:

@@ -132,8 +132,8 @@ class Routes:
             session: RouteSession = conn.session
             if anew:
                 conn.close("Configuration Reloaded")
-            elif session.told is not None:
-                self.judge(conn, session.told, functools.partial(self._judged, conn))
+            elif session.connect is not None:
+                self.judge(conn, session.connect, functools.partial(self._judged, conn))
 
     def _judged(self, conn: RouteConn, outcome: Any) -> None:
         if isinstance(outcome, SecurityError):
@@ -286,8 +286,8 @@ class Routes:
             connect_urls=[] if silent else self._advertised.urls,
             ws_connect_urls=[] if silent else self._advertised.ws_urls,
             ldm=self._leaving,
-            imports=_told_rules(rules.publish),
-            export=_told_rules(rules.subscribe),
+            imports=_announced_rules(rules.publish),
+            export=_announced_rules(rules.subscribe),
             route_pool_size=self.size,
             route_pool_idx=session.pool_index if session.solicited else 0,
             route_account=session.account if session.solicited else "",
@@ -401,7 +401,7 @@ class Routes:
         if account:
             conn.dedicate(account.encode())
         if session.solicited:
-            line = info_line(self.own_info(session, self._told_mode(session)))
+            line = info_line(self.own_info(session, self._announced_mode(session)))
             conn.queue(line)
         conn.ready = True
         conn.prove()
@@ -421,7 +421,7 @@ class Routes:
         self._ping_later(conn, FIRST_PING_S)
         self._choose_speaker(peer)
 
-    def _told_mode(self, session: RouteSession) -> str:
+    def _announced_mode(self, session: RouteSession) -> str:
         """How INFO names the mode of compression that was agreed on."""
         mode = self.compression.mode
         return mode if mode == AUTO else session.compression
@@ -606,7 +606,7 @@ def advertised_url(advertise: str, port: int) -> str:
     return f"nats-route://{with_port(advertise, port)}/"
 
 
-def _told_rules(rules: SubjectRules | None) -> SubjectLists | None:
+def _announced_rules(rules: SubjectRules | None) -> SubjectLists | None:
     if rules is None:
         return None
     return SubjectLists(allow=rules.allow, deny=rules.deny or None)

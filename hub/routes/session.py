@@ -163,7 +163,7 @@ class RouteSession:
         self._negotiated = False
         self._introduced = False
         self._connected = False
-        self.told: RouteConnect | None = None
+        self.connect: RouteConnect | None = None
         """How a peer that dialled has introduced itself."""
 
     def label(self, conn: Any) -> str:
@@ -198,7 +198,7 @@ class RouteSession:
             conn.fail("Authorization Violation", "Authentication Failure")
         elif self._same_cluster(conn, connect.cluster, connect.cluster_dynamic):
             self._connected = True
-            self.told = connect
+            self.connect = connect
             conn.headers = connect.headers
 
     def _same_cluster(self, conn: Any, name: str, dynamic: bool) -> bool:
@@ -263,8 +263,8 @@ class RouteSession:
         if mode == OFF:
             return False
         self.compression = mode
-        told = AUTO if registry.compression.mode == AUTO else mode
-        line = info_line(registry.own_info(self, told))
+        shown = AUTO if registry.compression.mode == AUTO else mode
+        line = info_line(registry.own_info(self, shown))
         if self.solicited:
             line = self._connect_line() + line
             self._introduced = True

@@ -8,7 +8,7 @@ leaves nothing, as it does of any stream in memory.
 from collections.abc import Callable
 from typing import Any
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
@@ -82,7 +82,7 @@ class MemoryCopy:
         for one in stream.consumers.values():
             if not one.config.mem_storage and not one.config.direct:
                 storage.log.put_state(owner, CONSUMER_PREFIX + one.name_bytes, one.save_whole())
-        stream_life.detach(self.jetstream.account_js(stream.account.name), stream)
+        stream_lifecycle.detach(self.jetstream.account_js(stream.account.name), stream)
         storage.delete_stream(source)
         return store
 

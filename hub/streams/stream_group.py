@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.cluster.leadership import Leadership
@@ -235,9 +235,9 @@ class StreamGroup:
         """Whether this node leads, and no other one can."""
         return self.leadership.sure(self.raft)
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
+    def confirm(self, then: Callable[[bool], None]) -> None:
         """Ask the other replicas whether this node leads; `told` hears it later."""
-        self.leadership.confirm(self.raft, told, self.touch)
+        self.leadership.confirm(self.raft, then, self.touch)
 
     def propose(self, entry: bytes) -> bool:
         """Propose what a turn has decided; False when it must wait."""
@@ -254,7 +254,7 @@ class StreamGroup:
     def _configure(self, stream: Stream) -> None:
         """Have the group take over the configuration that the cluster has decided on."""
         if stream.config != self.wanted.stream_config:
-            description = stream_life.description(stream, self.wanted.stream_config)
+            description = stream_lifecycle.description(stream, self.wanted.stream_config)
             stream.replicator.configure(description)
 
     def change(self, wanted: Any) -> None:
@@ -323,7 +323,7 @@ class StreamGroup:
             self.touch(raft)
         elif self.farewell is None:
             farewell = self.farewell = Farewell(to, -1)
-            stream_life.accept_in_flight(self._account(), stream)
+            stream_lifecycle.accept_in_flight(self._account(), stream)
             self.barrier(lambda: self._refuse_publishes(raft, farewell))
 
     def _account(self) -> Any:
@@ -336,7 +336,7 @@ class StreamGroup:
         stream = self.stream
         if self.farewell is not farewell or stream is None:
             return
-        stream_life.refuse_publishes(self._account(), stream)
+        stream_lifecycle.refuse_publishes(self._account(), stream)
         farewell.since = raft.ticks
         stream.replicator.flush()
         self._go_on(raft, farewell)
@@ -357,7 +357,7 @@ class StreamGroup:
                 log.debug("stream '%s': %s", self.wanted.name, error)
         if farewell.begun and raft.is_leader and not raft.transfer.target:
             self.farewell = None
-            stream_life.accept_publishes(self._account(), stream)
+            stream_lifecycle.accept_publishes(self._account(), stream)
 
     # -- what may be asked ----------------------------------------------------
 
@@ -396,8 +396,8 @@ class StreamGroup:
         if node in self.wanted.peers or not raft.recovering or not answers:
             return False
         voters = max(answers.values(), key=lambda each: (each.log_term, each.last)).config.voters
-        told = [answers.get(voter) for voter in voters]
-        return all(each is not None and each.config.incarnation(node) is None for each in told)
+        known = [answers.get(voter) for voter in voters]
+        return all(each is not None and each.config.incarnation(node) is None for each in known)
 
     def end(self) -> None:
         """Nothing of the stream lives here any more; what is stored stays."""

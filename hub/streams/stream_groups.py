@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Container
 from typing import Any, Protocol
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
@@ -98,7 +98,7 @@ class StreamGroups:
     def naming(self, group: int) -> Naming:
         """Account, name and description of the stream of a group."""
         wanted = self.wanted[group]
-        meta = stream_life.pack(
+        meta = stream_lifecycle.pack(
             wanted.stream_config, wanted.created_ns, wanted.incarnation, group, self.cluster
         )
         return Naming(wanted.account, wanted.name, meta)
@@ -275,7 +275,7 @@ class StreamGroups:
             if number in self.wanted or replica.store is None:
                 continue
             meta = self.jetstream.store().meta_of(replica.store) or b""
-            if stream_life.incarnation_of(meta) in gone:
+            if stream_lifecycle.incarnation_of(meta) in gone:
                 log.info(
                     "stream '%s' was deleted: what is left of it on this node goes",
                     self.jetstream.store().label(replica.store),
@@ -323,13 +323,13 @@ class StreamGroups:
         group = self.groups.get(number)
         return group is not None and group.sure
 
-    def confirm(self, number: int, told: Callable[[bool], None]) -> None:
+    def confirm(self, number: int, then: Callable[[bool], None]) -> None:
         """Ask the other replicas whether this node leads; `told` hears it later."""
         group = self.groups.get(number)
         if group is None:
-            told(False)
+            then(False)
         else:
-            group.confirm(told)
+            group.confirm(then)
 
     def stream(self, number: int) -> Stream | None:
         """The stream of a group, where it lives here."""

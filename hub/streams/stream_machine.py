@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.node.node import NodeJetStream
@@ -77,7 +77,7 @@ class StreamMachine:
         self.forget()
         try:
             meta = self.jetstream.store().meta_of(store) or b""
-            self.stream = stream_life.follow(self.account(store), meta, store)
+            self.stream = stream_lifecycle.follow(self.account(store), meta, store)
         except msgspec.DecodeError as error:
             raise StoreError(f"a replica's description cannot be read: {error}") from error
         self.jetstream.set_durability(self.stream)
@@ -92,7 +92,7 @@ class StreamMachine:
             raise StoreError("a stream in memory cannot become a replicated one")
         owner = store.incarnation.encode()
         kept = {one.key: one.save_whole() for one in stream.consumers.values() if one.key}
-        stream_life.detach(self.account(store), stream)
+        stream_lifecycle.detach(self.account(store), stream)
         for key, value in kept.items():
             storage.log.encode_with(owner, key, None)
             storage.log.put_state(owner, key, value)
@@ -110,7 +110,7 @@ class StreamMachine:
         assert stream is not None
         store: Any = stream.store
         try:
-            stream_life.change(self.account(store), stream, meta)
+            stream_lifecycle.change(self.account(store), stream, meta)
         except (JetStreamError, msgspec.DecodeError) as error:
             raise StoreError(f"a new configuration cannot be kept: {error}") from error
 
@@ -131,7 +131,7 @@ class StreamMachine:
         stream.replicator = Replicator(
             self.jetstream.kernel, store, commit_log, proposals, propose, counts
         )
-        stream_life.lead(self.account(store), stream)
+        stream_lifecycle.lead(self.account(store), stream)
         return stream
 
     def quiet(self) -> None:
@@ -141,7 +141,7 @@ class StreamMachine:
             return
         store: Any = stream.store
         stream.replicator.close()
-        stream_life.detach(self.account(store), stream)
+        stream_lifecycle.detach(self.account(store), stream)
         stream.replicator = None  # type: ignore[assignment]  # None without a group's leadership
         self.stream = None
         if not store.closed:

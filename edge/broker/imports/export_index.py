@@ -15,12 +15,12 @@ class ExportIndex:
     def __init__(self, exports: list[ExportOptions]) -> None:
         self._exact: dict[tuple[str, str], ExportOptions] = {}
         self._levels: dict[str, Any] = {}
-        for place, export in enumerate(exports):
+        for rank, export in enumerate(exports):
             self._exact.setdefault((export.kind, export.subject), export)
             level = self._levels.setdefault(export.kind, {})
             for token in export.subject.split("."):
                 level = level.setdefault(token, {})
-            level.setdefault(HERE, (place, export))
+            level.setdefault(HERE, (rank, export))
 
     def find(self, kind: str, subject: str) -> ExportOptions | None:
         """The export of the same subject, or else the first one that covers it."""

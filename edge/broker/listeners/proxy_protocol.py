@@ -93,16 +93,16 @@ def _parse_v2(data: bytes) -> tuple[int, Address | None] | None:
 class HeaderWatch:
     """Looks for a header at the begin of what one client sends; the client is halted meanwhile.
 
-    `told(conn, address)` is called when there is one that names a client.
+    `then(conn, address)` is called when there is one that names a client.
     """
 
     def __init__(
-        self, conn: Any, sock: socket.socket, patience: float, told: Callable[[Any, Address], None]
+        self, conn: Any, sock: socket.socket, patience: float, then: Callable[[Any, Address], None]
     ) -> None:
         """A client that has not logged in after `patience` seconds is refused."""
         self._conn = conn
         self._sock = sock
-        self._told = told
+        self._then = then
         self._loop = conn.loop
         self._header = b""
         conn.halt()
@@ -127,7 +127,7 @@ class HeaderWatch:
         if found is not None:
             self._leave()
             if found:
-                self._told(self._conn, found)
+                self._then(self._conn, found)
             self._conn.proceed()
 
     def _judge(self, seen: bytes) -> Address | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from headwater.security.identity import Identity
 
-_TOLD_MAX = {"name": 256, "lang": 64, "version": 64, "jwt": 4096}
+_FIELD_MAX = {"name": 256, "lang": 64, "version": 64, "jwt": 4096}
 """CONNECT fields that are kept, and the longest text of each in characters."""
 
 
@@ -45,6 +45,6 @@ class ClosedConn:
         self.active_ns: int = conn.active_ns
         self.options: dict[str, str] = {
             field: conn.options[field][:longest]
-            for field, longest in _TOLD_MAX.items()
+            for field, longest in _FIELD_MAX.items()
             if isinstance(conn.options.get(field), str)
         }

@@ -8,7 +8,7 @@ from typing import Any
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import AccountJetStreamOptions
 from headwater.edge.facts.version import API_LEVEL
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.tiers import NO_LIMITS_SHOWN, Tiers, no_room, tier_name
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.consumer.consumers import limitable
@@ -61,7 +61,7 @@ class AccountJetStream:
         """Stop serving; streams are stopped and keep their data."""
         self.silence()
         for stream in list(self.streams.values()):
-            stream_life.stop(stream, "Server Shutdown")
+            stream_lifecycle.stop(stream, "Server Shutdown")
 
     # --- streams ---------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class AccountJetStream:
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if (config.mirror or config.sources) and self.node.origin_driver_factory is None:
             raise errors.invalid_config("mirrors and sources are not available on this server")
-        stream = stream_life.create(self, config, self.incarnation())
+        stream = stream_lifecycle.create(self, config, self.incarnation())
         self.node.advisories.stream_action(stream, "create")
         return stream
 
@@ -132,13 +132,13 @@ class AccountJetStream:
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if config.sources and self.node.origin_driver_factory is None:
             raise errors.invalid_config("sources are not available on this server")
-        left = stream_life.update(self, stream, config)
+        left = stream_lifecycle.update(self, stream, config)
         self.node.advisories.stream_action(stream, "modify")
         return left
 
     def delete(self, stream: Stream) -> Awaitable[None] | None:
         """Delete a stream with its consumers and data."""
-        durable = stream_life.delete(self, stream)
+        durable = stream_lifecycle.delete(self, stream)
         self.node.advisories.stream_action(stream, "delete")
         return durable
 

@@ -97,7 +97,7 @@ class Tiers:
                 found[tier_name(replicas)] = (memory + more[0], store + more[1])
         return found
 
-    def told(self, totals: dict[str, tuple[int, int]]) -> None:
+    def set_totals(self, totals: dict[str, tuple[int, int]]) -> None:
         """What all nodes of the cluster have together by tier, in memory and in files."""
         for index, storage in enumerate(("memory", "file")):
             for name in totals:

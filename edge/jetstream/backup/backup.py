@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.backup.archived_consumer import ArchivedConsumer, consumer_entry
 from headwater.edge.jetstream.config import consumer_config
 from headwater.edge.jetstream.model import archive, errors, s2
@@ -471,7 +471,7 @@ class Restore:
         """Let the restored stream live."""
         stream = self.stream
         assert stream is not None
-        stream_life.revive(self.js, stream)
+        stream_lifecycle.revive(self.js, stream)
         self.end(failed=False)
         info = stream_info(stream)
         fields = {name: getattr(info, name) for name in info.__struct_fields__}

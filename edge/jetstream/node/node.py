@@ -13,7 +13,7 @@ from typing import Any
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
 from headwater.edge.facts.version import API_LEVEL
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api import Router
 from headwater.edge.jetstream.api.api_routes import routes
@@ -143,16 +143,16 @@ class NodeJetStream:
             lambda: stream_states.newest_age(self.store().log, streams),
         )
         for found in streams:
-            if stream_life.group_of(found.meta):
+            if stream_lifecycle.group_of(found.meta):
                 continue  # whoever drives its group says when it lives
             js = self.account_js(found.account)
             try:
-                stream_life.recover(js, found.meta, found.store)
+                stream_lifecycle.recover(js, found.meta, found.store)
                 recovered += 1
             except Exception as error:
                 # Whatever is wrong with one stream, the others and the node go on.
                 log.error("stream '%s' is kept, and not served: %s", found.label, error)
-                stream_life.abandon(js, found.name)
+                stream_lifecycle.abandon(js, found.name)
                 text = f"stream '{found.label}' is kept but not served: {error}"
                 self.storage.report(Problem(ProblemKind.UNSERVED, text, found.label))
         self.age_watch.start()
@@ -172,7 +172,7 @@ class NodeJetStream:
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,
-            numbered_elsewhere=stream_life.numbered_elsewhere,
+            numbered_elsewhere=stream_lifecycle.numbered_elsewhere,
             keys=key_ring(self.options),
             clock=self.kernel.source(),
             chance=self.kernel.chance,
@@ -198,9 +198,9 @@ class NodeJetStream:
             raise StoreError(f"a stream '{item.account} > {item.stream}' is there already")
         found = storage.restore_quarantined(name)
         try:
-            stream = stream_life.recover(js, found.meta, found.store)
+            stream = stream_lifecycle.recover(js, found.meta, found.store)
         except Exception as error:
-            stream_life.abandon(js, item.stream)
+            stream_lifecycle.abandon(js, item.stream)
             raise StoreError(f"'{name}' is kept but cannot be served: {error}") from error
         self.kernel.kick()
         return stream

@@ -137,7 +137,7 @@ class Restorer:
         return self.js.storage
 
     async def restore(
-        self, found: BackedUp, account: str, config: StreamConfig, told: Callable[[], None]
+        self, found: BackedUp, account: str, config: StreamConfig, progress: Callable[[], None]
     ) -> int:
         """Restore one stream; returns its messages. All of it is there, or nothing. Raises
         BackupError, JetStreamError, StoreError, OSError."""
@@ -149,7 +149,7 @@ class Restorer:
         taking = OfflineRestore(js, config)
         self.storage.making = True
         try:
-            count = await self._restore_stream(taking, found, told)
+            count = await self._restore_stream(taking, found, progress)
             await taking.fill()
             taking.finish()
             for waiting in taking.waits:
@@ -170,11 +170,11 @@ class Restorer:
         return count
 
     async def _restore_stream(
-        self, taking: Restore, found: BackedUp, told: Callable[[], None]
+        self, taking: Restore, found: BackedUp, progress: Callable[[], None]
     ) -> int:
         room = RESTORE_BYTES
         for _, entries in found.chunks():
-            told()
+            progress()
             for entry in entries:
                 taking.restore_entry(entry)
                 room -= len(entry.payload) + len(entry.headers) + 128

@@ -17,7 +17,7 @@ cdef class FastBatch:
     cdef bytes name
     cdef unsigned long long last        # the last message of the batch that was dealt with
     cdef unsigned long long stored      # the last sequence of the stream that it wrote
-    cdef unsigned long long told        # the message up to which the client has an answer
+    cdef unsigned long long answered        # the message up to which the client has an answer
     cdef int every                      # messages per answer now
     cdef int most                       # messages per answer that the client takes at most
     cdef bint gap_ok

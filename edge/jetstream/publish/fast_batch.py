@@ -311,7 +311,7 @@ class FastBatches:
     @cython.exceptval(-1, check=False)
     def flow(self, m: cython.pointer(Msg), batch: FastBatch) -> cython.int:
         """Tell up to where all is stored, and after how many messages that is told again."""
-        text = b'{"type":"ack","seq":%d,"msgs":%d}' % (batch.told, batch.every)
+        text = b'{"type":"ack","seq":%d,"msgs":%d}' % (batch.answered, batch.every)
         return self.stream.answer_later(m, batch.stored, text)
 
     @cython.cfunc
@@ -320,9 +320,9 @@ class FastBatches:
         """Answer when it is time to, with a new interval; whether it was."""
         every: cython.ulonglong = batch.every
         share: cython.int
-        if batch.last < batch.told + every:
+        if batch.last < batch.answered + every:
             return False
-        batch.told += (batch.last - batch.told) // every * every
+        batch.answered += (batch.last - batch.answered) // every * every
         share = max(1, FLOW_SHARED // cython.cast(cython.int, len(self.open)))
         share = min(share, batch.most)
         if batch.every < share:

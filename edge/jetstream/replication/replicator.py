@@ -285,9 +285,9 @@ class Replicator:
         subject: bytes,
         sequence: int,
         keep: int,
-        told: Callable[[int], None] | None = None,
+        then: Callable[[int], None] | None = None,
     ) -> None:
-        """Decide on a purge, see MessageStore.purge. `told` is called with how many went."""
+        """Decide on a purge, see MessageStore.purge. `then` is called with how many went."""
         op: Operation
         memset(cython.address(op), 0, cython.sizeof(Operation))
         op.kind = OP_PURGE
@@ -300,7 +300,7 @@ class Replicator:
             cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject)),
             cython.NULL,
         )
-        self.asked.append(told)
+        self.asked.append(then)
 
     async def purge_count(self, subject: bytes, sequence: int, keep: int) -> int:
         """Purge; returns how many messages went, once that is committed. Raises StoreError."""
@@ -311,9 +311,9 @@ class Replicator:
 
     def purged(self, count: int) -> None:
         """The oldest purge that was proposed was applied."""
-        told = self.asked.popleft() if self.asked else None
-        if told is not None:
-            told(count)
+        then = self.asked.popleft() if self.asked else None
+        if then is not None:
+            then(count)
 
     def skip(self, sequence: int) -> None:
         """Decide that `sequence` is the last one, without a message."""

@@ -197,9 +197,9 @@ def _describe(row: _Row, options: ConnzOptions) -> dict[str, Any]:
     )
     optional = {
         "stalls": conn.stalls,
-        "name": _told(conn, "name"),
-        "lang": _told(conn, "lang"),
-        "version": _told(conn, "version"),
+        "name": _said_text(conn, "name"),
+        "lang": _said_text(conn, "lang"),
+        "version": _said_text(conn, "version"),
         "tls_version": str(detail.get("tls_version", "")).removeprefix("TLSv"),
         "tls_cipher_suite": detail.get("tls_cipher", ""),
         "tls_first": detail.get("tls_first", False),
@@ -213,7 +213,7 @@ def _describe(row: _Row, options: ConnzOptions) -> dict[str, Any]:
     return fields
 
 
-def _told(conn: Any, name: str) -> str:
+def _said_text(conn: Any, name: str) -> str:
     """A text that the client said of itself in CONNECT."""
     value = conn.options.get(name)
     return value if isinstance(value, str) else ""

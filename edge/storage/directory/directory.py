@@ -133,15 +133,15 @@ class StoreDirectory:
                 "use a newer one"
             )
         known = bytes.fromhex(identity["node_id"]) if identity is not None else b""
-        told = self._id_in_files(known)
-        if content is not None and told in (known, b""):
+        found = self._id_in_files(known)
+        if content is not None and found in (known, b""):
             if file.damaged:
                 text = ": a copy was damaged; it was written again"
                 self.problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
                 file.write(content)
             self._identity, self.node_id = content, known
             return
-        if told:
+        if found:
             what = "is another store's" if known else "is missing or damaged in both copies"
             text = f" {what}; it was made again from the log and segments"
             self.problems.append(Problem.of(ProblemKind.REPAIRED, file.path, text))
@@ -149,7 +149,7 @@ class StoreDirectory:
             raise FormatError(
                 f"{file.path} is missing or damaged in both copies; restore it from a backup"
             )
-        self.node_id = told or self.make_id()
+        self.node_id = found or self.make_id()
         self._identity = json.dumps(
             {"format": FORMAT, "node_id": self.node_id.hex(), "created": self.clock.wall_ns()}
         ).encode()

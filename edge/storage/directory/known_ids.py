@@ -17,8 +17,8 @@ SEGMENT_ID_AT = 32
 
 def ids_in_files(log: Path, streams: Path) -> Iterator[bytes]:
     """The node id of each slot in `log` and each segment below `streams` that has a good header."""
-    places = sorted(streams.iterdir()) if streams.exists() else []
-    segments = (path for place in places for path in sorted(place.glob("*.seg")))
+    folders = sorted(streams.iterdir()) if streams.exists() else []
+    segments = (path for folder in folders for path in sorted(folder.glob("*.seg")))
     for path in chain(sorted(log.glob("slot-*.log")), segments):
         try:
             fd = files.open_file(path, files.READ_ONLY)

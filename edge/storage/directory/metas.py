@@ -211,7 +211,7 @@ class Metas:
         self._log_filed()
         self._later(REST_SECONDS)
 
-    def put_in_place(self, path: Path) -> None:
+    def write_logged(self, path: Path) -> None:
         """A stream's directory is to be put aside: let it have what the log knows, which forgets
         it. Raises OSError."""
         row = self._pending.get(path.name)

@@ -108,7 +108,7 @@ class NodeStore:
         self.entry_keys = EntryKeys(self.directory, self.packers)
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.descriptions.label)
-        self.damage.on_told = lambda store: keep_sizes(self.log, store)
+        self.damage.on_logged = lambda store: keep_sizes(self.log, store)
         self._files = OpenFiles()
         self._stores: dict[str, MessageStore] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -89,7 +89,7 @@ class StreamOpener:
                 stream = None
                 text = f": {error!r}; the stream is in quarantine"
                 problems.append(Problem.of(ProblemKind.UNSERVED, path, text))
-                self._metas.put_in_place(path)
+                self._metas.write_logged(path)
                 self._directory.put_aside(path, f"it could not be opened: {error!r}")
             if stream is not None:
                 found.append(stream)

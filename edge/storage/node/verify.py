@@ -208,8 +208,8 @@ class _Examination:
             return
         for sequence in overlaps(records.findings, live_records(store, segment)):
             _read(store, sequence)
-        places = len(records.findings)
-        text = f": {places} places do not verify; all messages beside them are sound"
+        damaged = len(records.findings)
+        text = f": {damaged} places do not verify; all messages beside them are sound"
         row.add(ProblemKind.DAMAGED, path, text)
         row.damaged_segments.append(str(path.relative_to(self.base / "jetstream")))
 

@@ -27,14 +27,14 @@ class DamageReport:
         self.listeners: list[Listener] = []
         self.at_once: list[Callable[[Any], None]] = []
         """Called with a store as soon as a message of it is found damaged, amid a read of it."""
-        self.on_told: Callable[[Any], None] = lambda store: None
-        """Called with a store of which something was told, once a second at most."""
+        self.on_logged: Callable[[Any], None] = lambda store: None
+        """Called with a store of which damage was logged, once a second at most."""
         self.found = 0
         """Messages found damaged since the start."""
         self._loop = loop
         self._label = label
         self._fresh: dict[Any, dict[int, str]] = {}
-        self._untold: dict[Any, dict[int, str]] = {}
+        self._unlogged: dict[Any, dict[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def report(self, store: Any, sequence: int, reason: str) -> None:
@@ -49,7 +49,7 @@ class DamageReport:
     def _hand_on(self) -> None:
         fresh, self._fresh = self._fresh, {}
         for store, rows in fresh.items():
-            self._untold.setdefault(store, {}).update(rows)
+            self._unlogged.setdefault(store, {}).update(rows)
             for listener in self.listeners:
                 listener(store, rows)
         if self._timer is None:
@@ -58,9 +58,9 @@ class DamageReport:
     def _log_findings(self) -> None:
         """Write what is known by now, and gather what follows soon."""
         self._timer = None
-        untold, self._untold = self._untold, {}
-        for store, rows in untold.items():
-            self.on_told(store)
+        unlogged, self._unlogged = self._unlogged, {}
+        for store, rows in unlogged.items():
+            self.on_logged(store)
             reason = rows[min(rows)]
             log.warning(
                 "stream '%s': %d messages are damaged and lost: %s (%s); all others are served",
@@ -69,7 +69,7 @@ class DamageReport:
                 runs_text(list(rows)),
                 reason,
             )
-        if untold:
+        if unlogged:
             self._timer = self._loop.call_later(GATHER_SECONDS, self._log_findings)
 
     def stop(self) -> None:

@@ -334,7 +334,7 @@ class Compactor:
         new = temporary(segment.path)
         give_up(segment, before)
         if error is None and not store.closed and not self.stopped:
-            error = self.put_in_place(segment, before)
+            error = self.rename_over(segment, before)
         if error is not None:
             log.error(
                 "segment %s cannot be rewritten: %s; it stays as it is, and it is tried again",
@@ -366,7 +366,7 @@ class Compactor:
         first = store.first_seq
         when_removals_last(self.log, lambda: store.trim(first))
 
-    def put_in_place(
+    def rename_over(
         self, segment: StreamSegment, before: StreamSegment | None
     ) -> BaseException | None:
         """Rename the new file over the old one, unless it holds what was erased meanwhile."""

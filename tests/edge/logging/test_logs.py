@@ -12,7 +12,7 @@ import pytest
 
 from bench.servers import Recipe, Server, program
 from headwater.edge.logging import logs
-from headwater.edge.logging.log_limit import PEER_LINES, PLACE_LINES, LineLimit
+from headwater.edge.logging.log_limit import CALL_SITE_LINES, PEER_LINES, LineLimit
 from tests.edge.broker.logins.test_before_login import port_of, running, until_end
 
 BOTH = {
@@ -65,7 +65,7 @@ def test_lines_of_one_peer_are_limited(log: logging.Logger, tmp_path: Path) -> N
     lines = lines_of(tmp_path / "log")
     assert sum("10.0.0.1:" in line for line in lines) == PEER_LINES + 1
     assert sum("10.0.0.2:" in line for line in lines) == 5
-    assert len(lines) <= PLACE_LINES + PEER_LINES + 8
+    assert len(lines) <= CALL_SITE_LINES + PEER_LINES + 8
     assert any(f"{5000 - PEER_LINES} further lines about 10.0.0.1" in line for line in lines)
 
 

@@ -320,8 +320,8 @@ async def refused(node: Node) -> None:
     seen = asyncio.Event()
     verdict = node.peer_checks.verdict
 
-    async def watched(chain: Any, options: Any, told: bool = False) -> str:
-        reason: str = await verdict(chain, options, told)
+    async def watched(chain: Any, options: Any, report: bool = False) -> str:
+        reason: str = await verdict(chain, options, report)
         if reason:
             seen.set()
         return reason

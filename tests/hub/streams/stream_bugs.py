@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.consumer import consumer_recovery
 from headwater.edge.jetstream.publish import replay
 from headwater.hub.cluster.leadership import Leadership
@@ -131,8 +131,8 @@ def limits_are_kept_by_the_leader_alone(put: Put) -> None:
         stream.mute()
         return stream
 
-    true = stream_life.follow
-    put(stream_life, "follow", follow)
+    true = stream_lifecycle.follow
+    put(stream_lifecycle, "follow", follow)
 
 
 def stream_without_limits(config: Any) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import JetStreamOptions, Options
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.config import stream_config
 from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.node.node import NodeJetStream
@@ -107,7 +107,7 @@ class TwinJetStream(NodeJetStream):
         return StoreOptions(
             self.twin.disk.root / "data",
             SEGMENT_BYTES,
-            numbered_elsewhere=stream_life.numbered_elsewhere,
+            numbered_elsewhere=stream_lifecycle.numbered_elsewhere,
             clock=self.twin.loop.clock,
             chance=self.twin.chance,
         )
@@ -183,7 +183,7 @@ class ClusterNode:
         self.streams.member_boot = lambda: self.taken_in
         self.store = GroupStore(
             self.jetstream.store(),
-            stream_life.group_of,
+            stream_lifecycle.group_of,
             self.naming,
             self.machine,
             self.loop.clock.wall_ns(),

@@ -10,7 +10,7 @@ from headwater.edge.conf.options import (
     LeafRemoteOptions,
     Options,
 )
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.kernel.kernel import CallbackSink
@@ -41,7 +41,7 @@ class SimJetStream(NodeJetStream):
         return StoreOptions(
             self.disk.twin.root / "data",
             SEGMENT_BYTES,
-            numbered_elsewhere=stream_life.numbered_elsewhere,
+            numbered_elsewhere=stream_lifecycle.numbered_elsewhere,
             clock=self.kernel.source(),
             chance=self.kernel.chance,
         )

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import AccountJetStreamOptions, Options
-from headwater.edge.jetstream.account import stream_life
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api import Router
 from headwater.edge.jetstream.api.api_routes import routes
@@ -93,7 +93,7 @@ class World:
                 self.kernel, StoreOptions(directory, segment_bytes=SEGMENT_BYTES)
             )
             for found in node.storage.open():
-                stream_life.recover(self.js, found.meta, found.store)
+                stream_lifecycle.recover(self.js, found.meta, found.store)
 
     def create_store(self, account: str, config: Any, meta: bytes, incarnation: str) -> Any:
         """Storage for a new stream, on disk when the node has a directory."""
