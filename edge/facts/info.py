@@ -30,9 +30,9 @@ class NodeFacts(msgspec.Struct, kw_only=True):
     lame_duck: bool = False
 
 
-def info_fields(facts: NodeFacts, *, cid: int, client_ip: str, nonce: str = "") -> dict[str, Any]:
-    """Fields of the INFO that a new connection gets."""
-    fields: dict[str, Any] = {
+def identity_fields(facts: NodeFacts) -> dict[str, Any]:
+    """What INFO and the page of the node both begin with: who it is, and where it listens."""
+    return {
         "server_id": facts.server_id,
         "server_name": facts.server_name,
         "version": NATS_LEVEL,
@@ -41,6 +41,13 @@ def info_fields(facts: NodeFacts, *, cid: int, client_ip: str, nonce: str = "") 
         "go": f"python{platform.python_version()}",
         "host": facts.host,
         "port": facts.port,
+    }
+
+
+def info_fields(facts: NodeFacts, *, cid: int, client_ip: str, nonce: str = "") -> dict[str, Any]:
+    """Fields of the INFO that a new connection gets."""
+    fields: dict[str, Any] = {
+        **identity_fields(facts),
         "headers": facts.headers,
         "max_payload": facts.max_payload,
         "client_id": cid,

@@ -367,7 +367,8 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def _remove_folder(path: str | Path) -> None:
-    """What `shutil.rmtree` does; importing that takes milliseconds of a node that serves."""
+    """What `shutil.rmtree` does for a directory of the store's own. Nothing that a node loads
+    imports `shutil`, and its import takes milliseconds while the loop serves nobody."""
     with os.scandir(path) as entries:
         found = list(entries)
     for entry in found:

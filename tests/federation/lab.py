@@ -24,6 +24,9 @@ PROGRAMS = {
 }
 
 
+JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\nserver_name: {domain}\n'
+
+
 class RealServer:
     """A server in a process of its own: the real nats-server, or a node of this project.
 
@@ -149,6 +152,23 @@ class Wire:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def wired(lab: "Lab") -> tuple[Node, Node, Wire]:
+    """A hub and an edge in this process, linked, and the wire of unlimited speed between them."""
+    port = free_port()
+    hub = await lab.node(
+        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
+        + f"leafnodes {{ listen: 127.0.0.1:{port} }}"
+    )
+    wire = await lab.wire(port)
+    edge = await lab.node(
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + 'leafnodes { reconnect: "50ms", remotes [ '
+        f'{{ url: "nats://127.0.0.1:{wire.port}", ignore_discovered_servers: true }} ] }}'
+    )
+    await until(lambda: leafs(hub) and leafs(edge), "the link is up")
+    return hub, edge, wire
 
 
 def leaf_service(node: Node) -> Any:

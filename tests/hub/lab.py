@@ -31,11 +31,14 @@ class Lab:
     ) -> None:
         self.routing = routing or {}
         self.directory = directory
+        self.clients: list[Client] = []
+        self.fields = fields
+        self._lay_out(size)
+
+    def _lay_out(self, size: int) -> None:
         self.ports = [free_port() for _ in range(size)]
         self.routes = [f"nats-route://127.0.0.1:{port}" for port in self.ports]
         self.nodes: list[Node | None] = [None] * size
-        self.clients: list[Client] = []
-        self.fields = fields
 
     def start(self, index: int, **fields: Any) -> Node:
         """Start one node, on what is stored of it."""
@@ -63,6 +66,14 @@ class Lab:
         node.start()
         self.nodes[index] = node
         return node
+
+    async def resized(self, size: int) -> "Lab":
+        """End all nodes, and form a cluster of so many in the same directory."""
+        await self.stop()
+        self.clients = []
+        self._lay_out(size)
+        await self.formed()
+        return self
 
     async def formed(self) -> None:
         """Start all nodes, and wait until they are one cluster."""

@@ -1,6 +1,5 @@
 """/varz: the node itself (NATS monitoring, `Varz`)."""
 
-import platform
 from typing import Any
 
 from headwater.edge.conf.options import (
@@ -10,8 +9,8 @@ from headwater.edge.conf.options import (
     TLSOptions,
     WebSocketOptions,
 )
+from headwater.edge.facts.info import identity_fields
 from headwater.edge.facts.moments import nanoseconds, rfc3339, uptime
-from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.observed.process import cores, usable_cores
@@ -108,16 +107,7 @@ def jetstream_varz(node: NodeView) -> dict[str, Any]:
 
 def _identity(node: NodeView) -> dict[str, Any]:
     facts = node.facts
-    fields: dict[str, Any] = {
-        "server_id": node.server_id,
-        "server_name": node.server_name,
-        "version": NATS_LEVEL,
-        "headwater": VERSION,
-        "proto": 1,
-        "go": f"python{platform.python_version()}",
-        "host": facts.host,
-        "port": facts.port,
-    }
+    fields = identity_fields(facts)
     optional = {
         "auth_required": facts.auth_required,
         "tls_required": facts.tls_required,

@@ -132,10 +132,9 @@ def test_headers_ask_for_it_over_a_route(pair: tuple[str, str]) -> None:
             client.close()
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_over_a_leaf_link_with_the_system_account(pair: tuple[str, str]) -> None:
-    """Where the system account is linked, too, the leaf's server tells its half."""
-    with leaf(pair, "bs") as servers:
+def asked_over_a_leaf(pair: tuple[str, str], accounts: str) -> dict[str, Any]:
+    """The event that the hub tells of a request whose service is behind a leaf link."""
+    with leaf(pair, accounts) as servers:
         asker, service = Client(servers[0].port, "a", "asker"), Client(servers[1].port, "b", "far")
         ear = Client(servers[0].port, "b", "ear")
         ear.say("SUB lat.> 9\r\n")
@@ -143,30 +142,28 @@ def test_over_a_leaf_link_with_the_system_account(pair: tuple[str, str]) -> None
         asker.say("SUB back 1\r\n")
         ask_until_answered(asker, service)
         found = answered(ear)
-        assert found.keys() == HEAD | {"requestor", "responder"}
-        assert found["responder"].keys() - {"cluster"} == DETAILS
-        assert (found["responder"]["server"], found["responder"]["name"]) == ("n1", "far")
         for client in (asker, service, ear):
             client.close()
+    return found
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_over_a_leaf_link_with_the_system_account(pair: tuple[str, str]) -> None:
+    """Where the system account is linked, too, the leaf's server tells its half."""
+    found = asked_over_a_leaf(pair, "bs")
+    assert found.keys() == HEAD | {"requestor", "responder"}
+    assert found["responder"].keys() - {"cluster"} == DETAILS
+    assert (found["responder"]["server"], found["responder"]["name"]) == ("n1", "far")
 
 
 @pytest.mark.parametrize("spoke", SERVERS)
 def test_over_a_leaf_link_alone(spoke: str) -> None:
     """nats-server, as the hub, waits for the other half for ever, and tells nothing."""
-    with leaf(("headwater", spoke), "b") as servers:
-        asker, service = Client(servers[0].port, "a", "asker"), Client(servers[1].port, "b", "far")
-        ear = Client(servers[0].port, "b", "ear")
-        ear.say("SUB lat.> 9\r\n")
-        service.say("SUB svc 1\r\n")
-        asker.say("SUB back 1\r\n")
-        ask_until_answered(asker, service)
-        found = answered(ear)
-        assert found["responder"] == {
-            "id": found["responder"]["id"], "acc": "B", "server": "n0", "kind": "Leafnode",
-        }
-        assert found["service"] >= 45_000_000
-        for client in (asker, service, ear):
-            client.close()
+    found = asked_over_a_leaf(("headwater", spoke), "b")
+    assert found["responder"] == {
+        "id": found["responder"]["id"], "acc": "B", "server": "n0", "kind": "Leafnode",
+    }
+    assert found["service"] >= 45_000_000
 
 
 def test_a_half_that_is_malformed_counts_for_nothing() -> None:

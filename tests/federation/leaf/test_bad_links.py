@@ -6,29 +6,11 @@ import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.node.node import Node
-from tests.federation.lab import Lab, Wire, client_port, free_port, leaf_service, leafs
+from tests.federation.lab import Lab, client_port, leaf_service, leafs, wired
 from tests.measuring import within
 from tests.waiting import silence, until
 
-JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\n'
 SOURCE = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.hub.API"))
-
-
-async def wired(lab: Lab) -> tuple[Node, Node, Wire]:
-    """A hub, an edge, and the wire between them."""
-    port = free_port()
-    hub = await lab.node(
-        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
-        + f"server_name: hub\nleafnodes {{ listen: 127.0.0.1:{port} }}"
-    )
-    wire = await lab.wire(port)
-    edge = await lab.node(
-        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
-        + 'server_name: edge\nleafnodes { reconnect: "50ms", remotes [ '
-        f'{{ url: "nats://127.0.0.1:{wire.port}", ignore_discovered_servers: true }} ] }}'
-    )
-    await until(lambda: leafs(hub) and leafs(edge), "the link is up")
-    return hub, edge, wire
 
 
 async def messages(edge: Node, stream: str) -> int:

@@ -15,12 +15,11 @@ from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.node.node import Node
 from headwater.federation.origins import origin_follower
-from tests.federation.lab import Lab, Wire, client_port, free_port, leafs
+from tests.federation.lab import Lab, Wire, client_port, leafs, wired
 from tests.measuring import within
 from tests.waiting import until
 
 RATE = 256 * 1024
-JETSTREAM = 'jetstream {{ store_dir: "{store}", domain: {domain} }}\nserver_name: {domain}\n'
 
 
 def of(name: str) -> StreamSource:
@@ -57,21 +56,9 @@ class Line:
         await js.add_stream(StreamConfig(name=name, mirror=of(origin)))
 
 
-async def line(lab: Lab, kind: str = "H", tls: str = "") -> Line:
+async def line(lab: Lab) -> Line:
     """A hub and an edge in this process with a wire of unlimited speed."""
-    port = free_port()
-    hub = await lab.node(
-        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
-        + f"leafnodes {{ listen: 127.0.0.1:{port} }}"
-    )
-    wire = await lab.wire(port)
-    edge = await lab.node(
-        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
-        + 'leafnodes { reconnect: "50ms", remotes [ '
-        f'{{ url: "nats://127.0.0.1:{wire.port}", ignore_discovered_servers: true }} ] }}'
-    )
-    await until(lambda: leafs(hub) and leafs(edge), "the link is up")
-    return Line(lab, hub, edge, wire)
+    return Line(lab, *await wired(lab))
 
 
 @pytest.mark.alone

@@ -126,11 +126,7 @@ def keeps(lab: Lab, name: str) -> bool:
 @pytest.fixture
 async def four(lab: Lab) -> Lab:
     """A cluster with one node more than a stream needs."""
-    await lab.stop()
-    wide = Lab(lab.directory, 4)
-    await wide.formed()
-    lab.nodes, lab.clients = wide.nodes, wide.clients
-    return wide
+    return await lab.resized(4)
 
 
 async def test_a_stream_goes_round_under_load(four: Lab) -> None:

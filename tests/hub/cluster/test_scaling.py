@@ -16,11 +16,7 @@ STEPS = (3, 5, 3, 1, 3)
 @pytest.fixture
 async def five(lab: Lab) -> Lab:
     """A cluster of five nodes."""
-    await lab.stop()
-    wide = Lab(lab.directory, 5)
-    await wide.formed()
-    lab.nodes, lab.clients = wide.nodes, wide.clients
-    return wide
+    return await lab.resized(5)
 
 
 async def has(client: Client, replicas: int) -> bool:

@@ -6,7 +6,6 @@ some tries, beside that of a fixed piece of work in the same run.
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,20 +14,13 @@ import pytest
 from bench.wire import Link
 from headwater.edge.jetstream.model import archive, errors, s2
 from tests.operator_realm import Raw
-from tests.turns import CountedNode
+from tests.turns import CountedNode, piece
 
 TRIES = 3
 BOUND_S = 0.05
 PIECE_S = 0.025
 """What `piece` costs on an idle machine of the kind that the bound is meant for."""
 ENTRIES = 100_000
-
-
-def piece() -> float:
-    """Processor seconds of a fixed piece of interpreted work."""
-    begin = time.thread_time()
-    sum(i * i for i in range(700_000))
-    return time.thread_time() - begin
 
 
 def stream(name: str, **config: Any) -> tuple[str, dict[str, Any]]:

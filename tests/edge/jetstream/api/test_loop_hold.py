@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,19 +15,13 @@ import pytest
 
 from bench.servers import Server, headwater
 from bench.wire import Link
+from tests.turns import piece
 
 SUBJECTS = 200_000
 TRIES = 3
 BOUND_S = 0.1
 PIECE_S = 0.05
 """What `piece` costs on the machine that the bound is meant for."""
-
-
-def piece() -> float:
-    """Processor seconds of a fixed piece of interpreted work."""
-    begin = time.thread_time()
-    sum(i * i for i in range(700_000))
-    return time.thread_time() - begin
 
 
 class Neighbour:
