@@ -192,10 +192,16 @@ class NodeJetStream:
         storage = self.store()
         item = next((item for item in storage.quarantine.items() if item.name == name), None)
         if item is None or not item.restorable:
-            raise StoreError(f"'{name}' is not a stream with a readable meta file")
+            raise StoreError(
+                f"'{name}' is no stream in quarantine with a readable meta file; give a whole name "
+                "that the list shows as restorable"
+            )
         js = self.account_js(item.account)
         if item.stream in js.streams:
-            raise StoreError(f"a stream '{item.account} > {item.stream}' is there already")
+            raise StoreError(
+                f"a stream '{item.account} > {item.stream}' is there already, so '{name}' stays in "
+                "quarantine; back that stream up and delete it first"
+            )
         found = storage.restore_quarantined(name)
         try:
             stream = stream_lifecycle.recover(js, found.meta, found.store)

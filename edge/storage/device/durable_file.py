@@ -57,7 +57,10 @@ def _decode_copy(data: bytes, offset: int) -> tuple[int, bytes] | None:
     if crc != checksum(content, checksum(head)):
         return None
     if version != COPY_VERSION:
-        raise FormatError(f"version {version} of a two-copy file is newer than this program")
+        raise FormatError(
+            f"a two-copy file has version {version}, this program knows {COPY_VERSION}: use a "
+            "newer one"
+        )
     return generation, content
 
 

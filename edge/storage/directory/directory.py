@@ -90,7 +90,10 @@ class StoreDirectory:
                 f"{self.root} was written by nats-server; choose another store_dir, and copy "
                 "streams over with a mirror"
             )
-        raise FormatError(f"{self.root} is not empty and was not written by Headwater")
+        raise FormatError(
+            f"{self.root} is not empty and was not written by Headwater; choose another "
+            "store_dir, or move away what is there"
+        )
 
     def _lock_directory(self) -> None:
         path = self.root / "lock"
@@ -103,7 +106,9 @@ class StoreDirectory:
         except OSError as error:
             pid = process_of(fd)
             files.close(fd)
-            raise StoreLocked(f"{self.root} is in use by process {pid}") from error
+            raise StoreLocked(
+                f"{self.root} is in use by process {pid}; stop it, or choose another store_dir"
+            ) from error
         boot = files.boot_id(self.root)
         self.same_boot = bool(boot) and files.read_at(fd, 256, 0).split(b"\n")[1:2] == [boot]
         self._lock_fd = fd

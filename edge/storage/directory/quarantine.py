@@ -76,7 +76,9 @@ class Quarantine:
     def _named(self, name: str) -> Path:
         """Raises StoreError unless something has exactly this name."""
         if name not in self.names():
-            raise StoreError(f"there is no '{name}' in quarantine")
+            raise StoreError(
+                f"there is no '{name}' in quarantine; give a whole name as the list shows it"
+            )
         return self.path / name
 
     def restore(self, name: str) -> str:
@@ -86,10 +88,16 @@ class Quarantine:
         path = self._named(name)
         identity = read_identity(path)
         if identity is None:
-            raise StoreError(f"'{name}' is not a stream with a readable meta file")
+            raise StoreError(
+                f"'{name}' is not a stream with a readable meta file; put a good copy of "
+                f"{path / 'meta'} there first, or leave it in quarantine"
+            )
         target = self._streams / identity["incarnation"]
         if target.exists():
-            raise StoreError(f"a stream with the incarnation of '{name}' is there already")
+            raise StoreError(
+                f"a stream with the incarnation of '{name}' is there already, in {target}; "
+                f"'{name}' stays in quarantine: back that stream up and delete it first"
+            )
         rename(path, target)
         sync_directory(self._streams)
         remove(path.with_name(path.name + REASON), True)

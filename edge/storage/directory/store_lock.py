@@ -24,7 +24,10 @@ class StoreLock:
 
     def __enter__(self) -> "StoreLock":
         if not (self.root / "HEADWATER").exists() and not (self.root / "log").is_dir():
-            raise StoreError(f"there is no store of Headwater in {self.root}")
+            raise StoreError(
+                f"there is no store of Headwater in {self.root}; name the node's store_dir, which "
+                "has a folder jetstream"
+            )
         path = self.root / "lock"
         if path.exists():
             self._fd = files.open_file(path, files.READ_ONLY)

@@ -108,7 +108,9 @@ class StreamOpener:
         packer = self._packers.open(identity, True)
         meta = packer.open_blob(stored, META_PURPOSE)
         if meta is None:
-            raise StoreError(f"{path / 'meta'}: the sealed part does not open")
+            raise StoreError(
+                f"{path / 'meta'}: the sealed part does not open with the configured keys"
+            )
         self._packers.load_dictionaries(path, identity, packer, problems)
         if json.dumps(identity) != before:
             self._metas.write(path, encode_meta(identity, sealed_meta(packer, meta)))

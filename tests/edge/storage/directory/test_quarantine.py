@@ -54,7 +54,7 @@ def test_a_stream_comes_back_whole_when_its_meta_is_repaired(harness: Harness) -
     assert "meta" in items[name].reason
     assert items[name].bytes > 100_000
     assert any(item.kind == "log" for item in items.values())
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match="put a good copy of .*/meta there first"):
         node.restore_quarantined(name)
     (node.quarantine.path / name / "meta").write_bytes(good)
     assert next(i for i in node.quarantine.items() if i.name == name).stream == "bad"
@@ -77,7 +77,7 @@ def test_only_the_whole_name_purges(harness: Harness) -> None:
     names = quarantine.names()
     name = next(name for name in names if name.startswith(incarnation))
     for wrong in (name[:-1], "", "..", "../streams", f"{name}.reason", "*"):
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match="give a whole name"):
             quarantine.purge(wrong)
     assert quarantine.names() == names
     assert quarantine.purge(name) > 0
