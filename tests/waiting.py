@@ -20,7 +20,7 @@ from nats.aio.client import Client
 TICKS_S = (0.001, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02)
 """Between two looks: what comes soon is seen soon, what takes long is not asked all the time."""
 
-WAIT_S = 20.0
+WAIT_S = 40.0
 """Ample for what comes at once where the machine has time to spare."""
 
 

@@ -68,7 +68,8 @@ async def use(lab: Lab, here: int, there: int, domain: str) -> None:
 
     async def published(i: int) -> bool:
         try:
-            await remote.publish(f"{domain}.{i}", b"%d" % i, timeout=1, headers={"N": str(i)})
+            headers = {"Nats-Msg-Id": str(i)}
+            await remote.publish(f"{domain}.{i}", b"%d" % i, timeout=1, headers=headers)
         except Exception:
             return False
         return True
@@ -78,7 +79,7 @@ async def use(lab: Lab, here: int, there: int, domain: str) -> None:
     pull = await remote.pull_subscribe(f"{domain}.>", durable="puller", stream=stream)
     messages = await pull.fetch(20, timeout=10)
     assert [m.subject for m in messages] == [f"{domain}.{i}" for i in range(20)]
-    assert messages[3].headers == {"N": "3"}
+    assert messages[3].headers == {"Nats-Msg-Id": "3"}
     for message in messages:
         await message.ack_sync(timeout=5)
     info = await owner.consumer_info(stream, "puller")
