@@ -160,13 +160,13 @@ class Raw:
         head = f"SUB {inbox} 77\r\nPUB {subject} {inbox} {len(payload)}\r\n".encode()
         self.socket.sendall(head + payload + b"\r\n")
         try:
-            return self.answer(seconds)
+            return self.answer(seconds, inbox)
         finally:
             self.socket.sendall(b"UNSUB 77\r\n")
 
-    def answer(self, seconds: float = TIMEOUT) -> Any:
-        """The next message that comes, decoded from JSON; None when none does, and the words of
-        an error that comes instead."""
+    def answer(self, seconds: float = TIMEOUT, subject: str = "") -> Any:
+        """The next message that comes (on a subject), decoded from JSON; None when none does, and
+        the words of an error that comes instead."""
         self.socket.settimeout(seconds)
         try:
             while True:
@@ -178,10 +178,13 @@ class Raw:
                     data = self.file.read(int(words[-1]) + 2)[:-2]
                     if line.startswith(b"HMSG"):
                         data = data[int(words[-2]) :]
+                    if subject and words[1].decode() != subject:
+                        continue  # the answer to a request that was given up
                     return json.loads(data) if data else None
                 if line.startswith(b"-ERR"):
                     return line.decode().strip()
         except TimeoutError:
+            self.file = self.socket.makefile("rb")  # one that timed out reads nothing more
             return None
         finally:
             self.socket.settimeout(TIMEOUT)

@@ -20,7 +20,7 @@ PAUSE_SECONDS = 0.01
 """Between two messages of a publisher."""
 LATER_SECONDS = 8
 """When a schedule is due at the earliest. An ack may be lost with its leader, and the publish comes
-again. It must find the schedule there: what has been carried out is gone, and may be with its id."""
+again. It must find the schedule there: what was carried out is gone, and its id may be too."""
 
 
 class Story:
