@@ -14,6 +14,7 @@ cdef class Conn(Endpoint):
     cdef Py_ssize_t out_start
     cdef Py_ssize_t out_end
     cdef Py_ssize_t out_capacity
+    cdef bint returning                 # `give_back` is on its way
     cdef object wire                    # bytearray of filtered bytes on their way; None without filter
     cdef unsigned char* buffered            # bytes of an unfinished frame
     cdef Py_ssize_t buffered_len
@@ -55,6 +56,7 @@ cdef class Conn(Endpoint):
     cdef int send_filtered(self) except -1
     cdef int filter_piece(self) except -1
     cdef int finish_send(self) except -1
+    cpdef give_back(self)
     cdef int pause(self) except -1
     cdef int spend(self, Py_ssize_t n) except -1
     cpdef close(self, str reason)

@@ -27,6 +27,10 @@ HIGH_WATER = cython.declare(cython.Py_ssize_t, 4 << 20)
 OUT_INITIAL = cython.declare(cython.Py_ssize_t, 16 << 10)
 # A buffer that grew beyond this is given back when it is empty.
 OUT_KEPT = cython.declare(cython.Py_ssize_t, 1 << 20)
+# An output buffer up to this is given back `REUSE_S` later: a busy receiver fills the next one at
+# once, and fresh memory for each turn costs more than the copy into it.
+OUT_REUSED = cython.declare(cython.Py_ssize_t, 4 << 20)
+REUSE_S = 0.5
 # What an accepted connection may send before it has logged in: CONNECT with a long token, and what
 # a client sends behind it without waiting.
 LOGIN_BYTES = 16 << 10
@@ -567,10 +571,11 @@ class Conn(Endpoint):
         """After sending: watch for writability or stop, and wake who waited."""
         if self.out_start == self.out_end:
             self.out_start = self.out_end = 0
-            if self.out_capacity > self.kept:
-                free(self.out)
-                self.out = cython.NULL
-                self.out_capacity = 0
+            if self.out_capacity > max(self.kept, OUT_REUSED):
+                self.give_back()
+            elif self.out_capacity > self.kept and not self.returning:
+                self.returning = True
+                self.loop.call_later(REUSE_S, self.give_back)
         if self.pending and not self.writing:
             self.writing = True
             self.loop.add_writer(self.fd, self.on_writable)
@@ -580,6 +585,15 @@ class Conn(Endpoint):
         if self.waiters and self.pending <= self.high_water >> 2:
             self.release()
         return 0
+
+    @cython.ccall
+    def give_back(self):
+        """Free a large output buffer, if nothing is queued in it."""
+        self.returning = False
+        if self.out_start == self.out_end and self.out_capacity > self.kept:
+            free(self.out)
+            self.out = cython.NULL
+            self.out_start = self.out_end = self.out_capacity = 0
 
     def release(self) -> None:
         """Let everybody who waited for this receiver go on."""
@@ -597,6 +611,11 @@ class Conn(Endpoint):
         else:
             self.send_filtered()
         self.kernel.turn()
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of memory that the output buffer takes, queued or not."""
+        return self.out_capacity
 
     @property
     def midway(self) -> bool:
