@@ -36,6 +36,7 @@ STUCK_SECONDS = 60.0
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: measures time or loads every core; runs by itself")
     config.addinivalue_line("markers", "fresh: draws a new seed; a failure gets no second look")
+    config.pluginmanager.register(InternalErrors())
     if given := getattr(config, "workerinput", {}).get("locks"):
         config.stash[LOCKS] = Path(given)
     elif config.getoption("numprocesses", None):
@@ -135,6 +136,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: FileScheduling) -> None:
     if cache := getattr(sched.config, "cache", None):
         cache.set(second_look.CRASHED, crashitem)
+
+
+class InternalErrors:
+    """Makes a run fail that an error of pytest itself ended: xdist calls it a success when all
+    workers end so."""
+
+    seen = False
+
+    def pytest_internalerror(self) -> None:
+        self.seen = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        result = yield
+        if self.seen:
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        return result
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -35,6 +35,14 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_an_error_of_pytest_is_no_success(suite: Path) -> None:
+    (suite / "pytest.ini").write_text("[pytest]\naddopts = -q -p tests.conftest -n 2\ntimeout =\n")
+    for number in range(2):
+        (suite / f"test_{number}.py").write_text(WELL)
+    arguments = ["--rootdir", str(suite), "-c", str(suite / "pytest.ini"), str(suite)]
+    assert second_look.main(arguments, suite / "cache") == pytest.ExitCode.INTERNAL_ERROR
+
+
 @pytest.mark.parametrize(
     ("tests", "status", "told"),
     [
