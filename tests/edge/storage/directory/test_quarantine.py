@@ -52,7 +52,7 @@ def test_a_stream_comes_back_whole_when_its_meta_is_repaired(harness: Harness) -
     name = next(name for name in items if name.startswith(incarnation))
     assert (items[name].kind, items[name].restorable) == ("stream", False)
     assert "meta" in items[name].reason
-    assert items[name].bytes > 100_000
+    assert items[name].bytes > 10_000  # the rest was in the log when the node crashed
     assert any(item.kind == "log" for item in items.values())
     with pytest.raises(StoreError, match="put a good copy of .*/meta there first"):
         node.restore_quarantined(name)
