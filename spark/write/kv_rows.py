@@ -14,10 +14,7 @@ _KEY = re.compile(r"[-/_=A-Za-z0-9]+(\.[-/_=A-Za-z0-9]+)*")
 
 
 def kv_message(options: SourceOptions, row: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
-    """Subject, payload and headers of a row. A null value deletes the key. Raises OptionError.
-
-    The subject of a bucket in another domain begins with that domain's API.
-    """
+    """Subject, payload and headers of a row. A null value deletes the key. Raises OptionError."""
     key, value = row["key"], row["value"]
     if key is None or not _KEY.fullmatch(key):
         raise OptionError(
@@ -27,9 +24,17 @@ def kv_message(options: SourceOptions, row: dict[str, Any]) -> tuple[str, bytes,
     if value is None:
         headers["KV-Operation"] = "DEL"
         value = b""
-    prefix = "" if options.api_prefix == "$JS.API" else f"{options.api_prefix}."
     payload = value.encode() if isinstance(value, str) else value
-    return f"{prefix}$KV.{options.bucket}.{key}", payload, headers
+    return put_subject(options, f"$KV.{options.bucket}.{key}"), payload, headers
+
+
+def put_subject(options: SourceOptions, subject: str) -> str:
+    """Where a message for `subject` of a bucket is published, as NATS clients do it.
+
+    The subject of a bucket in another domain begins with that domain's API. Without it, a bucket
+    of the same name in the domain of the server takes the message as well.
+    """
+    return subject if options.api_prefix == "$JS.API" else f"{options.api_prefix}.{subject}"
 
 
 def last_of_each_key(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":

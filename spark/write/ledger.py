@@ -15,6 +15,7 @@ from typing import Any
 from headwater.spark.errors import ApiError, FencedError
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection
+from headwater.spark.write.kv_rows import put_subject
 
 BUCKET = "headwater-spark"
 STREAM = f"KV_{BUCKET}"
@@ -51,6 +52,7 @@ class Ledger:
         self._replicas = replicas
         self._prefix = options.api_prefix
         self._subject = f"$KV.{BUCKET}.{query}.{options.streams[0]}"
+        self._target = put_subject(options, self._subject)
 
     def read(self) -> LedgerEntry | None:
         """The entry, None when there is none yet."""
@@ -81,7 +83,7 @@ class Ledger:
         """Store `entry` in place of `entry.revision`. Raises FencedError when it has changed."""
         body = {"batch": entry.batch, "last": entry.last, "run": entry.run}
         answer = self._connection.store(
-            self._subject,
+            self._target,
             json.dumps(body).encode(),
             {"Nats-Expected-Last-Subject-Sequence": str(entry.revision)},
         )

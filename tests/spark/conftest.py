@@ -63,17 +63,22 @@ def server_command(kind: str) -> list[str]:
 
 
 def start_server(
-    folder: Path, config: str = "", kind: str = "nats-server", port: int = -1
+    folder: Path,
+    config: str = "",
+    kind: str = "nats-server",
+    port: int = -1,
+    jetstream: str = "",
 ) -> Server:
     """Start a server in `folder`; the kernel picks the port, the server writes it to a file.
 
-    With `port` the server takes that one: it comes back where it was.
+    With `port` the server takes that one: it comes back where it was. `jetstream` is what its
+    block says besides the folder.
     """
     for stale in folder.glob("*.ports"):
         stale.unlink()
     path = folder / "server.conf"
     store = json.dumps(str(folder / "store"))
-    path.write_text(f"jetstream {{ store_dir: {store} }}\n{config}\n")
+    path.write_text(f"jetstream {{ store_dir: {store}\n{jetstream} }}\n{config}\n")
     command = [*server_command(kind), "-c", str(path), "-a", "127.0.0.1", "-p", str(port)]
     command += ["--ports_file_dir", str(folder), "-l", str(folder / "server.log")]
     process = subprocess.Popen(command)
