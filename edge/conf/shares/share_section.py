@@ -86,6 +86,7 @@ def _check_export(reader: ConfigReader, value: Value, export: ExportOptions) -> 
 def imports(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     """Field of an account's imports."""
     found: list[ImportOptions] = []
+    services: set[tuple[str, str]] = set()
     for item in reader.array(key, value) or []:
         entry = ImportOptions()
         members = reader.map(key, item)
@@ -99,9 +100,9 @@ def imports(reader: ConfigReader, key: str, value: Value, target: AccountOptions
         entry.kind = "service" if "service" in lower else "stream"
         if entry.kind == "service":
             entry.to = entry.to or entry.subject
-            for other in found:
-                if (other.kind, other.account, other.to) == ("service", entry.account, entry.to):
-                    reader.error(item, f'Duplicate service import subject "{entry.to}": remove one')
+            if (entry.account, entry.to) in services:
+                reader.error(item, f'Duplicate service import subject "{entry.to}": remove one')
+            services.add((entry.account, entry.to))
         found.append(entry)
     target.imports = found
 

@@ -8,8 +8,8 @@ from nats.js.api import StreamConfig
 from headwater.edge.monitor.metrics import metrics
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.federation.origins import origin_follower
-from tests.federation.lab import Lab, client_port, free_port, leafs
-from tests.federation.origins.test_slow_links import JETSTREAM, Line, line, of
+from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs
+from tests.federation.origins.test_slow_links import Line, line, of
 from tests.waiting import until
 
 
