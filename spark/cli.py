@@ -393,6 +393,38 @@ def export(
         sys.exit(1)
 
 
+@run.command()
+@source_options(required=True)
+@click.option("--from", "folder", required=True, metavar="DIR", help="Folder of an export.")
+@click.option("--prefix", default="", metavar="TEXT", help="Put before each subject: history.")
+@click.option("--retry-timeout", metavar="SECONDS", help="Patience with a server that is away.")
+@_all_of(_RUNNING)
+def backfill(
+    folder: str, prefix: str, master: str, verbose: bool, as_json: bool, **given: Any
+) -> None:
+    """Write an export into a stream, in order, each message once.
+
+    --stream is the target. A backfill that was interrupted goes on when it is run again. All
+    executors must see the folder.
+    """
+    from headwater.spark.jobs.backfill import check_backfill, run_backfill
+
+    target = _source(given)
+    with _failures():
+        check_backfill(target, folder, prefix)
+    with _failures(), _session(master, verbose) as session, _bar() as report:
+        result = run_backfill(target, folder, prefix, report, session)
+    _show(
+        result,
+        as_json,
+        f"{result.rows:,} messages into {result.stream} in {result.steps:,} steps",
+        f"planned {result.planned:,}, written {result.rows:,}, there already {result.already:,}, "
+        f"by earlier runs {result.earlier:,}, {result.seconds:.1f} s",
+    )
+    if not result.whole:
+        sys.exit(1)
+
+
 def _proof(result: "GapsResult | UptimeResult") -> str:
     return (
         f"planned {result.planned:,}, read {result.read:,}, expired {result.expired:,}, "

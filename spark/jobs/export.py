@@ -36,7 +36,7 @@ _OURS = {name.lower() for name in _FORMAT} | {
 #: What must be the same when an export goes on.
 _SAME = ("stream", "subjects", "starting", "ending", "startingTimestamp", "endingTimestamp")
 #: RFC 4180: quotes are doubled, and a line feed may be within them.
-_CSV = {"header": "true", "quote": '"', "escape": '"', "multiLine": "true"}
+CSV = {"header": "true", "quote": '"', "escape": '"', "multiLine": "true"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def check_export(
     source = {name: text for name, text in given.items() if name.lower() not in late}
     checked_source("export", source, _OURS)
     if resume:
-        _same_request(_read(Path(path)), _request(given, form), path)
+        _same_request(read_manifest(Path(path)), _request(given, form), path)
     elif Path(path).exists():
         raise FileExistsError(
             f"{path} exists; choose another path, or go on with an export that stopped: --resume"
@@ -105,7 +105,7 @@ def run_export(
     options = parse_options(source)
     folder = Path(path)
     if resume:
-        manifest = _read(folder)
+        manifest = read_manifest(folder)
     else:
         manifest = {"request": _request(source, form), "pieces": _cut(plan_ranges(options), piece)}
         folder.mkdir(parents=True)
@@ -177,14 +177,14 @@ def _info(options: SourceOptions, stream: str) -> dict[str, Any]:
         return stream_info(connection, options, stream)
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    """The manifest. Raises OptionError when there is none, or another program's."""
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `_export.json` says. Raises OptionError when there is none, or another program's."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
         if not {"request", "pieces"} <= found.keys():
             raise ValueError("fields are missing")
     except (OSError, ValueError, AttributeError) as error:
-        raise OptionError(f"{folder} has no export that can go on: {error}") from error
+        raise OptionError(f"{folder} has no export that can be read: {error}") from error
     return dict(found)
 
 
@@ -223,7 +223,7 @@ def _export(
     rest = {name: text for name, text in source.items() if name.lower() not in left_out}
     target = str(folder / f"stream={planned.stream}" / f"from={planned.start}")
     frame = _written_as(load(spark, rest, **_FORMAT, **ours, **account.options), form)
-    style = _CSV if form == "csv" else {}
+    style = CSV if form == "csv" else {}
     frame.write.mode("overwrite").options(**style).format(form).save(target)
     back = spark.read.schema(frame.schema).options(**style).format(form).load(target).count()
     total = account.total

@@ -136,7 +136,7 @@ def write_batch(
     """Write one partition of a batch of a query, once."""
     with Connection(options.endpoint) as connection:
         info = stream_info(connection, options, options.streams[0])
-        _check_target(info["config"], options.bucket)
+        check_target(info["config"], options.bucket)
         replicas = info["config"].get("num_replicas", 1)
         ledger = Ledger(connection, options, query, replicas)
         last = info["state"]["last_seq"]
@@ -152,7 +152,7 @@ def write_batch(
     return Written(written.rows, written.skipped, query, run, entry.revision)
 
 
-def _check_target(config: dict[str, Any], bucket: str) -> None:
+def check_target(config: dict[str, Any], bucket: str) -> None:
     """What was written must be found again, in a bucket the last value of each key. Raises
     UnsupportedStreamError."""
     compacted = not bucket and config.get("max_msgs_per_subject", -1) > 0

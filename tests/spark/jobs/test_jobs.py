@@ -3,13 +3,11 @@
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from headwater.spark.errors import OptionError, StreamRecreatedError
 from headwater.spark.jobs.audit import run_audit
@@ -19,19 +17,6 @@ from headwater.spark.jobs.gaps import Expectation, run_gaps
 from headwater.spark.jobs.job import span_micros
 from headwater.spark.jobs.uptime import run_uptime
 from tests.waiting import until_state
-
-
-@pytest.fixture
-def run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run a command in the session of the tests."""
-    from headwater.spark import cli
-
-    @contextmanager
-    def running(master: str, verbose: bool) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr(cli, "_session", running)
-    return lambda *words: CliRunner().invoke(cli.spark, ["run", *words])
 
 
 def test_spans() -> None:
