@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
@@ -63,6 +64,19 @@ class ClusterView:
             if replicated and not cluster.leader_of(assignment):
                 found.append(f"stream '{assignment.account} > {assignment.name}' has no leader")
         return found
+
+    def followed(self, account: str, name: str) -> set[str] | None:
+        """Names of the consumers that this node's replica of a stream has; None when it has no
+        replica of it."""
+        known = self.cluster.state.stream(account, name)
+        driver = self.cluster.group.driver
+        replica = driver.store.replicas.get(known.assignment.group) if known is not None else None
+        if replica is None or replica.store is None:
+            return None
+        owner = replica.store.incarnation.encode()
+        keys = self.cluster.jetstream.store().log.states(owner)
+        prefix = CONSUMER_PREFIX
+        return {key[len(prefix) :].decode() for key in keys if key.startswith(prefix)}
 
     def raftz(self) -> dict[str, Any]:
         """/raftz: the groups of this node, by account and name."""

@@ -1,7 +1,7 @@
 """/healthz: whether this node does its work (NATS monitoring, `HealthStatus`)."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, cast
 
 import msgspec
 
@@ -156,17 +156,27 @@ def _missing(node: NodeView, options: HealthzOptions) -> HealthError | None:
         return HealthError("ACCOUNT", account, error=f'JetStream account "{account}" not found')
     if not stream:
         return None
-    found = js.streams.get(stream)
-    if found is None:
+    consumers = _consumers(node, js, account, stream)
+    if consumers is None:
         text = f'JetStream stream "{stream}" not found on account "{account}"'
         return HealthError("STREAM", account, stream, error=text)
-    if consumer and consumer not in found.consumers:
+    if consumer and consumer not in consumers:
         text = (
             f'JetStream consumer "{consumer}" not found for stream "{stream}" '
             f'on account "{account}"'
         )
         return HealthError("CONSUMER", account, stream, consumer, text)
     return None
+
+
+def _consumers(node: NodeView, js: Any, account: str, stream: str) -> Collection[str] | None:
+    """Names of a stream's consumers, by the stream or by this node's replica of it; None when the
+    node has neither."""
+    here = js.streams.get(stream)
+    if here is not None:
+        return cast(Collection[str], here.consumers)
+    view = node.jetstream.cluster_view
+    return cast(Collection[str] | None, view.followed(account, stream)) if view else None
 
 
 def _store_problems(node: NodeView) -> Iterator[HealthError]:
