@@ -15,7 +15,7 @@ cdef class Principal:
     cdef bytes served(self, const unsigned char* subject, Py_ssize_t n)
 
 cdef class Login(Principal):
-    cdef readonly object rights         # `grants.Rights` of a login; None: everything is allowed
+    cdef readonly object rights         # `Rights` (rights/grants.py) of a login; None: everything is allowed
     cdef dict verdicts                  # verdicts already known of `rights`
     cdef bytes last                     # the subject last allowed to be published on
     cdef int publishes(self, const unsigned char* subject, Py_ssize_t n) except -1

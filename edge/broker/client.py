@@ -108,7 +108,7 @@ class ClientSub(Sink):
         o[0] = 13
         o[1] = 10
         o += 2
-        conn.commit(o - begin)
+        conn.count_queued(o - begin)
         self.count(conn, size, m)
         return 1
 
@@ -118,6 +118,8 @@ class ClientSub(Sink):
     def count(
         self, conn: ClientConn, size: cython.Py_ssize_t, m: cython.pointer(Msg)
     ) -> cython.int:
+        """Count a delivery; end the subscription that has had all it asked for, and let the client
+        answer where its rights say so."""
         conn.out_msgs += 1
         conn.out_bytes += size
         conn.kernel.out_msgs += 1
@@ -168,7 +170,7 @@ def split_words(
 
 @cython.cclass
 class ClientConn(Conn):
-    """One client. `server` decides on logins and limits; see `headwater.edge.server`."""
+    """One client. `server`, the `Sessions` of `logins/sessions.py`, decides on logins, limits."""
 
     def __init__(self, server: object, kernel: Kernel, cid: int, max_pending: int):
         Conn.__init__(self, kernel, cid, max_pending)
@@ -536,7 +538,7 @@ class ClientConn(Conn):
         self.subs.clear()
 
     def restrict(self, rights: object) -> None:
-        """Apply permissions (`grants.Rights`); None lifts them."""
+        """Apply permissions (`rights/grants.py`: `Rights`); None lifts them."""
         self.principal = Login(self.account, rights)
         self.wants_responses = rights is not None and rights.responses is not None
 

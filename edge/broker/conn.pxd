@@ -42,7 +42,7 @@ cdef class Conn(Endpoint):
     cdef public unsigned long long out_bytes
     cdef public unsigned long long stalls
     cdef int room(self, Py_ssize_t need) except -1
-    cdef int commit(self, Py_ssize_t used) except -1
+    cdef int count_queued(self, Py_ssize_t used) except -1
     cpdef queue(self, bytes data)
     cdef Py_ssize_t parse_on(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef Py_ssize_t parse(self, const unsigned char* data, Py_ssize_t n) except -1

@@ -167,7 +167,7 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
-        """A receiver that this producer waited for has drained: go on where it stopped."""
+        """A receiver that this producer waited for has sent enough: go on where it stopped."""
         if not self.paused or self.closed:
             return 0
         self.paused = False
@@ -180,7 +180,7 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def pause(self) -> cython.int:
-        """Take no more until `kernel.congested` has drained, which may be this very connection."""
+        """Take no more until `kernel.congested` has sent enough. It may be this very connection."""
         receiver: Endpoint = self.kernel.congested
         self.kernel.congested = None
         if receiver is None or receiver.closed or self.closed:
@@ -425,7 +425,7 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def room(self, need: cython.Py_ssize_t) -> cython.int:
-        """Make room for `need` bytes at `out + out_end`; follow with `commit(used)`."""
+        """Make room for `need` bytes at `out + out_end`; follow with `count_queued(used)`."""
         capacity: cython.Py_ssize_t
         grown: cython.p_uchar
         if self.out_end + need > self.out_capacity:
@@ -444,7 +444,7 @@ class Conn(Endpoint):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def commit(self, used: cython.Py_ssize_t) -> cython.int:
+    def count_queued(self, used: cython.Py_ssize_t) -> cython.int:
         """Count `used` reserved bytes as queued."""
         self.out_end += used
         self.pending += used
@@ -464,7 +464,7 @@ class Conn(Endpoint):
         if n:
             self.room(n)
             memcpy(self.out + self.out_end, PyBytes_AS_STRING(data), n)
-        self.commit(n)
+        self.count_queued(n)
         if not self.kernel.turning:
             self.kernel.kick()
 
@@ -497,6 +497,7 @@ class Conn(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def send_plain(self) -> cython.int:
+        """Send what is queued as it is, up to what the socket takes."""
         n: cython.Py_ssize_t
         while self.out_start < self.out_end:
             n = send(

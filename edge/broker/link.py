@@ -435,7 +435,7 @@ class Link(Conn):
         self, m: cython.pointer(Msg), n: cython.Py_ssize_t, size: cython.Py_ssize_t
     ) -> cython.int:
         """Queue a frame of `n` bytes that stands at the end of `out`, and count it."""
-        self.commit(n)
+        self.count_queued(n)
         if not is_bulk(m):
             self.advance(n)
         self.out_msgs += 1
@@ -534,7 +534,7 @@ class Link(Conn):
         )
         memcpy(self.out + self.boundary, PyBytes_AS_STRING(data), n)
         self.lane_end = max(self.lane_end, self.boundary) + n
-        self.commit(n)
+        self.count_queued(n)
         if not self.kernel.turning:
             self.kernel.kick()
 

@@ -89,7 +89,7 @@ class Endpoint(Task):
     """Where messages come from and bytes go to: a connection, or the node itself.
 
     As a Task it is resumed: a producer that was paused because a receiver was slow is scheduled
-    when that receiver has drained.
+    when that receiver has sent enough.
     """
 
     def __cinit__(self):

@@ -20,10 +20,10 @@ class TurnStage(IntEnum):
 
 
 class NewsStage(IntEnum):
-    """Stages of hearing that more of a store is durable, or that it failed. See
+    """Stages of hearing that more of a store is committed, or that it failed. See
     `MessageStore.listen`."""
 
     STREAM = 0
     """The stream sends PubAcks and wakes its consumers."""
     ORIGINS = 1
-    """Origins are told what they may forget."""
+    """Origins are told what they may remove."""

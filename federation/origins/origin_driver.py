@@ -41,6 +41,7 @@ SCAN_MAX = 100_000
 """Messages looked at for a source's cursor when none was kept."""
 
 STATE_PREFIX = b"upstream/"
+"""Of keys of states in the log: a part of the format, see docs/STORAGE.md."""
 
 
 class Cursor(msgspec.Struct):
@@ -150,7 +151,7 @@ class OriginDrivers:
             return Cursor()
 
     def bind(self, sink: OriginSink, name: str) -> None:
-        """Have the cursor of an sink kept with its data."""
+        """Have the cursor of a sink kept with its data."""
         kept = log_of(sink.stream)
         if kept is None:
             return

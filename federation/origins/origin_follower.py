@@ -73,7 +73,7 @@ REPEAT_LOG_S = 60.0
 
 
 class FollowerOwner(Protocol):
-    """What drives the followers of one stream (`driver.OriginDriver`), as a follower sees it."""
+    """What drives the followers of one stream, as they see it: an `OriginDriver`."""
 
     manager: Any
     """Knows cursors, links and bounds of all streams of the node."""

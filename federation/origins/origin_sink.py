@@ -117,7 +117,7 @@ class Cursors(Task):
 
 @cython.cclass
 class Confirmations(Task):
-    """Has the sinks of one stream confirm to their origins what became durable."""
+    """Has the sinks of one stream confirm to their origins what is committed."""
 
     def __init__(self, store: MessageStore):
         self.store = store
@@ -295,7 +295,7 @@ class OriginSink(Sink):
         return 1
 
     def owe(self, reply: bytes) -> None:
-        """Confirm on `reply` what was received so far, once it is durable."""
+        """Confirm on `reply` what was received so far, once it is committed."""
         if self.owed and self.owed[len(self.owed) - 1][1] == reply:
             return
         self.owed.append((self.stream.store.last_seq, reply, self.dseq, self.sseq))
@@ -304,7 +304,7 @@ class OriginSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def release(self, committed: cython.ulonglong) -> cython.int:
-        """Confirm what has become durable: the origin may forget it then."""
+        """Confirm what is committed: the origin may remove it then."""
         while self.owed:
             sequence, reply, dseq, sseq = self.owed[0]
             if sequence > committed and not self.closed:
@@ -325,7 +325,7 @@ class OriginSink(Sink):
 
     @cython.cfunc
     def cursor(self) -> bytes:
-        """The cursor as it is kept: where the data of the same commit is. Raises
+        """The cursor as it is kept: where the data of the same batch is. Raises
         InvariantBroken."""
         if self.sseq != self.stored or self.sseq < self.kept:
             broken(

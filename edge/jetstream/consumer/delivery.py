@@ -1,9 +1,9 @@
 """A consumer: delivers a stream's messages to whoever pulls them or listens.
 
-`run` is called when something may be deliverable (messages became durable, an ack or pull request
-came, interest changed, a receiver drained) and when a deadline is due. It delivers at most `BURST`
-messages and then lets others have their turn. Redeliveries go before new messages. Nothing is
-delivered that is not durable.
+`run` is called when something may be deliverable (messages were committed, an ack or pull request
+came, interest changed, a slow receiver goes on) and when a deadline is due. It delivers at most
+`BURST` messages and then lets others have their turn. Redeliveries go before new messages. Nothing
+is delivered that is not committed.
 
 Subjects, headers and statuses are those of the JetStream protocol (ADR-2, ADR-9, ADR-13, ADR-42).
 """

@@ -57,7 +57,7 @@ class Demand(Consumer):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def answer(self, reply: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
-        """Answer an ack, as soon as what it changed is durable."""
+        """Answer an ack, as soon as what it changed is as safe as the stream's durability says."""
         subject: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, reply), n)
         if self.unsaved is None:
             self.account.send(subject, b"")

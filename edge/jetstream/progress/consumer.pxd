@@ -49,7 +49,7 @@ cdef class Consumer(StreamObserver):
     cdef Delta delta                    # None when progress is kept in memory only
     cdef list unsaved                   # the node's list of consumers to be saved this turn
     cdef bint dirty                     # whether it is in `unsaved`
-    cdef public list replies            # subjects of acks to answer once the progress is durable
+    cdef public list replies            # subjects of acks to answer once the progress is safe
     cdef public bint stale              # the log lacks a delta: write the whole state next
     cdef public bytes owner             # of the state in the log
     cdef public bytes key               # see `owner`

@@ -1,8 +1,8 @@
 """Writes consumers' progress to the node's commit log: one record per changed consumer and turn.
 
 It runs before the log hands its batch over, so that what a turn delivered and what was acknowledged
-in it become durable together with the data. Acks that asked for an answer get it when that is done.
-How soon it is synced, and whether answers wait for that, is the stream's durability.
+in it become durable together with the data. How soon that is, and whether the answers to acks wait
+for it or only for the write, is the stream's durability.
 """
 
 import logging

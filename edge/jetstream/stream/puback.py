@@ -1,8 +1,8 @@
-"""Answers to publishers, kept in order until what they promise is durable.
+"""Answers to publishers, kept in order until what they promise is committed.
 
 One small record and the reply subject per answer, in two growing C buffers: at a million messages a
 second there is no room for an object each. The commit log bounds the queue: it holds publishers
-back while too much is not yet durable.
+back while too much waits to be written.
 """
 
 import cython
@@ -39,7 +39,7 @@ class AckQueue:
         self.line = cython.cast(cython.p_uchar, malloc(len(head) + TAIL_ROOM))
         self.capacity = ENTRIES_INITIAL
         self.entries = cython.cast(
-            cython.pointer(PendingEntry), malloc(ENTRIES_INITIAL * cython.sizeof(PendingEntry))
+            cython.pointer(OwedAnswer), malloc(ENTRIES_INITIAL * cython.sizeof(OwedAnswer))
         )
         self.arena_capacity = ARENA_INITIAL
         self.arena = cython.cast(cython.p_uchar, malloc(ARENA_INITIAL))
@@ -59,7 +59,7 @@ class AckQueue:
     @cython.exceptval(-1, check=False)
     def room(self, more: cython.Py_ssize_t) -> cython.int:
         """Make room for one entry with `more` bytes of arena."""
-        entries: cython.pointer(PendingEntry)
+        entries: cython.pointer(OwedAnswer)
         arena: cython.p_uchar
         if self.count == 0:
             self.first = 0
@@ -69,13 +69,13 @@ class AckQueue:
                 memmove(
                     self.entries,
                     self.entries + self.first,
-                    self.count * cython.sizeof(PendingEntry),
+                    self.count * cython.sizeof(OwedAnswer),
                 )
                 self.first = 0
             else:
                 entries = cython.cast(
-                    cython.pointer(PendingEntry),
-                    realloc(self.entries, self.capacity * 2 * cython.sizeof(PendingEntry)),
+                    cython.pointer(OwedAnswer),
+                    realloc(self.entries, self.capacity * 2 * cython.sizeof(OwedAnswer)),
                 )
                 if entries == cython.NULL:
                     raise MemoryError
@@ -108,7 +108,7 @@ class AckQueue:
         payload: bytes,
     ) -> cython.int:
         """Queue an answer of `kind`; a `payload` is sent as it is."""
-        entry: cython.pointer(PendingEntry)
+        entry: cython.pointer(OwedAnswer)
         extra: cython.Py_ssize_t = 0 if payload is None else PyBytes_GET_SIZE(payload)
         self.room(reply_len + extra)
         entry = self.entries + self.first + self.count
@@ -127,7 +127,7 @@ class AckQueue:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def send(
-        self, account: Account, entry: cython.pointer(PendingEntry), reply: cython.p_const_uchar
+        self, account: Account, entry: cython.pointer(OwedAnswer), reply: cython.p_const_uchar
     ) -> cython.int:
         """Publish one answer."""
         m: Msg
@@ -173,7 +173,7 @@ class AckQueue:
     def release(self, account: Account, committed: cython.ulonglong) -> cython.int:
         """Send, in order, the answers that wait for `committed` or less; returns how many. One
         that names a sequence beyond it raises InvariantBroken, and is never sent."""
-        entry: PendingEntry
+        entry: OwedAnswer
         text: cython.p_uchar = cython.NULL
         size: cython.Py_ssize_t
         sent: cython.int = 0
@@ -207,7 +207,7 @@ class AckQueue:
 
     def refuse(self, account: Account, payload: bytes) -> None:
         """Send `payload` for each answer that waits: nobody will know what became of it."""
-        entry: PendingEntry
+        entry: OwedAnswer
         reply: bytes
         m: Msg
         while self.count:

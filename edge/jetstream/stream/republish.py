@@ -1,7 +1,7 @@
 """Republishing: what a stream has stored, published again on a subject made from the stored one.
 
-A copy is kept from the moment of storing until it is durable, so that receivers never see a message
-that a crash could take back. The copies are bounded by what the stream lets wait for durability.
+A copy is kept from the moment of storing until its message is committed, so that receivers never
+see one that nobody was promised. The copies are bounded by what the log lets wait to be written.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
 """A stream: stored messages of some subjects, and what is owed for them.
 
 A `Stream` ties its store, its consumers and its account together: it appends what ingest accepts,
-keeps the limits, releases answers when the store has made them durable, wakes consumers, and drops
-what retention no longer needs. Checks of headers are ingest's, ages are `expiry`'s, requests
+keeps the limits, sends PubAcks of what is committed, wakes consumers, and drops what retention no
+longer needs. Checks of headers are ingest's, ages are `expiry`'s, requests
 are the API's. Everything here runs on the loop's thread.
 """
 
@@ -270,7 +270,7 @@ class Stream(Task):
     def pass_over(self, m: cython.pointer(Msg), timestamp: cython.longlong) -> cython.ulonglong:
         """Use up a sequence for a message that nobody is interested in; returns it.
 
-        An empty message is stored and dropped in the same commit, so that the sequence is durable
+        An empty message is stored and dropped in the same batch, so that the sequence is committed
         before it is acknowledged. Raises StoreError.
         """
         if self.replicator is not None:
@@ -357,7 +357,7 @@ class Stream(Task):
     def answer_stored(
         self, m: cython.pointer(Msg), sequence: cython.ulonglong, kind: cython.int
     ) -> cython.int:
-        """Owe the publisher a PubAck for `sequence`, as soon as that is durable."""
+        """Owe the publisher a PubAck for `sequence`, as soon as that is committed."""
         if m.reply_len and not self.no_ack:
             self.acks.add(m.reply, m.reply_len, sequence, sequence, kind, None)
             if self.store.committed >= sequence:
@@ -369,7 +369,7 @@ class Stream(Task):
     def answer_later(
         self, m: cython.pointer(Msg), sequence: cython.ulonglong, payload: bytes
     ) -> cython.int:
-        """Owe the publisher `payload`, as soon as `sequence` is durable."""
+        """Owe the publisher `payload`, as soon as `sequence` is committed."""
         if m.reply_len and not self.no_ack:
             self.acks.add(m.reply, m.reply_len, sequence, sequence, STORED, payload)
             if self.store.committed >= sequence:
@@ -407,7 +407,7 @@ class Stream(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
-        """Release what is durable now."""
+        """More is committed, or an answer is due: send what waits, and have consumers look."""
         committed: cython.ulonglong = self.store.committed
         if self.deleted:
             return 0

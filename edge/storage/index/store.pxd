@@ -27,7 +27,7 @@ cdef class Usage:                       # what all stores of one kind hold toget
 # first_seq, last_seq, messages, bytes, first_ts and last_ts come from MessageIndex.
 cdef class MessageStore(MessageIndex):
     cdef Kernel kernel
-    cdef public unsigned long long committed    # every sequence up to here is durable
+    cdef public unsigned long long committed    # every sequence up to here may be acknowledged
     cdef readonly Task listener                 # scheduled when `committed` grew or the store failed; None
     cdef int listener_stage                     # of one that is alone
     cdef public object failure                  # StoreError that stops appends (full disk, failed sync); None

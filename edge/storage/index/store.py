@@ -1,8 +1,8 @@
 """The face of a stream's storage, and all of it that memory and file stores share.
 
-An append gets its sequence and is readable at once; `committed` tells what is durable. The index
-answers every question about subjects and sequences without touching stored bytes. It decides no
-limits and knows no consumer: the stream above does.
+An append gets its sequence and is readable at once; `committed` tells what may be acknowledged. The
+index answers every question about subjects and sequences without touching stored bytes. It decides
+no limits and knows no consumer: the stream above does.
 
 Sequences start at 1 (or where the stream was told); an empty store has `first_seq` one above
 `last_seq`. Timestamps are ns since the epoch and never go back within a store.

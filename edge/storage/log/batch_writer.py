@@ -202,7 +202,7 @@ class BatchWriter:
     def write_footers(
         self, flags: cython.int, align: cython.Py_ssize_t, synced: cython.ulonglong
     ) -> cython.int:
-        """End the batch with its account, and a copy of it with zeros up to the next multiple of
+        """End the batch with its footer, and a copy of it with zeros up to the next multiple of
         `align`. `synced`: the newest batch known to be on the device."""
         self.write_footer(flags, BLOCK_BYTES, synced)
         return self.write_footer(flags | FLAG_COPY, align, synced)

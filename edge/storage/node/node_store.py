@@ -186,6 +186,9 @@ class NodeStore:
             self.log.watermarks.close()
 
     def _open(self) -> list[RecoveredStream]:
+        """The steps of a start, in their order: `find` says which segments of the log count,
+        `open_all` reads each stream from its own segments, and `replay` puts the log over them.
+        Only then the log goes on, and what is lost is written behind what was read."""
         self.directory.empty_trash()
         clean = self.directory.consume_clean_stop()
         fresh = not any(self.directory.log.iterdir()) and not any(self.directory.streams.iterdir())
@@ -685,5 +688,5 @@ class NodeStore:
             **self.scrubber.numbers(),
             **self.disk.numbers(),
             "problems": len(self.problems),
-            "retired_segments": self.checkpointer.done,
+            "checkpointed_segments": self.checkpointer.done,
         }

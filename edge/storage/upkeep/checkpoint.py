@@ -312,7 +312,7 @@ class Checkpointer(Task):
                 return
             self.write_indexes(copy.store, copy.builders)
         self.jobs = []
-        self.commit()
+        self.give_back()
 
     def write_indexes(self, store: FileStore, builders: list) -> None:
         """Index segments that were sealed by these builders."""
@@ -324,10 +324,11 @@ class Checkpointer(Task):
                 data = index_bytes(store, index)
                 write_index_later(self.log, self.background, store, segment, data)
 
-    def commit(self) -> None:
-        """Put states again and write the oldest segment; then wait until that is durable."""
+    def give_back(self) -> None:
+        """Put states again, and say in the log that the following segment is the oldest one;
+        `finish` frees the file when that is durable."""
         following: LogSegment = self.log.live[1]
-        self.step = "commit"
+        self.step = "give back"
         self.log.checkpointing = True
         try:
             if self.on_copied is not None:
@@ -341,15 +342,15 @@ class Checkpointer(Task):
                 self.segment.number,
                 error,
             )
-            self.log.kernel.loop.call_later(self.retry_delay, self.commit_again)
+            self.log.kernel.loop.call_later(self.retry_delay, self.give_back_again)
             return
         finally:
             self.log.checkpointing = False
         self.log.when_durable(lsn, self.finish)
 
-    def commit_again(self) -> None:
+    def give_back_again(self) -> None:
         if not self.stopped and not self.log.closed:
-            self.commit()
+            self.give_back()
 
     def finish(self) -> None:
         """Nothing needs the segment any more: its file can be used again."""

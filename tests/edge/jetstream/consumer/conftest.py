@@ -24,7 +24,7 @@ from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.node.node_store import NodeStore
 from tests.waiting import WAIT_S, until
 
-# Small, so that tests with some data see log segments retired.
+# Small, so that tests with some data see log segments checkpointed.
 SEGMENT_BYTES = 64 << 10
 
 

@@ -166,7 +166,7 @@ async def test_states_survive_the_segments_they_were_written_to(
     answers = world.listen("answer")
     world.send(inbox[0].reply, "", "answer")
     await world.until(lambda: bool(answers))
-    assert world.js.node.storage.numbers()["retired_segments"] > 2
+    assert world.js.node.storage.numbers()["checkpointed_segments"] > 2
     before = {name: stable(await world.info(name)) for name in ("quiet", "busy")}
     pending = stream.consumers["busy"].pending.entries()
 

@@ -1,4 +1,4 @@
-"""A log that is as far behind as it may be still retires its segments."""
+"""A log that is as far behind as it may be still checkpoints its segments."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.edge.storage.twin_harness import TwinHarness
 VALUE = b"v" * 900
 
 
-def test_retirement_goes_on_where_every_other_record_is_refused() -> None:
+def test_checkpoints_go_on_where_every_other_record_is_refused() -> None:
     harness = TwinHarness()
     harness.open()
     store = harness.create()
