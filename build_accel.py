@@ -47,6 +47,7 @@ COMPILED = (
     "edge/storage/log/log_waiters.py",
     "edge/storage/log/logged_store.py",
     "edge/storage/log/watermarks.py",
+    "edge/storage/log/commit_progress.py",
     "edge/storage/log/commit_log.py",
     "edge/storage/segments/stream_segment.py",
     "edge/storage/segments/segment_builder.py",

@@ -584,7 +584,7 @@ class Conn(Endpoint):
             self.writing = False
             self.loop.remove_writer(self.fd)
         if self.waiters and self.pending <= self.high_water >> 2:
-            self.release()
+            self.kernel.resume_producers(self)
         return 0
 
     @cython.ccall
@@ -595,13 +595,6 @@ class Conn(Endpoint):
             free(self.out)
             self.out = cython.NULL
             self.out_start = self.out_end = self.out_capacity = 0
-
-    def release(self) -> None:
-        """Let everybody who waited for this receiver go on."""
-        waiters: list = self.waiters
-        self.waiters = []
-        for task in waiters:
-            self.kernel.schedule(cython.cast(Task, task))
 
     def on_writable(self) -> None:
         """The socket takes bytes again."""
@@ -637,7 +630,7 @@ class Conn(Endpoint):
     def overtake(self) -> None:
         """Stop making producers wait: the receiver has made no progress for too long."""
         self.overtaken = True
-        self.release()
+        self.kernel.resume_producers(self)
 
     def finish_filter(self, reason: str) -> None:
         """Tell the filter that nothing follows what waits."""
@@ -664,7 +657,7 @@ class Conn(Endpoint):
         if self.writing:
             self.writing = False
             self.loop.remove_writer(self.fd)
-        self.release()
+        self.kernel.resume_producers(self)
         self.ended()
         if self.on_closed is not None:
             self.on_closed(self, reason)

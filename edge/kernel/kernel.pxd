@@ -84,6 +84,7 @@ cdef class Kernel:
     cdef int queue_send(self, Endpoint endpoint) except -1
     cdef int schedule(self, Task task) except -1
     cdef int schedule_later(self, Task task) except -1
+    cpdef int resume_producers(self, Endpoint receiver) except -1
     cdef unsigned long long random(self) noexcept nogil
     cpdef turn(self)
     cpdef kick(self)

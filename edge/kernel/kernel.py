@@ -258,6 +258,17 @@ class Kernel:
             self.kick()
         return 0
 
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def resume_producers(self, receiver: Endpoint) -> cython.int:
+        """Schedule every producer that was paused because of `receiver`."""
+        paused: list = receiver.waiters
+        if paused:
+            receiver.waiters = []
+            for task in paused:
+                self.schedule(cython.cast(Task, task))
+        return 0
+
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)

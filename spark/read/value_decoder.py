@@ -47,9 +47,9 @@ class ValueDecoder:
         self._fail_fast = fail_fast
         self._format = value_format
         self._names = {f"f{index}": name for index, name in enumerate(fields)}
-        kinds = {slot: checked_type(fields[name]) for slot, name in self._names.items()}
-        self._fits = {slot: fitter(fields[name]) for slot, name in self._names.items()}
-        struct = self._struct({slot: kind | None for slot, kind in kinds.items()}, None)
+        kinds = {member: checked_type(fields[name]) for member, name in self._names.items()}
+        self._fits = {member: fitter(fields[name]) for member, name in self._names.items()}
+        struct = self._struct({member: kind | None for member, kind in kinds.items()}, None)
         self._blank = struct()
         loose = self._struct(dict.fromkeys(kinds, msgspec.Raw), msgspec.Raw())
         self._errors: tuple[type[Exception], ...] = (ValueError, UnicodeDecodeError)
@@ -60,7 +60,7 @@ class ValueDecoder:
         self._decode = module.Decoder(struct).decode
         self._decode_loosely = module.Decoder(loose).decode
         self._decode_field = {
-            slot: module.Decoder(kind | None).decode for slot, kind in kinds.items()
+            member: module.Decoder(kind | None).decode for member, kind in kinds.items()
         }
 
     def _use_cbor(self, struct: Any, kinds: dict[str, Any]) -> None:
@@ -74,14 +74,14 @@ class ValueDecoder:
         self._decode = lambda payload: convert(loads(payload), struct)
         self._decode_loosely = lambda payload: convert(loads(payload), every)
         self._decode_field = {
-            slot: lambda value, kind=kind: convert(value, kind | None)
-            for slot, kind in kinds.items()
+            member: lambda value, kind=kind: convert(value, kind | None)
+            for member, kind in kinds.items()
         }
 
     def _struct(self, kinds: dict[str, Any], absent: Any) -> Any:
         import msgspec
 
-        fields = [(slot, kind, absent) for slot, kind in kinds.items()]
+        fields = [(member, kind, absent) for member, kind in kinds.items()]
         return msgspec.defstruct("Value", fields, rename=self._names, gc=False)
 
     def decode(self, payloads: list[bytes], sequence: tuple[Any, int]) -> dict[str, Any]:
@@ -98,9 +98,9 @@ class ValueDecoder:
         except self._errors:
             rows = self._decode_each(payloads, sequence, bad)
         columns: dict[str, Any] = {}
-        for slot, name in self._names.items():
-            values = [getattr(row, slot) for row in rows]
-            fit = self._fits[slot]
+        for member, name in self._names.items():
+            values = [getattr(row, member) for row in rows]
+            fit = self._fits[member]
             if fit is not None:
                 values = self._fit(fit, values, payloads, sequence, bad)
             columns[name] = values
@@ -163,12 +163,12 @@ class ValueDecoder:
         except self._errors:
             return self._blank
         row = type(self._blank)()
-        for slot, decode in self._decode_field.items():
-            raw = getattr(loose, slot)
+        for member, decode in self._decode_field.items():
+            raw = getattr(loose, member)
             if raw is None or (self._format != "cbor" and not raw):
                 continue
             try:
-                setattr(row, slot, decode(raw))
+                setattr(row, member, decode(raw))
             except self._errors:
                 self.bad_fields += 1
         return row

@@ -42,7 +42,7 @@ class Echo:
                 self.kept.append(packet)
                 del self.kept[:-PACKETS_MAX]
 
-    def free_slot(self, polls: int = POLLS) -> None:
+    def lead_again(self, polls: int = POLLS) -> None:
         """Make the node lead again, and let everybody hear what was said before."""
         cluster = self.cluster
         raft = cluster.nodes[self.node].multi_raft.groups.get(self.group)
@@ -57,7 +57,7 @@ class Echo:
             self.times += 1
         elif polls % 60 == 0:
             self.ask_back()
-        cluster.after(wait, self.free_slot, polls - 1)
+        cluster.after(wait, self.lead_again, polls - 1)
 
     def ask_back(self) -> None:
         leader = self.cluster.leader(self.group)

@@ -178,7 +178,7 @@ def replay(cluster: World, fault: Fault) -> None:
     away = hand_over if fault.b // 8 % 3 else isolate_leader
     again = Fault(fault.at, "", fault.a, fault.b // 24, 200)
     cluster.after(40_000 + fault.a % 40_000, away, cluster, again)
-    cluster.after(200_000 + fault.ms * 100, heard.free_slot)
+    cluster.after(200_000 + fault.ms * 100, heard.lead_again)
 
 
 def set_trap(cluster: World, fault: Fault) -> None:

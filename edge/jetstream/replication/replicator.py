@@ -521,16 +521,12 @@ class Replicator:
 
     def entry_applied(self) -> None:
         """The oldest entry that was proposed is applied."""
-        waiters: list
         self.done += 1
         if self.sizes:
             self.flying -= self.sizes.popleft()
         self.waiters.release(self.done)
         if self.gate.waiters and self.flying + self.used <= FLYING_MAX // 2:
-            waiters = self.gate.waiters
-            self.gate.waiters = []
-            for item in waiters:
-                self.kernel.schedule(cython.cast(Task, item))
+            self.kernel.resume_producers(self.gate)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -545,7 +541,6 @@ class Replicator:
     def close(self) -> None:
         """This node leads no more: what is not applied may or may not be committed, and nobody
         is told anything about it."""
-        waiters: list
         if self.closed:
             return
         self.closed = True
@@ -553,7 +548,4 @@ class Replicator:
         for future in list(self.futures):
             if not future.done():
                 future.set_exception(StoreClosed("this node leads the stream no more"))
-        waiters = self.gate.waiters or []
-        self.gate.waiters = []
-        for item in waiters:
-            self.kernel.schedule(cython.cast(Task, item))
+        self.kernel.resume_producers(self.gate)

@@ -27,7 +27,7 @@ from headwater.edge.storage.erase.erase_log import ZEROS_MAX, submit_zeros, wipe
 from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT, names_subject, rows_of
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.format.record_layout import ERASE, ERASE_DONE
-from headwater.edge.storage.log.log_files import DATA_START, Slot
+from headwater.edge.storage.log.log_files import DATA_START, LogSlot
 from headwater.edge.storage.segments.index_bytes import index_bytes
 from headwater.edge.storage.segments.index_rows import index_of
 from headwater.edge.storage.segments.removals import when_removals_last
@@ -79,11 +79,11 @@ class Eraser:
         self._busy = False
         self._again = False
         self._ready: list[Intent] = []
-        self._held: list[Slot] = []
+        self._held: list[LogSlot] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._checkpoints_before = 0
         self._wiped_to = (0, 0)
-        self._wiping: Slot | None = None
+        self._wiping: LogSlot | None = None
 
     # Intents.
 
@@ -331,7 +331,7 @@ class Eraser:
         else:
             self._finish()
 
-    def _wipe_slot(self, slot: Slot, start: int, spare: bool) -> None:
+    def _wipe_slot(self, slot: LogSlot, start: int, spare: bool) -> None:
         if spare:
             self._wiping = slot
         self.log.files.pin(slot)

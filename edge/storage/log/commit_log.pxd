@@ -1,13 +1,12 @@
 # The commit log of a node. See commit_log.py.
 from headwater.edge.kernel.kernel cimport Endpoint, Task
 from headwater.edge.storage.log.batch_writer cimport BatchWriter
+from headwater.edge.storage.log.commit_progress cimport CommitProgress
 from headwater.edge.storage.log.commit_thread cimport CommitThread
 from headwater.edge.storage.log.log_segment cimport LogSegment
-from headwater.edge.storage.log.log_waiters cimport Waiters
 from headwater.edge.storage.log.logged_store cimport LoggedStore
 from headwater.edge.storage.format.record cimport RecordHeader
 from headwater.edge.storage.log.second_copies cimport SecondCopies
-from headwater.edge.storage.log.watermarks cimport Watermarks
 
 cdef class CommitLog
 
@@ -17,7 +16,6 @@ cdef class TurnEnd(Task):
 cdef class CommitLog(BatchWriter):
     cdef public object directory        # pathlib.Path
     cdef public object files            # log_files.LogFiles
-    cdef public Watermarks watermarks     # what was acknowledged, for the next start
     cdef public object table            # states.StateTable
     cdef LogSegment donor               # checkpointed last; its memory serves the next segment
     cdef public list live               # LogSegments that are still needed, oldest first
@@ -36,18 +34,7 @@ cdef class CommitLog(BatchWriter):
     cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1
     cdef SecondCopies again             # what follows this batch once more
     cdef list turn_stores               # LoggedStores whose flush_turn is due
-    cdef object pending                 # deque of batches handed over
-    cdef object unwritten               # deque of those of them that release acks when written
-    cdef Waiters waiters                # for batches to be durable
-    cdef Waiters early_waiters          # for batches to be written
-    cdef unsigned long long notified    # newest batch of which the thread tells when it is written
-    cdef unsigned long long reached     # newest batch known to be written
-    cdef unsigned long long durable     # number of the newest batch that is synced
-    cdef unsigned int durable_segment   # number of the segment in which it ended
-    cdef Py_ssize_t durable_end         # its end there, an offset
-    cdef unsigned int durable_chain     # header checksum of its last record
-    cdef unsigned long long durable_bytes   # bytes of records since the start that are synced
-    cdef unsigned long long flushed     # such bytes that the thread has written, synced or not
+    cdef public CommitProgress progress # how far what was handed over is written and synced
     cdef Py_ssize_t high_water          # unwritten bytes above which producers wait
     cdef bint slow                      # checkpoints are far behind: producers wait for them
     cdef public bint checkpointing       # a checkpoint writes: it may pass LIVE_LIMIT
@@ -63,9 +50,8 @@ cdef class CommitLog(BatchWriter):
     cdef int write_copies(self) except -1
     cdef int lazy_flag(self) noexcept
     cdef int end_turn(self) except -1
-    cdef int reach(self, unsigned long long batch) except -1
+    cdef int advance(self, unsigned long long written, unsigned long long synced) except -1
     cdef int let_go_on(self) except -1
-    cdef int complete(self, unsigned long long batch) except -1
     cpdef when_durable(self, unsigned long long lsn, object waiter)
     cpdef when_written(self, unsigned long long lsn, object waiter)
     cpdef hurry(self, unsigned long long lsn)

@@ -14,7 +14,6 @@ import asyncio
 import errno as errors_by_name
 import logging
 import os
-from collections import deque
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_GET_SIZE
@@ -33,16 +32,15 @@ from cython.cimports.headwater.edge.storage.log.batch_writer import (
     RUN_BYTES,
     BatchWriter,
 )
+from cython.cimports.headwater.edge.storage.log.commit_progress import CommitProgress
 from cython.cimports.headwater.edge.storage.log.commit_thread import (
     BLOCK_BYTES,
     NO_SYNC,
     CommitThread,
 )
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
-from cython.cimports.headwater.edge.storage.log.log_waiters import Waiters
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopies
-from cython.cimports.headwater.edge.storage.log.watermarks import Watermarks
 
 from headwater.edge.kernel.turn_order import TurnStage
 from headwater.edge.ports.files import FIRST_TWIN
@@ -54,7 +52,7 @@ from headwater.edge.storage.format.errors import (
     StoreFull,
 )
 from headwater.edge.storage.log.commit_stepper import CommitStepper
-from headwater.edge.storage.log.log_files import LogFiles, LogHeader, Slot
+from headwater.edge.storage.log.log_files import LogFiles, LogHeader, LogSlot
 from headwater.edge.storage.log.states import Encoder, StateTable
 
 # Full segments' worth of records that may wait to be checkpointed before appends are refused. What
@@ -113,31 +111,23 @@ class CommitLog(BatchWriter):
         self.live = []
         self.keep = 1
         self.turn_stores = []
-        self.pending = deque()
-        self.unwritten = deque()
-        self.waiters = Waiters(kernel)
-        self.early_waiters = Waiters(kernel)
+        self.progress = CommitProgress(kernel)
         self.gate = Endpoint()
         self.again = SecondCopies()
-        self.watermarks = Watermarks()
         self.held = -1
         self.high_water = min(files.segment_bytes, UNSYNCED_MAX)
 
     def start(
-        self, slot: Slot, batch: int, chain: int, number: int, previous: int, end: int
+        self, slot: LogSlot, batch: int, chain: int, number: int, previous: int, end: int
     ) -> None:
         """Begin segment `number`, in `slot`, after what recovery found: number and end of the last
         one that counts, the checksum of its last record, and the first batch number. Starts the
         thread. Raises OSError."""
         self.batch = batch
-        self.durable = batch - 1
-        self.reached = batch - 1
         self.thread = CommitThread(batch)
         self.chain = chain
         self.begin_segment(slot, number, previous, end, chain)
-        self.durable_segment = previous
-        self.durable_end = end
-        self.durable_chain = chain
+        self.progress.begin(batch - 1, previous, end, chain)
         loop = self.kernel.loop
         if self.active.fd < FIRST_TWIN:
             loop.add_reader(self.thread.start(), self.on_done)
@@ -373,7 +363,7 @@ class CommitLog(BatchWriter):
                 return 0
             delay_ns = self.batch_delay_ns
             notify = self.batch_notify
-        if len(self.pending) >= UNSYNCED_BATCHES_MAX:
+        if self.progress.batches() >= UNSYNCED_BATCHES_MAX:
             delay_ns = self.batch_delay_ns = 0
         self.write_footers(
             FLAG_PART if part else self.lazy_flag(), BLOCK_BYTES, self.thread.newest_synced()
@@ -382,15 +372,15 @@ class CommitLog(BatchWriter):
         self.held = -1
         length = segment.end - start
         if not part:
-            stores = [(store, cython.cast(LoggedStore, store).last_seq) for store in self.touched]
-            self.pending.append(
-                (self.batch, segment.number, segment.end, self.chain, stores, self.written)
+            self.progress.hand_over(
+                self.batch,
+                segment.number,
+                segment.end,
+                self.chain,
+                self.touched,
+                self.written,
+                notify,
             )
-            if notify:
-                self.notified = self.batch
-                self.unwritten.append(
-                    (self.batch, stores, self.written, segment.number, segment.end)
-                )
             self.touched = []
             self.batch_delay_ns = NO_SYNC
             self.batch_notify = self.batch_strict = False
@@ -423,9 +413,7 @@ class CommitLog(BatchWriter):
         synced: cython.ulonglong = 0
         error: cython.int
         error = self.thread.results(cython.address(written), cython.address(synced))
-        self.reach(written)
-        self.complete(synced)
-        self.watermarks.flush()
+        self.advance(written, synced)
         if error and not isinstance(self.failure, StoreFailed):
             self.sync_failures += 1
             reason = os.strerror(error)
@@ -435,24 +423,9 @@ class CommitLog(BatchWriter):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def reach(self, batch: cython.ulonglong) -> cython.int:
-        """Release what waited for batches up to `batch` to be written, synced or not."""
-        store: LoggedStore
-        if batch <= self.reached:
-            return 0
-        self.reached = batch
-        while self.unwritten and self.unwritten[0][0] <= batch:
-            number, stores, self.flushed, segment_number, end = self.unwritten.popleft()
-            self.watermarks.reach(segment_number, end, number, False)
-            for item, last in stores:
-                store = item
-                if not store.may_reach(last):
-                    continue
-                store.reached = last
-                if store.acks_written:
-                    self.watermarks.raise_to(store, last, False)
-                store.rise()
-        self.early_waiters.release(batch)
+    def advance(self, written: cython.ulonglong, synced: cython.ulonglong) -> cython.int:
+        """The thread has written and synced batches up to these."""
+        self.progress.advance(written, synced)
         return self.let_go_on()
 
     @cython.cfunc
@@ -461,63 +434,33 @@ class CommitLog(BatchWriter):
         """Schedule paused producers when there is room again."""
         if (
             self.gate.waiters
-            and self.written - self.flushed <= cython.cast(cython.ulonglong, self.high_water // 2)
+            and self.written - self.progress.flushed
+            <= cython.cast(cython.ulonglong, self.high_water // 2)
             and not self.slow
         ):
             self.open_gate()
         return 0
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def complete(self, batch: cython.ulonglong) -> cython.int:
-        """Release what waited for batches up to `batch`."""
-        store: LoggedStore
-        if batch <= self.durable:
-            return 0
-        while self.pending and self.pending[0][0] <= batch:
-            number, segment, end, chain, stores, written = self.pending.popleft()
-            self.durable = number
-            self.durable_segment = segment
-            self.durable_end = end
-            self.durable_chain = chain
-            self.durable_bytes = written
-            for item, last in stores:
-                store = item
-                if not store.may_reach(last):
-                    continue
-                self.watermarks.raise_to(store, last, True)
-                if last > store.committed:
-                    store.committed = last
-                    store.scheduled_listener()
-        self.watermarks.reach(self.durable_segment, self.durable_end, self.durable, True)
-        if self.flushed < self.durable_bytes:
-            self.flushed = self.durable_bytes
-        self.waiters.release(self.durable)
-        return self.let_go_on()
-
     def open_gate(self) -> None:
         """Schedule every producer that was paused."""
-        waiters = self.gate.waiters
-        self.gate.waiters = []
-        for item in waiters:
-            self.kernel.schedule(cython.cast(Task, item))
+        self.kernel.resume_producers(self.gate)
 
     @property
     def durable_lsn(self) -> int:
         """Every record with an lsn up to this is durable."""
-        return self.durable
+        return self.progress.durable
 
     @property
     def unsynced(self) -> int:
         """Bytes of records that are not durable yet."""
-        return self.written - self.durable_bytes
+        return self.written - self.progress.durable_bytes
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
     def is_congested(self) -> cython.bint:
         return (
-            self.written - self.flushed > cython.cast(cython.ulonglong, self.high_water)
+            self.written - self.progress.flushed > cython.cast(cython.ulonglong, self.high_water)
             or self.slow
         )
 
@@ -539,22 +482,16 @@ class CommitLog(BatchWriter):
     @cython.ccall
     def when_durable(self, lsn: cython.ulonglong, waiter: object):
         """Schedule `waiter` (a Task), or call it, once everything up to `lsn` is durable."""
-        if lsn <= self.durable:
-            self.waiters.let_go(waiter)
-        else:
-            self.waiters.add(lsn, waiter)
+        if self.progress.await_durable(lsn, waiter):
             self.hurry(lsn)
 
     @cython.ccall
     def when_written(self, lsn: cython.ulonglong, waiter: object):
         """The same, once it is written: it survives the end of the process."""
-        if lsn <= self.reached or lsn <= self.durable:
-            self.waiters.let_go(waiter)
-            return
-        self.early_waiters.add(lsn, waiter)
-        self.batch_notify = self.batch_notify or lsn >= self.batch
-        if self.notified < lsn < self.batch:
-            self.hurry(lsn)
+        if self.progress.await_written(lsn, waiter):
+            self.batch_notify = self.batch_notify or lsn >= self.batch
+            if self.progress.notified < lsn < self.batch:
+                self.hurry(lsn)
 
     @cython.ccall
     def hurry(self, lsn: cython.ulonglong):
@@ -563,14 +500,14 @@ class CommitLog(BatchWriter):
             self.batch_delay_ns = 0
             if not self.kernel.turning:
                 self.kernel.kick()
-        elif lsn > self.durable:
+        elif lsn > self.progress.durable:
             self.thread.hurry(lsn)
             if self.stepper is not None:
                 self.stepper.ask()
 
     async def wait_durable(self, lsn: int, written: bool = False) -> None:
         """Return once everything up to `lsn` is durable or, with `written`, written."""
-        if lsn <= self.durable:
+        if lsn <= self.progress.durable:
             return
         future: asyncio.Future[None] = self.kernel.loop.create_future()
         wait = self.when_written if written else self.when_durable
@@ -644,25 +581,24 @@ class CommitLog(BatchWriter):
         self.let_go_on()
         return segment
 
-    def rewind(self, slot: Slot) -> tuple[list, set]:
+    def rewind(self, slot: LogSlot) -> tuple[list, set]:
         """Forget everything that is not durable, and begin again behind it with a segment in
         `slot`. Returns the segments that hold what was forgotten, the oldest one in part, and the
         stores that wait for it."""
-        old = [item for item in self.live if item.number >= self.durable_segment]
+        at: CommitProgress = self.progress
+        old = [item for item in self.live if item.number >= at.durable_segment]
         number: cython.uint = self.active.number + 1
-        waiting = {row[0] for batch in self.pending for row in batch[4]} | set(self.touched)
+        waiting = at.forget_pending() | set(self.touched)
         self.thread.clear_error()
         self.failure = None
-        self.pending.clear()
-        self.unwritten.clear()
         self.touched = []
         self.runs.count = 0
         self.batch_records = 0
         self.batch += 1
-        self.written = self.flushed = self.durable_bytes
+        self.written = at.durable_bytes
         self.batch_delay_ns = 0
-        self.chain = self.durable_chain
-        self.begin_segment(slot, number, self.durable_segment, self.durable_end, self.durable_chain)
+        self.chain = at.durable_chain
+        self.begin_segment(slot, number, at.durable_segment, at.durable_end, at.durable_chain)
         return old, waiting
 
     def forget(self, old: list) -> None:
@@ -670,8 +606,8 @@ class CommitLog(BatchWriter):
         segment: LogSegment
         for item in old:
             segment = item
-            if segment.number == self.durable_segment:
-                segment.end = self.durable_end
+            if segment.number == self.progress.durable_segment:
+                segment.end = self.progress.durable_end
                 segment.suspect = True
                 segment.slot.blank = False
             else:
@@ -705,20 +641,9 @@ class CommitLog(BatchWriter):
             else:
                 self.stepper.stopped = True
             self.thread.stop()
-            self.reach(self.thread.written)
-            self.complete(self.thread.synced)
-            self.watermarks.flush()
+            self.advance(self.thread.written, self.thread.synced)
         self.closed = True
         self.kernel.remove_turn_hook(self.turn_hook)
-
-    def position(self) -> dict[str, int]:
-        """Where the durable part of the log ends."""
-        return {
-            "segment": self.durable_segment,
-            "end": self.durable_end,
-            "batch": self.durable,
-            "chain": self.durable_chain,
-        }
 
     def close_files(self) -> None:
         """Close every descriptor."""
@@ -734,5 +659,5 @@ class CommitLog(BatchWriter):
             "segments": len(self.live),
             "unsynced": self.unsynced,
             "sync_failures": self.sync_failures,
-            "batches": self.durable,
+            "batches": self.progress.durable,
         }

@@ -91,7 +91,7 @@ def decode_header(data: bytes, seed: int) -> LogHeader | None:
 
 
 @dataclass
-class Slot:
+class LogSlot:
     """One preallocated file."""
 
     path: Path
@@ -131,10 +131,10 @@ class LogFiles:
         self.allocation = allocation or Allocation(directory)
         self.directory = directory
         self.segment_bytes = segment_bytes
-        self.spares: list[Slot] = []
-        self.small: list[Slot] = []
+        self.spares: list[LogSlot] = []
+        self.small: list[LogSlot] = []
         """Spares of `least` bytes."""
-        self._parting: list[Slot] = []
+        self._parting: list[LogSlot] = []
         self.listed: dict[str, int] = {}
         self.ballast = Ballast(directory.parent / "ballast", BALLAST_SEGMENTS * segment_bytes)
         self.scarce = False
@@ -189,7 +189,7 @@ class LogFiles:
     def _save(self) -> None:
         self._list.write(json.dumps(self.listed).encode())
 
-    def create(self, capacity: int) -> Slot:
+    def create(self, capacity: int) -> LogSlot:
         """A new file of `capacity` bytes. Raises OSError (ENOSPC) and leaves nothing then."""
         slot = self._make(capacity)
         try:
@@ -202,7 +202,7 @@ class LogFiles:
             raise
         return slot
 
-    def _make(self, capacity: int) -> Slot:
+    def _make(self, capacity: int) -> LogSlot:
         """A new file, not yet listed durably."""
         while True:
             path = self.directory / f"slot-{self._next:04d}.log"
@@ -222,20 +222,20 @@ class LogFiles:
             files.remove(path, True)
             raise
         self.listed[path.name] = capacity
-        return Slot(path, fd, capacity, blank=True, direct=files.open_direct(path))
+        return LogSlot(path, fd, capacity, blank=True, direct=files.open_direct(path))
 
-    def open(self, path: Path) -> Slot:
+    def open(self, path: Path) -> LogSlot:
         """A slot that exists."""
         fd = files.open_file(path, files.EXISTING)
-        return Slot(path, fd, files.size_of(fd), direct=files.open_direct(path))
+        return LogSlot(path, fd, files.size_of(fd), direct=files.open_direct(path))
 
     def existing(self) -> list[Path]:
         return sorted(self.directory.glob("slot-*.log"))
 
     def top_up(self) -> None:
         """Make what is kept for bad times, and a spare to go on with. Raises OSError."""
-        made: list[Slot] = []
-        small: list[Slot] = []
+        made: list[LogSlot] = []
+        small: list[LogSlot] = []
         self.allocation.check()
         try:
             while len(self.small) + len(small) < SMALL_MAX:
@@ -249,7 +249,7 @@ class LogFiles:
                 self.small += small
                 self._save()
 
-    def allocate(self, need: int, emergency: bool) -> Slot:
+    def allocate(self, need: int, emergency: bool) -> LogSlot:
         """A slot for `need` bytes. In an emergency the last spare is taken, then the ballast's
         room, then a small slot has to do. Raises OSError."""
         if not emergency:
@@ -270,7 +270,7 @@ class LogFiles:
                 return self.small.pop()
             return self._squeeze(need)
 
-    def allocate_first(self) -> Slot:
+    def allocate_first(self) -> LogSlot:
         """A slot to start with. Raises OSError."""
         try:
             return self.allocate(self.least, True)
@@ -279,7 +279,7 @@ class LogFiles:
                 raise
             return self.small.pop()
 
-    def pop_unwiped(self) -> Slot | None:
+    def pop_unwiped(self) -> LogSlot | None:
         """A spare in which something of its earlier uses may stand."""
         for spares in (self.spares, self.small):
             for slot in spares:
@@ -288,12 +288,12 @@ class LogFiles:
                     return slot
         return None
 
-    def stand_in(self) -> Slot:
+    def stand_in(self) -> LogSlot:
         """What nothing is ever written to, for a log that has no file yet."""
         fd = files.open_file(self.directory.parent / "lock", files.READ_ONLY)
-        return Slot(self.directory / "none", fd, self.segment_bytes, blank=True)
+        return LogSlot(self.directory / "none", fd, self.segment_bytes, blank=True)
 
-    def _squeeze(self, need: int) -> Slot:
+    def _squeeze(self, need: int) -> LogSlot:
         """A small slot: what is left of the ballast's room is for checkpointing other slots."""
         self.ballast.free()
         least = max(need, self.least)
@@ -309,12 +309,12 @@ class LogFiles:
         finally:
             self.ballast.allocate()
 
-    def pin(self, slot: Slot) -> None:
+    def pin(self, slot: LogSlot) -> None:
         """A job beside the loop is about to write to a slot: whoever gives the slot back meanwhile
         gives it back when `unpin` was called for every `pin`."""
         slot.users += 1
 
-    def unpin(self, slot: Slot) -> None:
+    def unpin(self, slot: LogSlot) -> None:
         """The job is over."""
         slot.users -= 1
         if slot.users == 0 and slot.parting is not None:
@@ -322,14 +322,14 @@ class LogFiles:
             parting, slot.parting = slot.parting, None
             parting()
 
-    def _part(self, slot: Slot, parting: Callable[[], None]) -> bool:
+    def _part(self, slot: LogSlot, parting: Callable[[], None]) -> bool:
         """Whether somebody still writes to a slot, so that `parting` comes later."""
         if slot.users:
             slot.parting = parting
             self._parting.append(slot)
         return slot.users > 0
 
-    def free_slot(self, slot: Slot, blank: bool = False) -> None:
+    def free_slot(self, slot: LogSlot, blank: bool = False) -> None:
         """Keep a slot for later, or remove it when there are enough. `blank`: it was wiped."""
         if self._part(slot, lambda: self.free_slot(slot)):
             return
@@ -363,7 +363,7 @@ class LogFiles:
                     self.ballast.allocate()
                     return
 
-    def discard(self, slot: Slot) -> None:
+    def discard(self, slot: LogSlot) -> None:
         """Remove a slot. When the list cannot be written it stays, as a spare if it can be one."""
         if self._part(slot, lambda: self.discard(slot)):
             return
@@ -384,7 +384,7 @@ class LogFiles:
         except OSError as error:
             log.warning("%s cannot be removed (%s): the next start uses it", slot.path, error)
 
-    def _remove(self, slot: Slot) -> None:
+    def _remove(self, slot: LogSlot) -> None:
         self.listed.pop(slot.path.name, None)
         slot.close()
         files.remove(slot.path, True)

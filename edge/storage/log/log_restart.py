@@ -22,7 +22,7 @@ from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 
 from headwater.edge.storage.format.errors import NoLogFile, StoreError, StoreFailed, StoreFull
 from headwater.edge.storage.log.commit_log import FULL
-from headwater.edge.storage.log.log_files import Slot
+from headwater.edge.storage.log.log_files import LogSlot
 
 # Seconds until the first new attempt after a failure, and between later ones at most.
 RETRY_FIRST = 0.5
@@ -45,7 +45,7 @@ class LogRestart:
         log.on_full = self.wait_for_room
         log.on_broken = self.begin_later
 
-    def first_slot(self) -> tuple[Slot, object]:
+    def first_slot(self) -> tuple[LogSlot, object]:
         """The slot for the first segment of this start, and None. Where there is no room for its
         file: one in memory, and the error that stops appends until there is. Raises OSError."""
         try:
@@ -105,7 +105,7 @@ class LogRestart:
         log.when_durable(log.handed, self.recovered)
         log.kernel.kick()
 
-    def write_again(self, slot: Slot) -> None:
+    def write_again(self, slot: LogSlot) -> None:
         """Copy the records after the durable point to a segment in `slot`: those that wait for
         their acknowledgement, and those that were acknowledged when they were written."""
         log: CommitLog = self.log
@@ -117,8 +117,8 @@ class LogRestart:
         for item in old:
             segment = item
             at = FILE_HEADER_BYTES
-            if segment.number == log.durable_segment:
-                at = log.durable_end
+            if segment.number == log.progress.durable_segment:
+                at = log.progress.durable_end
             while at < segment.end:
                 header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
                 at += record_size(header.length)

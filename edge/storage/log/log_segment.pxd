@@ -4,7 +4,7 @@ cdef class LogSegment:
     cdef public unsigned int number
     cdef public int fd
     cdef int direct_fd                  # for aligned writes past the page cache; -1
-    cdef public object slot             # log_files.Slot
+    cdef public object slot             # log_files.LogSlot
     cdef unsigned char* image           # what the file holds, from its first byte
     cdef public Py_ssize_t capacity
     cdef public Py_ssize_t end          # where the next record goes, or where they ended

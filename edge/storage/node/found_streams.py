@@ -68,8 +68,8 @@ class FoundStreams:
     def _name_acknowledged(self, stream: RecoveredStream, exact: bool) -> None:
         """Name messages at a stream's end that were acknowledged and are gone."""
         store = stream.store
-        last = self._log.watermarks.sure(store.stream_id, exact)
-        self._log.watermarks.add(store)
+        last = self._log.progress.watermarks.sure(store.stream_id, exact)
+        self._log.progress.watermarks.add(store)
         if last <= store.last_seq or self._options.numbered_elsewhere(stream.meta):
             return
         for sequence in range(store.last_seq + 1, min(last, store.last_seq + LOST_MAX) + 1):
@@ -97,7 +97,7 @@ class FoundStreams:
             if store.closed:
                 continue
             if not self._options.numbered_elsewhere(stream.meta):
-                known = exact and self._log.watermarks.sure(store.stream_id, True) > 0
+                known = exact and self._log.progress.watermarks.sure(store.stream_id, True) > 0
                 tail = reservations.lost_tail(store) if reservations is not None else 0
                 self._leave_out(stream, store.last_seq + (0 if known else skip), tail)
             use(store)

@@ -175,7 +175,7 @@ class NodeStore:
         self.scrubber = Scrubber(self, self.options.scrub_rate, self.options.scrub_pause)
         self.log.on_checkpoint = self.checkpointer.wake
         try:
-            self.log.watermarks.open(self.directory.root, self.log.seed)
+            self.log.progress.watermarks.open(self.directory.root, self.log.seed)
         except OSError as error:
             log.warning(
                 "the file tidemarks of %s cannot be used (%s): what a damaged end of the log takes "
@@ -183,7 +183,7 @@ class NodeStore:
                 self.directory.root,
                 error,
             )
-            self.log.watermarks.close()
+            self.log.progress.watermarks.close()
 
     def _open(self) -> list[RecoveredStream]:
         """The steps of a start, in their order: `find` says which segments of the log count,
@@ -416,14 +416,14 @@ class NodeStore:
         self.eraser.stopped = self.repacker.stopped = True
         self.checkpointer.stopped = self.compactor.stopped = True
         self.log.finish_now()
-        self.log.watermarks.close(clean)
+        self.log.progress.watermarks.close(clean)
         self.background.close()
         self.eraser.close_files()
         if clean:
             try:
-                write_indexes(self._stores.values(), self.log.position()["segment"])
-                self.state_copy.write_last(position_of(self.log.position()))
-                self.directory.record_clean_stop(self.log.position())
+                write_indexes(self._stores.values(), self.log.progress.position()["segment"])
+                self.state_copy.write_last(position_of(self.log.progress.position()))
+                self.directory.record_clean_stop(self.log.progress.position())
             except OSError as error:
                 log.warning(
                     "the clean-stop record of %s cannot be written (%s): the next start is like "
@@ -487,7 +487,7 @@ class NodeStore:
         store = self._make_file_store(packer, incarnation, path)
         self._stores[incarnation] = store
         self.descriptions.add(incarnation, identity, meta)
-        self.log.watermarks.add(store)
+        self.log.progress.watermarks.add(store)
         self.set_durability(store)
         if first_seq > 1:
             store.purge(None, first_seq)
@@ -587,7 +587,7 @@ class NodeStore:
         store.close()
         self.log.stores.pop(store.stream_id, None)
         self.reservations.forget(store)
-        self.log.watermarks.drop(store)
+        self.log.progress.watermarks.drop(store)
         self.log.table.packers.pop(store.incarnation.encode(), None)
         self.file_usage.bytes -= store.bytes
         self._stores.pop(store.incarnation, None)
@@ -625,7 +625,7 @@ class NodeStore:
         restore_ends(store, 0, store.last_seq, 0)
         store.first_log_segment = self.log.active.number
         self.set_durability(store)
-        self.log.watermarks.add(store)
+        self.log.progress.watermarks.add(store)
         put_back_tail(store, self.quarantine)
         store.log_lost()
         for problem in stream.listed_problems():

@@ -12,7 +12,7 @@ from headwater.edge.storage.erase.erase_jobs import decode_locations, redo_in_lo
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.log.commit_log import CommitLog
-from headwater.edge.storage.log.log_files import DATA_START, LogHeader, Slot, decode_header
+from headwater.edge.storage.log.log_files import DATA_START, LogHeader, LogSlot, decode_header
 from headwater.edge.storage.log.log_segment import LogSegment
 from headwater.edge.storage.recovery.own_states import collect_own_states
 from headwater.edge.storage.recovery.replay import (
@@ -71,15 +71,15 @@ class LogRecovery:
         """Segment, end and number of the last batch that is known to have been acknowledged."""
         self.erases: list[tuple[int, int, bytes]] = []
         self.erase_done = 0
-        self._slots: dict[int, tuple[LogHeader, Slot]] = {}
-        self._unnumbered: list[Slot] = []
+        self._slots: dict[int, tuple[LogHeader, LogSlot]] = {}
+        self._unnumbered: list[LogSlot] = []
         self._missing_slots = 0
 
     def find(self, clean: dict[str, int] | None, expected: bool) -> None:
         """Look at all slots; leaves the position the log goes on from (see `batch`, `chain`,
         `number`, `end`) and the streams' manifests. `expected`: a log must have been there."""
         self.exact = clean is not None or self.directory.same_boot
-        self.acknowledged = self.log.watermarks.position(self.exact)
+        self.acknowledged = self.log.progress.watermarks.position(self.exact)
         wrong = self.log.files.load_list(expected)
         if wrong and not self.log.files.listed:
             self._miss(LOG_SEGMENTS_MAX * self.log.segment_bytes)
@@ -174,7 +174,7 @@ class LogRecovery:
     def _find_slots(self) -> None:
         files = self.log.files
         missing = dict(files.listed)
-        headless: list[tuple[int, Slot]] = []
+        headless: list[tuple[int, LogSlot]] = []
         for path in files.existing():
             missing.pop(path.name, None)
             slot = files.open(path)
@@ -201,7 +201,7 @@ class LogRecovery:
             self._missing_slots += 1
             self._miss(capacity)
 
-    def _add_headless(self, number: int, slot: Slot) -> None:
+    def _add_headless(self, number: int, slot: LogSlot) -> None:
         """A slot without a header whose records tell what it is."""
         what = "has a damaged header, in both copies"
         if number in self._slots:
@@ -217,7 +217,9 @@ class LogRecovery:
         header = LogHeader(number, previous, 0, 0, 0, slot.capacity, 0, 0)
         self._slots[number] = (header, slot)
 
-    def _without_header(self, slot: Slot, head: bytes, headless: list[tuple[int, Slot]]) -> None:
+    def _without_header(
+        self, slot: LogSlot, head: bytes, headless: list[tuple[int, LogSlot]]
+    ) -> None:
         """A slot that was never used, or of which the beginning is gone. A crash during the very
         first write leaves a part of the first copy and nothing behind it."""
         expected = self.log.files.listed.get(slot.path.name, slot.capacity)
@@ -240,7 +242,7 @@ class LogRecovery:
         missing = sum(end - start for start, end in unreadable)
         self._put_aside(slot, what, missing or max(expected, slot.capacity))
 
-    def _put_aside(self, slot: Slot, what: str, bytes_: int) -> None:
+    def _put_aside(self, slot: LogSlot, what: str, bytes_: int) -> None:
         """Nothing of a slot can be used."""
         slot.close()
         kept = self.directory.put_aside(slot.path, f"log slot {what}")
@@ -249,7 +251,7 @@ class LogRecovery:
         self._missing_slots += 1
         self._miss(bytes_)
 
-    def _is_blank(self, slot: Slot, head: bytes) -> bool:
+    def _is_blank(self, slot: LogSlot, head: bytes) -> bool:
         """Whether a slot was never used: nothing that was durable stands in it."""
         if any(head[256:DATA_START]):
             return False
@@ -261,7 +263,7 @@ class LogRecovery:
         segment.read_file()
         return not was_synced(segment, self.log.seed)
 
-    def _expected(self, header: LogHeader, slot: Slot) -> int:
+    def _expected(self, header: LogHeader, slot: LogSlot) -> int:
         """Bytes that a slot was made with."""
         return int(self.log.files.listed.get(slot.path.name, header.capacity))
 

@@ -17,7 +17,7 @@ from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.packers import dictionary_path, write_dictionary
 from headwater.edge.storage.erase.erase_jobs import overwrite
 from headwater.edge.storage.format.errors import Damaged
-from headwater.edge.storage.log.log_files import Slot
+from headwater.edge.storage.log.log_files import LogSlot
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.index_bytes import index_bytes, read_index
 from headwater.edge.storage.segments.index_rows import index_of
@@ -121,7 +121,7 @@ class Scrubber:
 
     def _log_targets(self) -> Iterator[FileCheck]:
         for segment in self._storage.log.live[:-1]:
-            if segment.number >= self._storage.log.position()["segment"]:
+            if segment.number >= self._storage.log.progress.position()["segment"]:
                 # Its last batches may still be on their way to the file.
                 return
             yield RecordsCheck(
@@ -270,7 +270,7 @@ class Scrubber:
             self._report(len(parts), text, slot.path, len(parts))
             self._write_again(slot, parts)
 
-    def _write_again(self, slot: Slot, parts: list[tuple[int, bytes]]) -> None:
+    def _write_again(self, slot: LogSlot, parts: list[tuple[int, bytes]]) -> None:
         """Have parts of a log slot written, which is not used again before that is done."""
         files = self._storage.log.files
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.edge.storage.log.log_files import LogFiles, Slot
+from headwater.edge.storage.log.log_files import LogFiles, LogSlot
 
 SEGMENT = 65536
 
@@ -18,7 +18,7 @@ def log_files(tmp_path: Path) -> LogFiles:
     return made
 
 
-def slot_in_use(log_files: LogFiles) -> Slot:
+def slot_in_use(log_files: LogFiles) -> LogSlot:
     slot = log_files.create(SEGMENT)
     log_files.pin(slot)
     log_files.discard(slot)

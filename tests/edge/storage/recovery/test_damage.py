@@ -66,7 +66,7 @@ def check(harness: Harness, acknowledged: int) -> dict[int, object]:
 def test_shortened_slot_in_use(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     fill(harness, harness.create(), 1, 200)
     slot = harness.node.log.active.slot.path
-    used = harness.node.log.position()["end"]
+    used = harness.node.log.progress.position()["end"]
     harness.crash()
     os.truncate(slot, used // 2)
     with caplog.at_level(logging.WARNING):
@@ -142,7 +142,7 @@ def test_a_mirror_leaves_nothing_out(harness: Harness) -> None:
     harness.options.numbered_elsewhere = lambda meta: True
     fill(harness, harness.create(), 1, 200)
     slot = harness.node.log.active.slot.path
-    used = harness.node.log.position()["end"]
+    used = harness.node.log.progress.position()["end"]
     harness.crash()
     os.truncate(slot, used // 2)
     (store,) = harness.open()
@@ -404,10 +404,10 @@ def test_many_losses_in_a_row_do_not_fill_the_log(harness: Harness) -> None:
     fill(harness, store, 1, 600)
     harness.close()
     (store,) = harness.open()
-    before = harness.node.log.position()["batch"]
+    before = harness.node.log.progress.position()["batch"]
     for sequence in range(1, 400):
         store.lost[sequence] = Loss("bad", 100)
         harness.node.damage.report(store, sequence, "bad")
         harness.turn()
     harness.commit()
-    assert harness.node.log.position()["batch"] < before + 40
+    assert harness.node.log.progress.position()["batch"] < before + 40

@@ -58,7 +58,7 @@ def small_store(path: Path) -> tuple[Path, list[tuple[int, int]]]:
             n += 1
             append(store, n)
         harness.commit()
-        marks.append((harness.node.log.position()["end"], store.committed))
+        marks.append((harness.node.log.progress.position()["end"], store.committed))
     slot = harness.node.log.active.slot.path
     harness.end()
     return slot, marks
