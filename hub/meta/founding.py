@@ -89,7 +89,7 @@ class Founding:
         """The node that may found a cluster with this one."""
         self._asking = False
         self.waits_for = ""
-        """Why there is no cluster yet, for logs and health."""
+        """Why there is no cluster yet, for logs and health; "" when this node is in one."""
         transport.handlers[b"hello"] = self._hello
         transport.methods["found"] = self._may_found
         transport.watchers.append(self._peer_changed)
@@ -190,7 +190,10 @@ class Founding:
 
     def consider(self) -> None:
         """Join a cluster, or found one, when this node is in none."""
-        if self.group.raft is not None or self.transport.identity or self._asking:
+        if self.group.raft is not None or self.transport.identity:
+            self.waits_for = ""
+            return
+        if self._asking:
             return
         others = {n: self.heard[n].hello for n in self.introduced}
         found = {hello.identity for hello in others.values()} - {0}

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from headwater.deploy.cli import cli
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.monitor.pages.jsz import jsz
+from headwater.hub.node.cluster_view import NO_LEADER
 from tests.hub.lab import Lab, api
 from tests.waiting import until
 
@@ -81,3 +82,14 @@ async def test_a_node_without_a_leader_is_not_well(lab: Lab) -> None:
     assert "meta leader" in answer["error"]
     assert jsz(node)["meta_cluster"]["leader"] == ""
     assert healthz(node, HealthzOptions(js_server_only=True))["status_code"] == 200
+
+
+async def test_a_node_that_lost_the_others_waits_for_no_founding(lab: Lab) -> None:
+    await lab.formed()
+    for index in (1, 2):
+        await lab.stop_node(index)
+    await until(lambda: not lab.cluster(0).group.leader)
+    node = lab.nodes[0]
+    assert node is not None
+    answer = healthz(node)
+    assert (answer["status_code"], answer["error"]) == (503, NO_LEADER)
