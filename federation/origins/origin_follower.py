@@ -166,6 +166,8 @@ class OriginFollower:
             self._again.set()
 
     async def _run(self) -> None:
+        """Ask for a consumer, watch what it delivers, and after a pause do so again, until this is
+        cancelled or another stream takes this one's place."""
         await asyncio.sleep(self._between(0, KICK_JITTER_S))
         while True:
             self._again.clear()
@@ -436,6 +438,7 @@ class OriginFollower:
         )
 
     def _drop_sink(self) -> None:
+        """Listen to the consumer no more, and remember how far it came."""
         sink = self.sink
         if sink is None:
             return

@@ -87,6 +87,8 @@ class Cursors(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
+        """Put each cursor into the log, or into the group of a replicated stream, before the batch
+        closes that has its data."""
         sink: OriginSink
         batch: list
         if not self.dirty:

@@ -81,6 +81,7 @@ class StoreDirectory:
             raise
 
     def _refuse_others(self) -> None:
+        """Raises FormatError when something else has written here."""
         names = {entry.name for entry in self.root.iterdir()}
         if "HEADWATER" in names or not names - OWN_NAMES - UNFINISHED:
             return
@@ -96,6 +97,8 @@ class StoreDirectory:
         )
 
     def _lock_directory(self) -> None:
+        """Take the lock, and see whether the last one was taken since the system started: then what
+        was written is there, synced or not. Raises StoreLocked, StoreError."""
         path = self.root / "lock"
         try:
             fd = files.open_file(path, files.WRITE)
@@ -129,6 +132,8 @@ class StoreDirectory:
         files.truncate(self._lock_fd, len(text))
 
     def _identify(self) -> None:
+        """Read the file HEADWATER. The log and segments name the store's id, too: when the file is
+        damaged, it is made again from them. Raises FormatError."""
         file = TwoCopyFile(self.root / "HEADWATER")
         content = file.read()
         identity = json.loads(content) if content is not None else None

@@ -212,6 +212,7 @@ class BatchWriter:
     def write_footer(
         self, flags: cython.int, align: cython.Py_ssize_t, synced: cython.ulonglong
     ) -> cython.int:
+        """Append one footer: what the batch holds, run by run. It is no record of the batch."""
         at: cython.p_uchar = self.active.image + self.active.end
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
         size: cython.Py_ssize_t = self.runs.count * RUN_BYTES

@@ -254,6 +254,7 @@ class NodeStore:
             self.log.table.packers[ENTRIES_OWNER] = self.entry_keys.packer
 
     def _start_log(self, recovery: LogRecovery) -> None:
+        """Go on in a new segment behind what was found, in memory where there is no room."""
         slot, full = self.restart.first_slot()
         self.log.start(
             slot,
@@ -277,6 +278,7 @@ class NodeStore:
             self._accept_slots()
 
     def _accept_slots(self) -> None:
+        """Write down which files the log has from now on."""
         try:
             self.log.files.accept()
         except OSError as error:
@@ -367,6 +369,7 @@ class NodeStore:
         self._finish(clean=self.log.failure is None)
 
     async def _checkpoint_all(self) -> None:
+        """Move everything that lives in the log to segments. Raises StoreError."""
         if self.log.failure is not None:
             raise self.log.failure
         await self.metas.flush_all(partial(asyncio.sleep, 0.001))
@@ -409,6 +412,7 @@ class NodeStore:
             self._finish(clean=False)
 
     def _finish(self, clean: bool) -> None:
+        """End all work, write and sync what is queued, and, if the stop is `clean`, say so last."""
         if self._timer is not None:
             self._timer.cancel()
         self.scrubber.stop()

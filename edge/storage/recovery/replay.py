@@ -361,6 +361,8 @@ class LogReplay:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def apply_message(self, record: cython.p_const_uchar) -> cython.int:
+        """Enter a message, unless the segments had its sequence. Where bytes of the log are gone,
+        the sequences that they may have held are lost."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         store: FileStore = self.store_of(header.stream)
         sequence: cython.ulonglong = header.sequence
@@ -397,6 +399,7 @@ class LogReplay:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def apply_state(self, record: cython.p_const_uchar, segment: LogSegment) -> cython.int:
+        """Put a state into the log's table, add to it, or delete it."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         body: bytes = body_of(record)
         a: cython.Py_ssize_t = header.subject_len
@@ -578,6 +581,7 @@ class SegmentScan:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def apply(self, data: cython.p_const_uchar, offsets: list) -> cython.int:
+        """Do what the records of a batch say, which stand at `offsets`."""
         header: cython.pointer(RecordHeader)
         record: cython.p_const_uchar
         at: cython.Py_ssize_t

@@ -291,6 +291,8 @@ class StreamRecovery:
                 cut_segments([(path, start)])
 
     def _load(self, path: Path, is_last: bool) -> None:
+        """Enter one segment: what its index says, then, record by record, what stands behind that.
+        A segment without a usable index is read as a whole. Raises OSError."""
         seed = self.store.seed
         fd = ports.open_file(path, ports.READ_ONLY)
         try:
@@ -387,6 +389,8 @@ class StreamRecovery:
         self._damaged(segment.path, text)
 
     def _load_index(self, segment: StreamSegment, size: int) -> int:
+        """Enter a segment by its index, if that is sound and of this making of the segment. Returns
+        the offset at which records begin that it does not cover."""
         path = index_path(segment.path)
         if not path.exists():
             return SEGMENT_START

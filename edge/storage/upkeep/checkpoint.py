@@ -285,6 +285,7 @@ class Checkpointer(Task):
             self.background.submit(lambda: cut_segments(undo), self.was_cut)
 
     def was_cut(self, result: object, error: BaseException | None) -> None:
+        """What a failed attempt left is gone, or cannot be cut off yet."""
         if error is not None:
             self.failures += 1
             log.error(
