@@ -158,7 +158,7 @@ class LeafService:
 class OriginService:
     """Mirrors and sources of a node with JetStream, from local streams or over leaf links."""
 
-    name = "upstreams"
+    name = "origins"
 
     def __init__(self, leafs: LeafService) -> None:
         self.drivers: OriginDrivers | None = None
@@ -191,7 +191,7 @@ class OriginService:
 
     def status(self) -> dict[str, Any]:
         """One record per mirror and source."""
-        return {"upstreams": self.drivers.status() if self.drivers is not None else []}
+        return {"origins": self.drivers.status() if self.drivers is not None else []}
 
 
 def leaf_services(options: Options) -> list[Service]:

@@ -114,9 +114,9 @@ class GatewayReport:
 
     def facts(self) -> dict[str, Any]:
         """All of it, as of now."""
-        links, upstreams = self._links(), self._drivers()
+        links, origins = self._links(), self._drivers()
         up = [link for link in links if link["state"] == "up"]
-        bad = [driver for driver in upstreams if not driver["well"]]
+        bad = [driver for driver in origins if not driver["well"]]
         joined = bool(up) and not bad
         why = ""
         if not joined:
@@ -127,7 +127,7 @@ class GatewayReport:
             "version": self._about.get("version", VERSION),
             "at": time.clock_gettime(time.CLOCK_BOOTTIME), "ready": True,
             "up": len(up), "joined": joined, "why": why, "links": links,
-            "streams": self._streams(), "backlog": self._backlog(), "upstreams": upstreams,
+            "streams": self._streams(), "backlog": self._backlog(), "origins": origins,
             "disk": {"free": disk.free, "total": disk.total},
             "uptime": (time.time_ns() - self._node.started_ns) / 1e9,
         }  # fmt: skip
@@ -148,8 +148,8 @@ class GatewayReport:
         return found
 
     def _drivers(self) -> list[dict[str, Any]]:
-        service = self._service("upstreams")
-        found = service.status()["upstreams"] if service is not None else []
+        service = self._service("origins")
+        found = service.status()["origins"] if service is not None else []
         kept = (
             "account", "stream", "kind", "origin", "external", "state", "cause", "well",
             "pending_messages", "pending_bytes", "oldest_pending_seconds", "catchup_rate",

@@ -43,7 +43,7 @@ def screen(seen: dict[str, Any]) -> str:
             f"backlog  {waiting['messages']} messages, {size(waiting['bytes'])}, "
             f"{span(waiting['seconds'])}"
         )
-        lines += [_driver_line(each) for each in node.get("upstreams", [])]
+        lines += [_driver_line(each) for each in node.get("origins", [])]
         for each in node["streams"]:
             lost = f", {each['lost']} LOST" if each["lost"] else ""
             lines.append(

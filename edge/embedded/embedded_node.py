@@ -234,11 +234,11 @@ class EmbeddedNode:
         return info
 
     def links(self) -> dict[str, Any]:
-        """How leaf links, mirrors and sources are: `leafs`, `remotes` and `upstreams`, as
+        """How leaf links, mirrors and sources are: `leafs`, `remotes` and `origins`, as
         monitoring shows them (docs/FEDERATION.md)."""
-        found: dict[str, Any] = {"leafs": [], "remotes": [], "upstreams": []}
+        found: dict[str, Any] = {"leafs": [], "remotes": [], "origins": []}
         for service in self.node.services:
-            if service.name in ("leafnodes", "upstreams"):
+            if service.name in ("leafnodes", "origins"):
                 found.update(service.status())
         return found
 

@@ -108,7 +108,7 @@ def _add_links(page: Page, node: "NodeView") -> None:
     for remote in links(node, "remotes"):
         labels = {**server, "account": remote["account"], "url": remote["url"]}
         page.add("headwater_leaf_remote_up", int(remote["state"] == "up"), labels)
-    for driver in links(node, "upstreams"):
+    for driver in links(node, "origins"):
         labels = {**server, **{name: driver[name] for name in _ORIGIN_LABELS}}
         for state in _ORIGIN_STATES:
             now = {**labels, "state": state}

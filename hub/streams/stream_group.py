@@ -240,7 +240,7 @@ class StreamGroup:
         self.leadership.confirm(self.raft, then, self.touch)
 
     def propose(self, entry: bytes) -> bool:
-        """Propose what a turn has decided; False when it must wait."""
+        """Propose what a round of the loop has decided; False when it must wait."""
         raft = self.raft
         if raft is None or not raft.is_leader:
             return False

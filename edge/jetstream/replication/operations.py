@@ -1,4 +1,5 @@
-"""What an entry of a stream's group says: the operations that its leader decided on in one turn.
+"""What an entry of a stream's group says: the operations that its leader decided on in one round of
+the loop.
 
     u8 version (1), then operations, each a head of 28 bytes and what follows it:
     u32 bytes that follow   u32 length of a message's header block   u16 length of the first part

@@ -79,7 +79,7 @@ def healthz(node: NodeView, options: HealthzOptions | None = None) -> dict[str, 
 
 def _links(node: NodeView) -> dict[str, Any]:
     """Mirrors and sources in trouble; empty when there are none."""
-    bad = [each for each in links(node, "upstreams") if not each["well"]]
+    bad = [each for each in links(node, "origins") if not each["well"]]
     shown = ("account", "stream", "kind", "origin", "state", "cause")
     listed = [{name: each[name] for name in shown} for each in bad[:LINKS_MAX]]
     return {"links": listed} if listed else {}

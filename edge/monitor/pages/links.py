@@ -1,7 +1,7 @@
 """/leafz, /routez and /gatewayz: what services report of their links.
 
 A service's `status()` may hold `leafs` and `routes`: lists of entries in NATS's field names. For
-metrics it may hold `remotes` (links that are dialled) and `upstreams` (mirrors and sources).
+metrics it may hold `remotes` (links that are dialled) and `origins` (mirrors and sources).
 """
 
 from typing import Any

@@ -257,7 +257,7 @@ async def test_mirrors_both_ways_with_a_real_hub(tmp_path: Path) -> None:
                 return (above.state.messages, below.state.messages) == (50, 1)
 
             await until(copied, "both mirrors have everything")
-            assert [each["state"] for each in node.links()["upstreams"]] == ["live"]
+            assert [each["state"] for each in node.links()["origins"]] == ["live"]
         await upper.close()
     finally:
         hub.kill()

@@ -126,7 +126,7 @@ async def test_a_backlog_is_shown_with_its_size_age_rate_and_end(lab: Lab, tmp_p
 
 def told_behind(report: GatewayReport) -> tuple[int, int]:
     """Messages and bytes that the only mirror of a gateway is behind."""
-    (row,) = report.facts()["upstreams"]
+    (row,) = report.facts()["origins"]
     return row["pending_messages"], row["pending_bytes"]
 
 

@@ -37,7 +37,7 @@ class MirrorCheck:
         node = self.story.copy.node
         if node is None or not self.there:
             return None
-        rows = [row for service in node.services for row in service.status().get("upstreams", [])]
+        rows = [row for service in node.services for row in service.status().get("origins", [])]
         return rows[0] if rows else None
 
     def _ends(self) -> tuple[Any, Any] | None:

@@ -124,7 +124,7 @@ def test_a_mirror_notices_that_its_link_is_cut_while_its_clock_is_behind() -> No
 
         def state() -> str:
             assert edge.node is not None
-            rows = [service.status().get("upstreams", []) for service in edge.node.services]
+            rows = [service.status().get("origins", []) for service in edge.node.services]
             return str(rows[-1][0]["state"]) if rows[-1] else ""
 
         assert world.wait(lambda: state() == "live", 20)
