@@ -20,7 +20,7 @@ from headwater.security.claims import (
     UserLimits,
     WeightedMapping,
 )
-from headwater.security.contained import StepsExceeded, contained
+from headwater.security.contained import StepsExceeded, contained, is_part
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
 from headwater.security.windows import clock_time, source_block, zone_of
@@ -132,7 +132,7 @@ def _import_token(account: str, item: Import) -> Iterator[str]:
         yield f"the activation token of import {item.subject!r} is not for a {item.type}"
     yield from _of_activation(token)
     wanted = item.to if item.type == "service" and item.to else item.subject
-    if not _contained(wanted.split("."), token.nats.subject.split(".")):
+    if not is_part(wanted, token.nats.subject):
         yield f"the activation token of import {item.subject!r} is for other subjects"
 
 
@@ -309,15 +309,3 @@ def _renamed(local: str) -> str:
 
 def _has_wildcard(subject: str) -> bool:
     return any(token in ("*", ">") for token in subject.split("."))
-
-
-def _contained(own: list[str], other: list[str]) -> bool:
-    """Whether `other` names all that `own` names; a `>` counts as one token that `*` takes."""
-    if len(own) < len(other) or (len(own) > len(other) and other[-1] != ">"):
-        return False
-    for index, token in enumerate(other):
-        if token == ">" and index == len(other) - 1:
-            return True
-        if token not in (own[index], "*"):
-            return False
-    return True

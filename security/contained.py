@@ -14,6 +14,22 @@ class StepsExceeded(Exception):
     """The subjects would take too long to compare."""
 
 
+def is_part(subject: str, of: str) -> bool:
+    """Whether `of` names all that `subject` names (jwt/v2 `Subject.IsContainedIn`).
+
+    A `>` counts as one token that `*` takes.
+    """
+    own, other = subject.split("."), of.split(".")
+    if len(own) < len(other) or (len(own) > len(other) and other[-1] != ">"):
+        return False
+    for index, token in enumerate(other):
+        if token == ">" and index == len(other) - 1:
+            return True
+        if token not in (own[index], "*"):
+            return False
+    return True
+
+
 def contained(subjects: Sequence[str]) -> str | None:
     """The first subject that an entry in another place names too; None when there is none.
 

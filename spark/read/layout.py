@@ -83,15 +83,7 @@ def default_layout(
         corrupt = not options.fail_fast
         if corrupt:
             fields.append(StructField(CORRUPT_COLUMN, StringType(), True))
-    return Layout(
-        StructType(fields),
-        meta,
-        values,
-        corrupt,
-        options.headers,
-        options.value_format,
-        bool(options.bucket),
-    )
+    return _layout(options, StructType(fields), meta, values, corrupt)
 
 
 def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
@@ -123,15 +115,19 @@ def user_layout(options: SourceOptions, schema: "StructType") -> Layout:
                 f"column {field.name!r} is unknown: with valueFormat=raw there are only "
                 + ", ".join(options.column_kinds)
             )
-    return Layout(
-        schema,
-        meta,
-        values,
-        corrupt,
-        options.headers,
-        options.value_format,
-        bool(options.bucket),
-    )
+    return _layout(options, schema, meta, values, corrupt)
+
+
+def _layout(
+    options: SourceOptions,
+    schema: "StructType",
+    meta: dict[str, str],
+    values: "dict[str, DataType]",
+    corrupt: bool,
+) -> Layout:
+    """These columns, with what the options say of all of them."""
+    whole = bool(options.bucket)
+    return Layout(schema, meta, values, corrupt, options.headers, options.value_format, whole)
 
 
 def _default_kinds(options: SourceOptions) -> tuple[str, ...]:

@@ -8,22 +8,22 @@ from hypothesis import strategies as st
 
 from headwater.security.claim_checks import account_problem
 from headwater.security.claims import AccountBody, AccountClaims, AccountLimits, Export, Import
-from headwater.security.contained import StepsExceeded, contained
+from headwater.security.contained import StepsExceeded, contained, is_part
 
 TOKENS = st.sampled_from(["a", "b", "*", ">"])
 SUBJECTS = st.lists(st.lists(TOKENS, min_size=1, max_size=4).map(".".join), max_size=7)
 
 
-def within(own: list[str], other: list[str]) -> bool:
-    """The rule of jwt/v2 `Subject.IsContainedIn`, on one pair."""
-    if len(own) < len(other) or (len(own) > len(other) and other[-1] != ">"):
-        return False
-    for index, token in enumerate(other):
-        if token == ">" and index == len(other) - 1:
-            return True
-        if token not in (own[index], "*"):
-            return False
-    return True
+@pytest.mark.parametrize(
+    ("subject", "of", "wanted"),
+    [
+        ("a.b", "a.b", True), ("a.b", "a.c", False), ("a.b", "a.*", True), ("a.*", "a.b", False),
+        ("a.b", "a", False), ("a", "a.b", False), ("a.b.c", "a.>", True), ("a", "a.>", False),
+        ("a.>", "a.*", True), ("a.b.c", "a.*", False), ("a.>.c", "a.>.c", True),
+    ],
+)  # fmt: skip
+def test_the_rule_for_one_pair(subject: str, of: str, wanted: bool) -> None:
+    assert is_part(subject, of) is wanted
 
 
 @given(SUBJECTS)
@@ -32,7 +32,7 @@ def test_what_is_part_of_another_one(subjects: list[str]) -> None:
         subject
         for place, subject in enumerate(subjects)
         if any(
-            within(subject.split("."), other.split("."))
+            is_part(subject, other)
             for index, other in enumerate(subjects)
             if index != place
         )

@@ -1,6 +1,7 @@
 """Reads what accounts share: `exports` and `imports`, and whether they fit together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import TypeVar
 
 from headwater.edge.conf.grammar import Value
 from headwater.edge.conf.options import (
@@ -21,6 +22,7 @@ from headwater.edge.conf.reader import (
 )
 from headwater.security.subjects import is_valid_publish_subject, is_valid_subject
 
+T = TypeVar("T")
 _RESPONSE_TYPES = {
     "single": "single",
     "singleton": "single",
@@ -40,16 +42,23 @@ _SERVICE_ONLY = (
 )
 
 
+def _each(
+    reader: ConfigReader, key: str, value: Value, fields: Section, make: Callable[[], T]
+) -> Iterator[tuple[Value, T, dict[str, Value]]]:
+    """Each entry of a list of exports or imports: where it stands, its options, and its members by
+    their names in lower case."""
+    for item in reader.array(key, value) or []:
+        members = reader.map(key, item)
+        if members is not None:
+            options = make()
+            reader.members(members, fields, options)
+            yield item, options, {name.lower(): member for name, member in members.items()}
+
+
 def exports(reader: ConfigReader, key: str, value: Value, target: AccountOptions) -> None:
     """Field of an account's exports."""
     found = []
-    for item in reader.array(key, value) or []:
-        export = ExportOptions()
-        members = reader.map(key, item)
-        if members is None:
-            continue
-        reader.members(members, _EXPORT_FIELDS, export)
-        lower = {name.lower(): member for name, member in members.items()}
+    for item, export, lower in _each(reader, key, value, _EXPORT_FIELDS, ExportOptions):
         if "stream" in lower and "service" in lower:
             reader.error(item, "an export must be either a stream or a service: remove one")
         export.kind = "service" if "service" in lower else "stream"
@@ -87,16 +96,10 @@ def imports(reader: ConfigReader, key: str, value: Value, target: AccountOptions
     """Field of an account's imports."""
     found: list[ImportOptions] = []
     services: set[tuple[str, str]] = set()
-    for item in reader.array(key, value) or []:
-        entry = ImportOptions()
-        members = reader.map(key, item)
-        if members is None:
+    for item, entry, lower in _each(reader, key, value, _IMPORT_FIELDS, ImportOptions):
+        if not lower.keys() & {"stream", "service"}:
             continue
-        reader.members(members, _IMPORT_FIELDS, entry)
-        lower = {name.lower() for name in members}
-        if not lower & {"stream", "service"}:
-            continue
-        _check_import(reader, item, entry, lower)
+        _check_import(reader, item, entry, lower.keys())
         entry.kind = "service" if "service" in lower else "stream"
         if entry.kind == "service":
             entry.to = entry.to or entry.subject
@@ -107,7 +110,7 @@ def imports(reader: ConfigReader, key: str, value: Value, target: AccountOptions
     target.imports = found
 
 
-def _check_import(reader: ConfigReader, value: Value, entry: ImportOptions, keys: set[str]) -> None:
+def _check_import(reader: ConfigReader, value: Value, entry: ImportOptions, keys: Set[str]) -> None:
     if {"stream", "service"} <= keys:
         reader.error(value, "an import must be either a stream or a service: remove one")
     if entry.prefix and entry.to and "stream" in keys:

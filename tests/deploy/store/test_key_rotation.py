@@ -1,7 +1,6 @@
 """A node's key is replaced, with its cipher, and kill -9 comes at any moment of it."""
 
 import asyncio
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,10 +9,10 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
-from headwater.edge.storage.device.durable_file import TwoCopyFile
-from headwater.security.sealing import AES, CHACHA
+from headwater.security.sealing import AES, CHACHA, NodeKey
 from tests.deploy.running_node import BIN, Running
-from tests.deploy.store.test_sealing_commands import stored, until_packed
+from tests.deploy.store.sealed_store import until_packed
+from tests.deploy.store.test_sealing_commands import stored
 from tests.waiting import stand_by
 
 MESSAGES = 3000
@@ -103,12 +102,10 @@ def test_killed_while_it_is_replaced(at: int, sealed: Path, tmp_path: Path) -> N
         next(line for line in process.stderr if "Starting JetStream" in line)
         stand_by(STEP_S * at)
         process.kill()
-        done = "packed as configured" in process.stderr.read()
     with running(tmp_path, flags) as node:
         asyncio.run(check(node.url))
-        # A node that finds nothing to do says nothing of it.
-        if not done:
-            until_packed(node)
+        by = NodeKey.of(NEW.encode()).name
+        until_packed(node, tmp_path / "store", by=by, cipher=(AES, CHACHA)[at % 2])
         node.process.kill()
         node.process.wait()
     with running(tmp_path, configured(tmp_path, f'cipher: {cipher}, key: "{NEW}"')) as node:
@@ -132,16 +129,6 @@ def test_the_cipher_alone_is_replaced(sealed: Path, tmp_path: Path) -> None:
             node.process.wait()
         with running(tmp_path, flags) as node:
             asyncio.run(check(node.url))
-            until_packed(node)
-        assert ciphers(tmp_path) == {AES if cipher == "aes" else CHACHA}
+            until_packed(node, tmp_path / "store", cipher=AES if cipher == "aes" else CHACHA)
     with running(tmp_path, flags) as node:
         asyncio.run(check(node.url))
-
-
-def ciphers(folder: Path) -> set[str]:
-    """Ciphers of all data keys that streams still have."""
-    found = set()
-    for path in (folder / "store").rglob("meta"):
-        row = json.loads((TwoCopyFile(path).read() or b"").split(b"\n", 1)[0])
-        found |= {key["cipher"] for key in row["keys"]}
-    return found

@@ -16,6 +16,7 @@ from nats.js.api import StreamConfig
 from headwater.deploy.serve import CORE_DUMPS
 from headwater.deploy.store.cli import store as group
 from tests.deploy.running_node import BIN, Running
+from tests.deploy.store.sealed_store import metas, until_packed
 from tests.waiting import stand_by
 
 MESSAGES = 150
@@ -90,11 +91,11 @@ def test_rotation_of_the_nodes_key_and_of_one_stream(tmp_path: Path) -> None:
             node.process.wait()
     with Running(tmp_path, "headwater", *flags) as node:
         assert asyncio.run(whole(node.url, "ONE"))
-        until_packed(node)
+        until_packed(node, tmp_path, by=names[1])
     configured(tmp_path, f"key_file: '{new}'")
     seals = command("keys", *flags)[1]
     assert {(row["key"], row["state"]) for row in seals["streams"]} == {(names[1], "sealed")}
-    before = data_keys(tmp_path)
+    before = newest_numbers(tmp_path)
     words = [str(BIN / "headwater"), "store", "rotate", "ONE", *flags]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stand_by(0.8)
@@ -108,10 +109,10 @@ def test_rotation_of_the_nodes_key_and_of_one_stream(tmp_path: Path) -> None:
         node.process.kill()
         node.process.wait()
     with Running(tmp_path, "headwater", *flags) as node:
-        until_packed(node)
+        until_packed(node, tmp_path, by=names[1])
     one = command("keys", *flags)[1]["streams"][0]
     assert (one["stream"], one["state"], one["data_keys"]) == ("ONE", "sealed", 1)
-    after = data_keys(tmp_path)
+    after = newest_numbers(tmp_path)
     assert before["ONE"] != after["ONE"] and before["TWO"] == after["TWO"]
     assert command("rotate", "NONE", *flags)[0] == 1
     with Running(tmp_path, "headwater", *flags) as node:
@@ -121,24 +122,9 @@ def test_rotation_of_the_nodes_key_and_of_one_stream(tmp_path: Path) -> None:
     assert key not in stored(tmp_path) and bytes.fromhex(key.decode()) not in stored(tmp_path)
 
 
-def until_packed(node: Running) -> None:
-    """Wait until a node says that nothing is left to be packed again."""
-    assert node.process.stderr is not None
-    for line in node.process.stderr:
-        if "packed as configured" in line:
-            return
-    raise AssertionError("the node ended")
-
-
-def data_keys(folder: Path) -> dict[str, int]:
-    """The number of each stream's newest data key, as its file says."""
-    from headwater.edge.storage.device.durable_file import TwoCopyFile
-
-    found = {}
-    for path in folder.rglob("meta"):
-        row = json.loads((TwoCopyFile(path).read() or b"").split(b"\n", 1)[0])
-        found[row["name"]] = row["keys"][-1]["number"]
-    return found
+def newest_numbers(folder: Path) -> dict[str, int]:
+    """The number of each stream's newest data key."""
+    return {name: row["keys"][-1]["number"] for name, row in metas(folder).items()}
 
 
 def test_a_node_leaves_no_image_of_its_memory(

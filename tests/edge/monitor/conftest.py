@@ -27,6 +27,7 @@ accounts {{
   SYS {{ users: [{{user: sys, password: sys}}] }}
   A {{ jetstream: {jetstream}, users: [{{user: a, password: a}}] }}
   B {{ users: [{{user: b, password: b}}] }}
+  EMPTY {{ jetstream: {jetstream}, users: [{{user: empty, password: empty}}] }}
 }}
 system_account: SYS
 {extra}

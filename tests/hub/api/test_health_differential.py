@@ -7,13 +7,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bench.servers import free_port
-from headwater.edge.conf.flags import parse_args
-from tests.hub.api import test_api_differential as differential
-from tests.hub.api.test_api_differential import anchors, led
-from tests.hub.lab import Lab, api
+from tests.hub.api.beside import BOTH, led, with_users
+from tests.hub.lab import api
 from tests.waiting import connected, until
 
 PATHS = [
@@ -55,32 +51,15 @@ async def healths(address: str, monitors: list[int]) -> list[Any]:
     return [[await asyncio.to_thread(get, port, path) for path in PATHS] for port in monitors]
 
 
-async def test_followers_answer_for_their_replicas(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = differential.write_config
-    monitors: list[int] = []
+async def test_followers_answer_for_their_replicas(tmp_path: Path) -> None:
+    answers = []
+    for begin in BOTH:
+        monitors: list[int] = []
 
-    def with_monitor(path: Path, index: int, ports: list[int], routes: list[int]) -> Path:
-        config = written(path, index, ports, routes)
-        monitors.append(free_port())
-        with config.open("a") as file:
-            file.write(f'http: "127.0.0.1:{monitors[-1]}"\n')
-        return config
+        def monitored(own: str, ports: list[int] = monitors) -> str:
+            ports.append(free_port())
+            return with_users(f'{own}http: "127.0.0.1:{ports[-1]}"\n')
 
-    monkeypatch.setattr(differential, "write_config", with_monitor)
-    async with anchors(tmp_path) as address:
-        wanted = await healths(address, monitors)
-    monitors.clear()
-    ports, routes = ([free_port() for _ in range(3)] for _ in range(2))
-    lab = Lab(tmp_path)
-    try:
-        for index in range(3):
-            path = tmp_path / str(index)
-            path.mkdir()
-            config = with_monitor(path, index, ports, routes)
-            lab.run(index, parse_args(["-c", str(config)]).options)
-        await lab.settled(3)
-        assert await healths(f"127.0.0.1:{ports[0]}", monitors) == wanted
-    finally:
-        await lab.stop()
+        async with begin(tmp_path / begin.__name__, 3, monitored) as port:
+            answers.append(await healths(f"127.0.0.1:{port}", monitors))
+    assert answers[1] == answers[0]

@@ -9,10 +9,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from bench.servers import free_port
-from headwater.edge.conf.flags import parse_args
-from tests.hub.api.test_api_differential import anchors, led, masked, write_config
-from tests.hub.lab import Lab
+from tests.hub.api.beside import BOTH, led, masked
 from tests.waiting import connected, until
 
 SIZE = 4
@@ -139,20 +136,10 @@ async def transcript(address: str) -> list[Any]:
 
 
 async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
-    async with anchors(tmp_path, SIZE) as address:
-        wanted = await transcript(address)
-    ports, route_ports = ([free_port() for _ in range(SIZE)] for _ in range(2))
-    lab = Lab(tmp_path, SIZE)
-    try:
-        for index in range(SIZE):
-            path = tmp_path / str(index)
-            path.mkdir()
-            config = write_config(path, index, ports, route_ports)
-            lab.run(index, parse_args(["-c", str(config)]).options)
-        await lab.settled(SIZE)
-        found = await transcript(f"127.0.0.1:{ports[0]}")
-    finally:
-        await lab.stop()
+    answers = []
+    for begin in BOTH:
+        async with begin(tmp_path / begin.__name__, SIZE) as port:
+            answers.append(await transcript(f"127.0.0.1:{port}"))
     requests = [request for request in REQUESTS if request[0] not in ("wait", "gone")]
-    for request, ours, theirs in zip(requests, found, wanted, strict=True):
+    for request, theirs, ours in zip(requests, *answers, strict=True):
         assert ours == theirs, request

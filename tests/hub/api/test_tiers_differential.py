@@ -2,16 +2,11 @@
 
 import asyncio
 import contextlib
-import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from bench.servers import free_port
-from headwater.edge.conf.flags import parse_args
 from headwater.security.claims import AccountLimits, JetStreamTier
-from tests.hub.api.test_api_differential import ANCHOR, masked
-from tests.hub.lab import Lab
+from tests.hub.api.beside import BOTH, masked
 from tests.operator_realm import Raw, Realm
 from tests.waiting import until, until_seen
 
@@ -130,57 +125,6 @@ def shown(answer: Any) -> Any:
     return found
 
 
-def write_configs(path: Path, made: Realm) -> tuple[int, list[Path]]:
-    """The first one's port, and a configuration for each of three nodes."""
-    ports, route_ports = ([free_port() for _ in range(3)] for _ in range(2))
-    routes = ", ".join(f"nats-route://127.0.0.1:{port}" for port in route_ports)
-    configs = []
-    for index in range(3):
-        config = path / f"n{index}.conf"
-        extra = (
-            f'server_name: n{index}\nlisten: "127.0.0.1:{ports[index]}"\n'
-            f'jetstream {{ store_dir: "{path}/store{index}" }}\n'
-            f'cluster {{ name: C, listen: "127.0.0.1:{route_ports[index]}", routes: [{routes}] }}\n'
-        )
-        config.write_text(made.config(extra))
-        configs.append(config)
-    return ports[0], configs
-
-
-@contextlib.asynccontextmanager
-async def anchors(path: Path, made: Realm) -> AsyncIterator[int]:
-    """Three nats-servers; the first one's port."""
-    path.mkdir()
-    port, configs = write_configs(path, made)
-    with (path / "log").open("w") as output:
-        processes = [
-            subprocess.Popen([str(ANCHOR), "-c", str(config)], stderr=output)
-            for config in configs
-        ]
-    try:
-        yield port
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(10)
-
-
-@contextlib.asynccontextmanager
-async def ours(path: Path, made: Realm) -> AsyncIterator[int]:
-    """Three nodes of this server; the first one's port."""
-    path.mkdir()
-    port, configs = write_configs(path, made)
-    lab = Lab(path)
-    try:
-        for index, config in enumerate(configs):
-            lab.run(index, parse_args(["-c", str(config)]).options)
-        await lab.settled(3)
-        yield port
-    finally:
-        await lab.stop()
-
-
 def leads(port: int, made: Realm) -> bool:
     """Whether the cluster answers and has all of its members."""
     with contextlib.suppress(OSError), Raw(port) as client:
@@ -194,8 +138,8 @@ def leads(port: int, made: Realm) -> bool:
 
 async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
     made, found = realm(), []
-    for begin in (anchors, ours):
-        async with begin(tmp_path / begin.__name__, made) as port:
+    for begin in BOTH:
+        async with begin(tmp_path / begin.__name__, 3, made.config) as port:
             await until(lambda at=port: asyncio.to_thread(leads, at, made), "there is a leader")
             found.append(await asyncio.to_thread(transcript, port, made))
     different = [
@@ -269,9 +213,9 @@ def push(system: Raw, made: Realm, name: str, tier: str, storage: int) -> None:
 async def test_messages_beyond_limits_are_refused(tmp_path: Path) -> None:
     """By what all nodes hold together, and as soon as a token says so."""
     found: list[tuple[list[Any], int]] = []
-    for begin in (anchors, ours):
+    for begin in BOTH:
         made = realm()
-        async with begin(tmp_path / begin.__name__, made) as port:
+        async with begin(tmp_path / begin.__name__, 3, made.config) as port:
             await until(lambda at=port, of=made: asyncio.to_thread(leads, at, of), "a leader")
             found.append(await asyncio.to_thread(fill, port, made))
     (theirs, _), (mine, used_in_tier) = found

@@ -120,10 +120,25 @@ async def test_metrics_tell_of_streams_and_consumers(jetstream_pair: list[Server
     assert 'consumer_name="reader"' in pending[0]
 
 
+@pytest.fixture(scope="module")
+def with_stream(jetstream_pair: list[Server]) -> list[Server]:
+    """The servers, once account A has a stream in a file: nats-server looks for its folder."""
+
+    async def made() -> None:
+        for server in jetstream_pair:
+            client = await nats.connect(server.url("a"))
+            await client.jetstream().add_stream(name="FILE", subjects=["file"])
+            await client.close()
+
+    asyncio.run(made())
+    return jetstream_pair
+
+
 @pytest.mark.parametrize(
     "path",
     [
         "/healthz",
+        "/healthz?account=A",
         "/healthz?account=A&stream=none",
         "/healthz?account=A&stream=none&details=1",
         "/healthz?account=B",
@@ -131,9 +146,16 @@ async def test_metrics_tell_of_streams_and_consumers(jetstream_pair: list[Server
         "/healthz?js-server-only=1",
     ],
 )
-def test_health_answers_alike(jetstream_pair: list[Server], path: str) -> None:
-    ours, theirs = (server.get(path) for server in jetstream_pair)
+def test_health_answers_alike(with_stream: list[Server], path: str) -> None:
+    ours, theirs = (server.get(path) for server in with_stream)
     assert ours == theirs
+
+
+def test_an_account_without_streams_is_well(jetstream_pair: list[Server]) -> None:
+    """nats-server does not find it until it has had a stream in a file."""
+    ours, theirs = (server.get("/healthz?account=EMPTY") for server in jetstream_pair)
+    assert ours[0] == 200 and json.loads(ours[2]) == {"status": "ok"}
+    assert theirs[0] == 404 and "not found" in theirs[2]
 
 
 def test_metrics_carry_the_exporters_names(pair: list[Server]) -> None:

@@ -1,0 +1,104 @@
+"""One cluster, run by nats-servers and by this server in turn, with the same configuration."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+
+from bench.servers import free_port
+from headwater.edge.conf.flags import parse_args
+from tests.hub.lab import Lab
+
+ANCHOR = Path(sys.executable).parent / "nats-server"
+USERS = (
+    "accounts { $SYS { users: [ { user: sys, password: sys } ] }\n"
+    "  A { jetstream: enabled, users: [ { user: a, password: a } ] }\n"
+    "  B { jetstream: enabled, users: [ { user: b, password: b } ] } }\n"
+)
+Configure = Callable[[str], str]
+"""Makes the configuration of a node from its own part: its name, its ports, its store."""
+
+Begin = Callable[..., contextlib.AbstractAsyncContextManager[int]]
+
+
+def with_users(own: str) -> str:
+    """The configuration of a node with the users a, b and sys."""
+    return own + USERS
+
+
+def write_configs(path: Path, size: int, configure: Configure) -> tuple[int, list[Path]]:
+    """The first node's port, and the configuration of each node."""
+    ports, route_ports = ([free_port() for _ in range(size)] for _ in range(2))
+    routes = ", ".join(f"nats-route://127.0.0.1:{port}" for port in route_ports)
+    configs = []
+    for index in range(size):
+        own = (
+            f'server_name: n{index}\nlisten: "127.0.0.1:{ports[index]}"\n'
+            f'server_tags: ["az:{index}", "all"]\n'
+            f'jetstream {{ store_dir: "{path}/store{index}" }}\n'
+            f'cluster {{ name: C, listen: "127.0.0.1:{route_ports[index]}", routes: [{routes}] }}\n'
+        )
+        configs.append(path / f"n{index}.conf")
+        configs[-1].write_text(configure(own))
+    return ports[0], configs
+
+
+@contextlib.asynccontextmanager
+async def theirs(
+    path: Path, size: int = 3, configure: Configure = with_users
+) -> AsyncIterator[int]:
+    """So many nats-servers; the first one's port."""
+    path.mkdir()
+    port, configs = write_configs(path, size, configure)
+    with (path / "log").open("w") as output:
+        processes = [
+            subprocess.Popen([str(ANCHOR), "-c", str(config)], stderr=output)
+            for config in configs
+        ]
+    try:
+        yield port
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(10)
+
+
+@contextlib.asynccontextmanager
+async def ours(path: Path, size: int = 3, configure: Configure = with_users) -> AsyncIterator[int]:
+    """So many nodes of this server; the first one's port."""
+    path.mkdir()
+    port, configs = write_configs(path, size, configure)
+    lab = Lab(path, size)
+    try:
+        for index, config in enumerate(configs):
+            lab.run(index, parse_args(["-c", str(config)]).options)
+        await lab.settled(size)
+        yield port
+    finally:
+        await lab.stop()
+
+
+BOTH: tuple[Begin, Begin] = (theirs, ours)
+OWN = {"created", "ts", "time", "metadata", "first_ts", "last_ts", "last_active", "api"}
+
+
+def masked(value: Any) -> Any:
+    """Without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: "*" if key in OWN else masked(each) for key, each in value.items()}
+    return [masked(each) for each in value] if isinstance(value, list) else value
+
+
+async def led(user: Client) -> bool:
+    """Whether the cluster answers."""
+    with contextlib.suppress(nats.errors.Error):
+        answer = await user.request("$JS.API.STREAM.NAMES", b"", timeout=2)
+        return "error" not in json.loads(answer.data)
+    return False
