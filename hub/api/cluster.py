@@ -253,6 +253,13 @@ class Cluster:
         info.replicas.sort(key=lambda row: row.name)
         return info
 
+    def replicas_of(self, assignment: Assignment) -> list[PeerInfo]:
+        """Every member of a stream's group, its leader too, by name."""
+        info = self.cluster_info_of(assignment)
+        leader = self.leader_of(assignment)
+        rows = [*info.replicas, self._peer(leader, True, 0)] if leader else [*info.replicas]
+        return sorted(rows, key=lambda row: row.name)
+
     def _members(self, assignment: Assignment) -> set[int]:
         """The nodes that have a stream: those that it is on its way to are told in `desired`."""
         if assignment.change is None or self.groups is None:

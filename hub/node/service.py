@@ -26,6 +26,7 @@ from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
 from headwater.hub.node.cluster_view import ClusterView
+from headwater.hub.node.elections import ElectionAdvisories
 from headwater.hub.node.healing import Healing
 from headwater.hub.node.spreading import Spreading
 from headwater.hub.raft.model.errors import RaftError
@@ -62,6 +63,7 @@ class ClusterService:
         self.driver: Driver | None = None
         self.spreading: Spreading | None = None
         self.healing: Healing | None = None
+        self.elections: ElectionAdvisories | None = None
         self.usage_watch: UsageWatch | None = None
         self.leaving = False
         """Nothing is placed here, and what is led here is handed over."""
@@ -119,13 +121,15 @@ class ClusterService:
         self.driver = driver
         self.cluster = Cluster(jetstream, group, founding, self._transport, applier)
         self.cluster.groups = groups
+        self.elections = elections = ElectionAdvisories(self.cluster)
+        jetstream.on_consumer_made = elections.consumer_elected
         groups.on_leader = self._led_here
         groups.on_quorum_lost = self._quorum_lost
         groups.on_change_done = self._change_done
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         self.spreading = Spreading(self.cluster)
-        self.healing = healing = Healing(groups, self._transport, self._healed)
+        self.healing = healing = Healing(groups, self._transport, elections.remade)
         jetstream.store().damage.at_once.append(healing.on_damage)
         Answers(self.cluster)
         self.usage_watch = UsageWatch(self.cluster)
@@ -144,8 +148,8 @@ class ClusterService:
         cluster = self.cluster
         assert cluster is not None
         cluster.led_here(assignment)
-        leader = {"leader": cluster.jetstream.server_name}
-        self._advise(assignment, "LEADER_ELECTED", "stream_leader_elected", leader)
+        if self.elections is not None:
+            self.elections.elected(assignment)
 
     def _change_done(self, assignment: Any) -> None:
         """A stream that is led here has the members that were wanted: tell the meta leader."""
@@ -172,27 +176,8 @@ class ClusterService:
     def _quorum_lost(self, assignment: Any) -> None:
         """This node led a stream, and too few replicas are heard to go on."""
         log.warning("stream '%s > %s' has lost its quorum", *assignment.key)
-        self._advise(assignment, "QUORUM_LOST", "stream_quorum_lost", {})
-
-    def _healed(self, assignment: Any) -> None:
-        """A replica of this node is made again."""
-        self._advise(assignment, "REPLICA_REMADE", "stream_replica_remade", {})
-
-    def _advise(self, assignment: Any, subject: str, kind: str, more: dict[str, Any]) -> None:
-        cluster = self.cluster
-        assert cluster is not None
-        info = msgspec.to_builtins(cluster.cluster_info_of(assignment))
-        cluster.jetstream.advisories.send(
-            cluster.jetstream.lookup(assignment.account),
-            f"STREAM.{subject}.{assignment.name}",
-            kind,
-            {
-                "account": assignment.account,
-                "stream": assignment.name,
-                **more,
-                "replicas": info.get("replicas", []),
-            },
-        )
+        if self.elections is not None:
+            self.elections.quorum_lost(assignment)
 
     def _naming(self, group: int) -> Naming:
         if group != META_GROUP:

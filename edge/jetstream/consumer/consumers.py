@@ -78,6 +78,7 @@ def create_consumer(
         resume(consumer)
     lsn = consumer_state.save(consumer) if attach(consumer) else 0
     add(consumer)
+    stream.node.on_consumer_made(consumer)
     consumer_events.created(consumer)
     return consumer, durable(stream, lsn)
 

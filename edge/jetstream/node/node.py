@@ -100,6 +100,8 @@ class NodeJetStream:
         """Given the streams that storage has found; returns those to bring back as they are."""
         self.stream_cluster_info: Callable[[Stream], ClusterInfo] | None = None
         """Says where a stream is, on a node of a cluster."""
+        self.on_consumer_made: Callable[[Any], None] = lambda consumer: None
+        """Called with each new consumer that is led here."""
         self.cluster_view: Any = None
         """Facts for monitoring, on a node of a cluster; see `hub.node.cluster_view`."""
         self._denials: dict[str, Any] = {}
