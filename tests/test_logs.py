@@ -16,7 +16,14 @@ FLOORS = ("edge", "hub", "federation", "security", "spark", "deploy")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 LOUD = {"warning", "error", "exception", "critical"}
 PLACEHOLDER = re.compile(r"%[-0-9.]*[srdxf]")
+WORD = re.compile(r"[A-Za-z']{2,}")
 CLAUSE = re.compile(r"[:;,(]|\band\b")
+REPORT = "report this fault"
+"""What to do about what nobody expects: the line ends with it, and a traceback follows."""
+
+WORDS_MAX = 30
+"""Words of a line, placeholders not counted."""
+
 WORDS_MIN = 2
 """Words of a clause, placeholders not counted: fewer say nothing by themselves."""
 
@@ -30,30 +37,18 @@ operators' tools look for these. They name their subject like all others."""
 WHOLE = {
     "the age clock in the log is unreadable; messages age by the wall clock from now on",
     "the cluster's metadata cannot be read here; start the node again",
-    "this node was removed from its cluster",
+    "this node was removed from its cluster: stop it, or start it again to let it join",
     "this node was removed from its cluster; it asks to be taken in again",
     "other nodes know a later start of this node, so they refuse it: start it again",
-    "a node of another JetStream cluster is connected: it was founded apart from this one; stop "
-    "it, and empty its store to let it join",
     "Websocket not configured with TLS. DO NOT USE IN PRODUCTION!",
     "Cluster name was dynamically generated, consider setting one",
 }
 """Lines about the whole node: there is nothing to name."""
 
-ENOUGH = {
-    "this node was removed from its cluster",
-    "stream '%s > %s' has lost its quorum",
-    "%s is removed from the cluster by order",
-}
-"""Lines of which everybody knows what follows."""
-
 PASSED_ON = {
     "%s",
     "%s; they are fetched from another node",
-    "%s: %s",
     "%s %s: %s",
-    "stream '%s > %s': %s",
-    "account %s: %s",
 }
 """Forms that pass a whole sentence on, such as a `Problem`, which says what is to be said."""
 
@@ -106,12 +101,17 @@ def faults(level: str, form: object, args: list[ast.expr], theirs: bool) -> Iter
         yield f"{count} values are wanted, {len(args)} given"
     if level not in LOUD:
         return
+    if level == "exception" and not form.endswith(REPORT):
+        yield f"say what to do about a fault ({REPORT!r}): {form!r}"
+    words = len(WORD.findall(PLACEHOLDER.sub(" ", form)))
+    if words > WORDS_MAX:
+        yield f"say it in {WORDS_MAX} words, not {words}: {form!r}"
     if not count and form not in WHOLE:
         yield f"name what it is about: {form!r}"
-    clauses = [len(re.findall(r"[A-Za-z']{2,}", PLACEHOLDER.sub(" ", part)))
+    clauses = [len(WORD.findall(PLACEHOLDER.sub(" ", part)))
                for part in CLAUSE.split(form)]  # fmt: skip
     said = sum(words >= WORDS_MIN for words in clauses)
-    if said < 2 and not theirs and form not in ENOUGH | PASSED_ON:
+    if said < 2 and not theirs and form not in PASSED_ON:
         yield f"say what follows from it: {form!r}"
 
 
@@ -135,7 +135,7 @@ def test_the_exceptions_are_in_use() -> None:
         for each in calls(path.read_text())
         if each.args and isinstance(each.args[0], ast.Constant)
     }
-    assert forms >= WHOLE | ENOUGH | (PASSED_ON - {"%s"}), (WHOLE | ENOUGH | PASSED_ON) - forms
+    assert forms >= WHOLE | (PASSED_ON - {"%s"}), (WHOLE | PASSED_ON) - forms
     assert "log" in text
 
 
@@ -146,6 +146,8 @@ def test_the_exceptions_are_in_use() -> None:
         'log.error("it is gone: %s" % path)', 'log.warning(text)', 'log.warning("", exc_info=True)',
         'log.warning("a request failed; it is answered")',
         'log.exception("stream %s failed", name)',
+        'log.exception("stream %s failed; it is tried again", name)',
+        'log.error("%s failed; ' + "it is tried again " * 8 + '", name)',
         'log.error("%s cannot be written: %s", path, error)', 'log.info("%s and %s", one)',
         'log.error("stream %s\\n failed; it is tried again", name)',
     ],
@@ -158,6 +160,7 @@ def test_a_line_that_says_too_little_is_seen(line: str) -> None:
     "line",
     [
         'log.error("%s cannot be written: %s; it is tried again", path, error)',
+        'log.exception("stream %s failed; others go on; report this fault", name)',
         'log.debug("%s: what", path)', 'log.warning("%s", problem)',
         'TEXT = "%s is damaged (%s); it is written again"\nlog.warning(TEXT, path, error)',
     ],

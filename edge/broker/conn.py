@@ -224,7 +224,13 @@ class Conn(Endpoint):
         """Count bytes of a peer that has not logged in yet, and cut one that sends too many."""
         self.allowance = max(0, self.allowance - n)
         if self.allowance == 0 and not self.deciding and not self.closed:
-            log.error("cid %d: cut, it sent too much before it had logged in", self.cid)
+            host, port = self.peer
+            log.error(
+                "%s:%d - cid:%d - sent too much before it logged in; its connection is closed",
+                host,
+                port,
+                self.cid,
+            )
             self.queue(b"-ERR 'Authorization Violation'\r\n")
             self.close("Authentication Failure")
         return 0
@@ -248,7 +254,9 @@ class Conn(Endpoint):
                 )
         except Exception:
             log.exception(
-                "cid %d: what came in could not be handled; the connection is closed", self.cid
+                "cid %d: what came in could not be handled; the connection is closed; report this "
+                "fault",
+                self.cid,
             )
             self.close("Parse Error")
         finally:
@@ -289,7 +297,9 @@ class Conn(Endpoint):
             self.feed(b"")
         except Exception:
             log.exception(
-                "cid %d: what came in could not be handled; the connection is closed", self.cid
+                "cid %d: what came in could not be handled; the connection is closed; report this "
+                "fault",
+                self.cid,
             )
             self.close("Parse Error")
         self.resume()
@@ -396,7 +406,10 @@ class Conn(Endpoint):
             except Exception:
                 if self.message_end <= data + pos or self.closed:
                     raise
-                log.exception("cid %d: a message could not be handled; it is left out", self.cid)
+                log.exception(
+                    "cid %d: a message could not be handled; it is left out; report this fault",
+                    self.cid,
+                )
                 pos = self.message_end - data
 
     @cython.cfunc

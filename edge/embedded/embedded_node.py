@@ -263,7 +263,9 @@ def _logged(what: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        log.exception("Could not close %s cleanly; the node ends all the same", what)
+        log.exception(
+            "Could not close %s cleanly; the node ends all the same; report this fault", what
+        )
 
 
 def _same_origin(origin: "StreamSource", stream: str, external: "ExternalStream") -> bool:

@@ -49,7 +49,10 @@ def run_all(batch: list):
         try:
             task.run()
         except Exception:
-            log.exception("task %s failed; the others of this turn go on", type(item).__name__)
+            log.exception(
+                "task %s failed; the others of this turn go on; report this fault",
+                type(item).__name__,
+            )
 
 
 @cython.cclass
@@ -160,7 +163,9 @@ class CallbackSink(Sink):
                 sender,
             )
         except Exception:
-            log.exception("service on %r failed; its request gets no answer", self.subject)
+            log.exception(
+                "service on %r failed; its request gets no answer; report this fault", self.subject
+            )
         return 1
 
 

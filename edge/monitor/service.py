@@ -85,7 +85,10 @@ class MonitorService:
         try:
             reply = render(self._node, path, Query(parameters))
         except Exception:
-            log.exception("a monitoring request for %s failed; it is answered with 500", path)
+            log.exception(
+                "a monitoring request for %s failed; it is answered with 500; report this fault",
+                path,
+            )
             reply = Reply(500, b"this page could not be made; see the log\n", TEXT)
         callback = parameters.get("callback", "")
         if callback.isidentifier() and reply.content_type == JSON:

@@ -46,7 +46,8 @@ class AnswerFiles:
             beside.replace(self._folder / key)
         except OSError as error:
             log.warning(
-                "an answer of OCSP cannot be kept in %s: %s; the next start asks again",
+                "an answer of OCSP cannot be kept in %s: %s; the next start asks again: make room "
+                "there",
                 self._folder,
                 error,
             )

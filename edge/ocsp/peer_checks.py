@@ -125,7 +125,9 @@ class PeerChecks:
         try:
             reason = await self.verdict(chain, options, bool(kind))
         except Exception as error:
-            log.exception("cid:%d - the peer could not be judged; it is refused", conn.cid)
+            log.exception(
+                "cid:%d - the peer could not be judged; it is refused; report this fault", conn.cid
+            )
             reason = str(error) or "it could not be judged"
         if reason and kind and chain:
             for observer in self._node.sessions.observers:
@@ -133,7 +135,12 @@ class PeerChecks:
         if conn.closed:
             return
         if reason:
-            log.error("%s - cid:%d - OCSP refuses the peer: %s", conn.peer, conn.cid, reason)
+            log.error(
+                "%s - cid:%d - OCSP refuses the peer: %s; its connection is closed",
+                conn.peer,
+                conn.cid,
+                reason,
+            )
             conn.close(REFUSED)
         else:
             then()
@@ -156,7 +163,7 @@ class PeerChecks:
                 continue
             text = f"{cert.subject.rfc4514_string()}: {fault.text}"
             if options.warn_only:
-                log.warning("%s, admitted anyway", text)
+                log.warning("%s; the peer is admitted anyway, as warn_only says", text)
                 continue
             for observer in self._node.sessions.observers if report else ():
                 observer.peer_invalid(chain[0], der, fault.reason)
@@ -177,7 +184,12 @@ class PeerChecks:
                 raw = await self._ask(key, cert, issuer, options.ca_timeout)
             except OCSPError as error:
                 if options.allow_when_ca_unreachable and not revoked:
-                    log.warning("no responder answers (%s), admitted anyway", error)
+                    log.warning(
+                        "no responder answers for %s: %s; the peer is admitted anyway, as "
+                        "allow_when_ca_unreachable says",
+                        cert.subject.rfc4514_string(),
+                        error,
+                    )
                     return None
                 return Fault(f"no responder answers: {error}", NOT_FETCHED)
             try:

@@ -147,7 +147,11 @@ class OcspStaples:
             subject = Subject(block, self.urls, self._now)
             if self.mode == "never":
                 if subject.demanded:
-                    log.warning("%r demands stapling, but ocsp is disabled", subject.file)
+                    log.warning(
+                        "%r demands stapling, but ocsp is disabled: clients may refuse it; enable "
+                        "ocsp",
+                        subject.file,
+                    )
             elif (self.mode == "always" or subject.demanded) and self._able(subject):
                 yield context, subject
 
@@ -157,7 +161,11 @@ class OcspStaples:
         if reason and self.explicit:
             raise OCSPError(f"ocsp: stapling is not possible here: {reason}; say ocsp: false")
         if reason:
-            log.warning("%r demands stapling, which is not possible here: %s", subject.file, reason)
+            log.warning(
+                "%r demands stapling, which is not possible here: %s; clients may refuse it",
+                subject.file,
+                reason,
+            )
         return not reason
 
     def _begin(self, subject: Subject) -> None:
@@ -217,7 +225,11 @@ class OcspStaples:
                 wanted[subject.key] = known
                 stapling.attach(context, known.staple)
         except OCSPError as error:
-            log.error("OCSP after the reload: %s", error)
+            log.error(
+                "OCSP after the reload: %s; its certificates may be refused: mend that, reload "
+                "again",
+                error,
+            )
         for key in self._subjects.keys() - wanted.keys():
             self._tasks.pop(key).cancel()
         fresh = [each for key, each in wanted.items() if key not in self._subjects]

@@ -164,7 +164,9 @@ class AccountCounts:
         last = self._node.loop.time() - LOST_S
         for server in [key for key, each in self._remotes.items() if each.heard < last]:
             log.warning(
-                "nothing was heard of server %s for %.0f s; its sessions no longer count", server,
+                "nothing was heard of server %s for %.0f s; its sessions no longer count: look "
+                "whether it runs, and is connected",
+                server,
                 LOST_S,
             )
             self._forget(server)

@@ -127,7 +127,8 @@ class AccountLookups:
             self._node.authenticator.learn_account(token)
         except SecurityError as error:
             log.warning(
-                "the token of account %s was not found: %s; its logins are refused until it is",
+                "the token of account %s was not found: %s; its logins are refused until it is: "
+                "push it",
                 account,
                 error,
             )

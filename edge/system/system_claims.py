@@ -222,6 +222,11 @@ class ClaimsService:
                 self._node.authenticator.learn_account(token)
             except JWTError as error:
                 self._tell_deletion(account)
-                log.error("account token of %s from another node is not taken: %s", account, error)
+                log.error(
+                    "account token of %s from another node is not taken: %s; push a token that is "
+                    "right",
+                    account,
+                    error,
+                )
             else:
                 self._node.account_changed(account)

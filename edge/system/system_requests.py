@@ -197,7 +197,10 @@ class Responder:
             body["error"] = {"code": BAD_REQUEST, "description": str(error)}
         except Exception:
             name = getattr(answer, "__name__", repr(answer))
-            log.exception("a system request (%s) failed; it is answered with an error", name)
+            log.exception(
+                "a system request (%s) failed; it is answered with an error; report this fault",
+                name,
+            )
             body["error"] = {"code": SERVER_ERROR, "description": "internal error, see the log"}
         self._send(account, reply, headers, {"server": self._info.next(), **body})
 

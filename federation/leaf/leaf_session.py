@@ -382,7 +382,11 @@ class SpokeSession(LeafSession):
 
     def _give_up(self, conn: Any, error: SecurityError) -> None:
         self.last_error = str(error)
-        log.error("%s - cannot present credentials: %s", self.label(conn), error)
+        log.error(
+            "%s - cannot present credentials: %s; the link is tried again: mend its credentials",
+            self.label(conn),
+            error,
+        )
         conn.close("Authentication Failure")
 
     def _set_rules(self, fields: Mapping[str, Any]) -> None:

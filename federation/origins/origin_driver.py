@@ -241,7 +241,12 @@ class OriginDriver:
         try:
             await stream_lifecycle.renew(stream.account.jetstream, stream)
         except (JetStreamError, StoreError, OSError) as error:
-            log.error("stream %s cannot begin again: %s; it goes on as it is", stream.name, error)
+            log.error(
+                "stream %s cannot begin again: %s; it goes on as it is: mend that, and purge it "
+                "again",
+                stream.name,
+                error,
+            )
             if not stream.deleted:
                 self.start()
 

@@ -186,7 +186,8 @@ class OriginFollower:
                 pause = self._failed(error)
             except Exception as error:
                 log.exception(
-                    "%s: a fault of this node; it begins anew where it was", self._label()
+                    "%s: a fault of this node; it begins anew where it was; report this fault",
+                    self._label(),
                 )
                 pause = self._failed(OriginError(f"a fault of this node: {error!r}"))
             finally:
@@ -217,7 +218,7 @@ class OriginFollower:
         now = self._now_s()
         if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
             self._logged = (text, now)
-            log.warning("%s: %s", self._label(), text)
+            log.warning("%s: cannot follow it: %s; it is tried again", self._label(), text)
         longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
         pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
         return float(pause * self._between(0.8, 1.2))

@@ -211,7 +211,10 @@ class SystemAdmin:
     async def remove_server(self, tokens: list[str], payload: bytes) -> Success:
         """SERVER.REMOVE: the node is no member any more, and others take its part of streams."""
         number = self._named(payload)
-        log.warning("%s is removed from the cluster by order", self.cluster.names(number))
+        log.warning(
+            "%s is removed from the cluster by order; other nodes take its part of streams",
+            self.cluster.names(number),
+        )
         await self.cluster.group.remove(number)
         await self.moves.evacuate(number, removed=True)
         return Success(success=True)

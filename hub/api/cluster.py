@@ -210,7 +210,10 @@ class Cluster:
             return await self.group.submit(operation)
         except NoLeader as error:
             log.warning(
-                "the cluster's metadata cannot be changed: %s; the request is refused", error
+                "the cluster's metadata cannot be changed: %s; the request is refused: ask again "
+                "when a "
+                "majority of nodes runs",
+                error,
             )
             raise errors.CLUSTER_NOT_AVAIL.error() from error
 

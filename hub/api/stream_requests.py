@@ -165,7 +165,13 @@ class StreamRequests:
         try:
             return await self.ask.made(assignment)
         except CallFailed as error:
-            log.warning("stream '%s > %s': %s", assignment.account, assignment.name, error)
+            log.warning(
+                "stream '%s > %s' is assigned, and its leader does not answer: %s; ask for its "
+                "info",
+                assignment.account,
+                assignment.name,
+                error,
+            )
             raise errors.CLUSTER_NOT_AVAIL.error() from error
 
     async def drop(self, assignment: Assignment) -> None:

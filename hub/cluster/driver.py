@@ -132,7 +132,10 @@ class Driver:
         try:
             handler.broken()
         except Exception:
-            log.exception("%s: what was left of it could not be ended; the node serves on", name)
+            log.exception(
+                "%s: what was left of it could not be ended; the node serves on; report this fault",
+                name,
+            )
 
     def touch(self, raft: Raft) -> None:
         """Something was asked of a group: it is looked at in this round of the loop."""
@@ -178,7 +181,7 @@ class Driver:
             self.pump()
         except Exception:
             log.exception(
-                "a round of %d Raft groups failed; the next one goes on",
+                "a round of %d Raft groups failed; the next one goes on; report this fault",
                 len(self.multi_raft.groups),
             )
         self.kernel.turn()

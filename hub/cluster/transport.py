@@ -144,7 +144,9 @@ class Transport:
             handler(number, memoryview(frame)[HEAD.size :])
         except ValueError as error:
             log.error(
-                "node %s sends what is no frame: %s; its route is cut", peer.server_name, error
+                "node %s sends what is no frame: %s; its route is cut: run one version on both",
+                peer.server_name,
+                error,
             )
             conn.fail("Unknown Protocol Operation", "Parse Error")
 
@@ -155,8 +157,9 @@ class Transport:
         if identity and self.identity and number not in self.strangers:
             self.strangers[number] = identity
             log.error(
-                "a node of another JetStream cluster is connected: it was founded apart from this "
-                "one; stop it, and empty its store to let it join"
+                "node %s is of another JetStream cluster, which was founded apart from this one: "
+                "stop it, and empty its store to let it join",
+                self.conns[number].session.peer.server_name,
             )
         return False
 
@@ -227,7 +230,9 @@ class Transport:
             good, answer = 0, str(error).encode()
         except Exception as error:
             log.exception(
-                "a question of another node (%s) failed; it is answered with the error", name
+                "a question of another node (%s) failed; it is answered with the error; report "
+                "this fault",
+                name,
             )
             good, answer = 0, str(error).encode()
         self.send(sender, b"back", BACK.pack(key, good) + answer)

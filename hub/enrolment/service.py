@@ -199,7 +199,9 @@ class EnrolmentService:
                     continue
                 if "error" in made:
                     log.error(
-                        "KV bucket %s cannot be made: %s; enrolments are not recorded there",
+                        "KV bucket %s cannot be made: %s; nothing is recorded there: mend that, "
+                        "and start "
+                        "the node again",
                         bucket,
                         made["error"].get("description"),
                     )

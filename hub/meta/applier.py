@@ -145,7 +145,13 @@ class Applier:
         except (JetStreamError, StoreError, OSError) as error:
             if not isinstance(error, JetStreamError):
                 error = errors.STREAM_GENERAL_ERROR.error(err=error)
-            log.error("stream '%s > %s': %s", assignment.account, assignment.name, error)
+            log.error(
+                "stream '%s > %s' is not as assigned on this node: %s; it is not served here: mend "
+                "that, and start the node again",
+                assignment.account,
+                assignment.name,
+                error,
+            )
             self.failed[assignment.incarnation] = error
         else:
             self.done[assignment.incarnation] = assignment.version
@@ -242,7 +248,8 @@ class Applier:
         self._ending.pop(incarnation, None)
         if not task.cancelled() and task.exception() is not None:
             log.error(
-                "the removal of stream %s is not durable: %s; the next start may find it again",
+                "the removal of stream %s is not durable: %s; the next start may find it, and "
+                "ends it",
                 incarnation,
                 task.exception(),
             )

@@ -263,7 +263,9 @@ class MetaGroup:
     def changed(self, raft: Raft) -> None:
         """As of `Handler`."""
         if raft.removed:
-            log.critical("this node was removed from its cluster")
+            log.critical(
+                "this node was removed from its cluster: stop it, or start it again to let it join"
+            )
         self.leadership.look_at(raft, self.driver.store.replicas[META_GROUP].applied)
         if not raft.is_leader:
             for _, future in self._waiting.values():

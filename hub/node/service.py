@@ -175,7 +175,10 @@ class ClusterService:
 
     def _quorum_lost(self, assignment: Any) -> None:
         """This node led a stream, and too few replicas are heard to go on."""
-        log.warning("stream '%s > %s' has lost its quorum", *assignment.key)
+        log.warning(
+            "stream '%s > %s' has lost its quorum: it takes nothing until more of its nodes run",
+            *assignment.key,
+        )
         if self.elections is not None:
             self.elections.quorum_lost(assignment)
 
@@ -422,7 +425,11 @@ class ClusterService:
         if not answer:
             return
         names = (stream.account.name, stream.name, answer.decode())
-        log.error("stream '%s > %s' of this node is kept and not served: %s", *names)
+        log.error(
+            "stream '%s > %s' of this node is kept and not served: %s; stop the node and use "
+            "`headwater store backup`",
+            *names,
+        )
         stream_lifecycle.abandon(cluster.jetstream.account_js(stream.account.name), stream.name)
 
     async def _adopt(self, sender: int, body: bytes) -> bytes:

@@ -170,7 +170,9 @@ class RouteConn(Link):
         elif not self.aside_full:
             self.aside_full = True
             log.warning(
-                "rid:%d - the peer names more accounts that are unknown here than are kept",
+                "rid:%d - the peer names more accounts that are unknown here than are kept; "
+                "messages "
+                "for the others may not reach it: give both nodes the same accounts",
                 self.cid,
             )
 

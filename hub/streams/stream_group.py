@@ -304,7 +304,10 @@ class StreamGroup:
         elif raft.ticks - self._refuses_since >= FULL_TICKS and not self.farewell:
             self._refuses_since = raft.ticks
             if any(one.state is State.REPLICATE for one in raft.progress.values()):
-                log.warning("stream '%s': storage is full, another node is to lead", stream.name)
+                log.warning(
+                    "stream '%s': storage is full, another node is to lead: make room on this node",
+                    stream.name,
+                )
                 self.hand_over(0)
 
     def hand_over(self, to: int) -> None:

@@ -50,8 +50,9 @@ class Deletions:
                     note = msgspec.json.decode(file.read(NOTE_BYTES_MAX), type=Deletion)
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 log.error(
-                    "note %s of a deleted account cannot be read: %s; another server that still "
-                    "has the account can bring it back",
+                    "note %s of a deleted account cannot be read: %s; if a server that still has "
+                    "the "
+                    "account brings it back, delete it again",
                     path,
                     error,
                 )
@@ -65,8 +66,8 @@ class Deletions:
             return
         if account not in self._notes and len(self._notes) >= NOTES_MAX:
             log.warning(
-                "more than %d accounts were deleted: the deletion of %s is not noted, and a server "
-                "that was away can bring it back",
+                "more than %d accounts were deleted: the deletion of %s is not noted; if a server "
+                "that was away brings it back, delete it again",
                 NOTES_MAX,
                 account,
             )

@@ -77,7 +77,10 @@ class DirectoryResolver(MemoryResolver):
             self._check_room(claims.sub)
         except (OSError, UnicodeDecodeError, JWTError) as error:
             log.error(
-                "account token %s is not used: %s; logins of that account are refused", path, error
+                "account token %s is not used: %s; logins of that account are refused: push it "
+                "again",
+                path,
+                error,
             )
             return
         self._keep(claims, token)

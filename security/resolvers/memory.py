@@ -99,7 +99,12 @@ class MemoryResolver:
     def _keep(self, claims: AccountClaims, token: str) -> None:
         problem = account_problem(claims)
         if problem:
-            log.error("account %s: %s", claims.sub, problem)
+            log.error(
+                "account token of %s is not used: %s; logins of that account are refused: push one "
+                "that is right",
+                claims.sub,
+                problem,
+            )
             self._claims.pop(claims.sub, None)
         else:
             self._claims[claims.sub] = claims

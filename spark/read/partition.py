@@ -96,7 +96,8 @@ def _report(options: SourceOptions, work: SequenceRange, reader: RangeReader, co
     missing = reader.missing or Missing(0, 0)
     if missing.expired or missing.lost:
         _log.warning(
-            "stream %s, sequences %d to %d: %d of %d planned rows expired, %d were lost",
+            "stream %s, sequences %d to %d: %d of %d planned rows expired, %d were lost; the "
+            "result is without them: keep messages longer than a query takes",
             *(work.stream, work.start, work.end, missing.expired, work.planned, missing.lost),
         )
     if options.account is not None:

@@ -95,7 +95,12 @@ def plan_of_claims(authenticator: Authenticator, now_s: float) -> Plan:
                 taken.add((entry.account, entry.subject))
             if problem:
                 log.error(
-                    'import of %s "%s" by account %s: %s', item.type, item.subject, name, problem
+                    'import of %s "%s" by account %s: %s; it is left out: mend the account\'s '
+                    'token',
+                    item.type,
+                    item.subject,
+                    name,
+                    problem,
                 )
             else:
                 plan[name].imports.append(entry)
@@ -128,7 +133,12 @@ def _fits(account: AccountClaims, source: str, destinations: list[str]) -> bool:
         for destination in destinations:
             transform(source, destination)
     except TransformError as error:
-        log.error('mapping of "%s" by account %s: %s', source, account.sub, error)
+        log.error(
+            'mapping of "%s" by account %s: %s; it is left out: mend the account\'s token',
+            source,
+            account.sub,
+            error,
+        )
         return False
     return True
 

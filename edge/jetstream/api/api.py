@@ -147,8 +147,10 @@ class Router:
         reason: object = error
         if not isinstance(error, StoreError):
             log.error(
-                "a JetStream API request (%s) failed; it is answered with an error",
+                "a JetStream API request (%s) of account %s failed; it is answered with an error; "
+                "report this fault",
                 kind,
+                self.account_js.name,
                 exc_info=error,
             )
             reason = "internal error, see the server's log"

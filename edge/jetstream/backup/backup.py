@@ -187,8 +187,11 @@ class BackupSender:
                 message = store.get(at)
             except Damaged as error:
                 log.warning(
-                    "backup of stream %s leaves a message out: %s; restore cannot bring it back",
+                    "backup of stream %s leaves message %d out: %s; restore cannot bring it back, "
+                    "keep "
+                    "an older backup",
                     self.stream.name,
+                    at,
                     error,
                 )
                 message = None
@@ -291,8 +294,10 @@ class Restore:
     def stalled(self) -> None:
         """Nothing came for too long."""
         log.warning(
-            "restore of stream %s ends, since nothing came any more: what was restored is removed",
+            "restore of stream %s ends, since nothing came for %d s: what was restored is removed; "
+            "start it again",
             self.config.name,
+            STALL_S,
         )
         self.end(failed=True)
 
@@ -399,7 +404,9 @@ class Restore:
         """Leave nothing behind, and tell why."""
         bug = None if isinstance(error, FAILURES) else error
         log.warning(
-            "restore of stream %s failed, and what was restored is removed: %s",
+            "restore of stream %s failed: %s; what was restored is removed: mend that, and start "
+            "it "
+            "again",
             self.config.name,
             error,
             exc_info=bug,

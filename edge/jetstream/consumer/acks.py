@@ -163,7 +163,10 @@ class PullSink(Sink):
         try:
             self.consumer.pull(m.reply, m.reply_len, m.body + m.header_len, m.size - m.header_len)
         except Exception:
-            log.exception("a pull request to %r failed; it is answered with 500", self.subject)
+            log.exception(
+                "a pull request to %r failed; it is answered with 500; report this fault",
+                self.subject,
+            )
             self.consumer.status(
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
                 b"500 Internal Error",

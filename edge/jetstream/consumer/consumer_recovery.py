@@ -25,7 +25,7 @@ def recover(stream: Any) -> None:
         if value is None:
             log.error(
                 "consumer state %r of stream %s has no beginning; it is kept, and its consumer is "
-                "not served",
+                "not served: make it again",
                 key,
                 stream.name,
             )

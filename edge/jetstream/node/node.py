@@ -153,7 +153,11 @@ class NodeJetStream:
                 recovered += 1
             except Exception as error:
                 # Whatever is wrong with one stream, the others and the node go on.
-                log.error("stream '%s' is kept, and not served: %s", found.label, error)
+                log.error(
+                    "stream '%s' is kept, and not served: %s; mend that, and start the node again",
+                    found.label,
+                    error,
+                )
                 stream_lifecycle.abandon(js, found.name)
                 text = f"stream '{found.label}' is kept but not served: {error}"
                 self.storage.report(Problem(ProblemKind.UNSERVED, text, found.label))
@@ -310,8 +314,9 @@ class NodeJetStream:
             )
         except StoreError as error:
             log.error(
-                "stream '%s > %s' of the configuration is not created: %s; the node starts "
-                "without it",
+                "stream '%s > %s' is not made, since storage does not take it: %s; make it again "
+                "when "
+                "that is mended",
                 account,
                 config.name,
                 error,
@@ -334,7 +339,8 @@ class NodeJetStream:
             wanted = stream_durability.durability(stream.config, storage.default_durability, lazy)
         except errors.JetStreamError as error:
             log.error(
-                "stream '%s' is synced before every ack, and not by an interval: %s",
+                "stream '%s' is synced before every ack, and not by an interval: %s; change its "
+                "configuration",
                 stream.name,
                 error,
             )
@@ -350,7 +356,10 @@ class NodeJetStream:
             stream_budget.apply(stream, self.store().disk)
         except errors.JetStreamError as error:
             log.error(
-                "stream '%s' has no disk budget: %s; only its limits bound it", stream.name, error
+                "stream '%s' has no disk budget: %s; only its limits bound it: change its "
+                "configuration",
+                stream.name,
+                error,
             )
 
     def update_meta(self, stream: Stream, meta: bytes) -> None:

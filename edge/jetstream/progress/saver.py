@@ -108,8 +108,9 @@ class Saver(Task):
         if key not in self.failing:
             self.failing.add(key)
             log.error(
-                "progress of consumer '%s' of stream '%s' is not saved: %s; after a crash now, it "
-                "would deliver again what was acknowledged since",
+                "progress of consumer '%s' of stream '%s' is not saved: %s; it is tried again, "
+                "and a "
+                "crash before that would have it deliver again what was acknowledged since",
                 consumer.name,
                 consumer.stream.name,
                 error,

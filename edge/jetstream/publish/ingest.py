@@ -125,7 +125,10 @@ class IngestSink(Sink):
         except StoreError as failure:
             return self.refuse_with(m, stream_wire.append_error(failure))
         except Exception as failure:
-            log.exception("stream %s could not take a message; it is refused", self.stream.name)
+            log.exception(
+                "stream %s could not take a message; it is refused; report this fault",
+                self.stream.name,
+            )
             reason = f"internal error, see the server's log: {type(failure).__name__}"
             return self.refuse_with(m, errors.STREAM_GENERAL_ERROR.error(err=reason))
 

@@ -161,8 +161,9 @@ class Expiry:
                 self.stale = False
             except StoreError as failure:
                 log.warning(
-                    "stream %s: its ages are not kept: %s; after a start now, its messages age by "
-                    "the wall clock",
+                    "stream %s: its ages are not kept: %s; it is tried again, and a start before "
+                    "that "
+                    "ages its messages by the wall clock",
                     self.stream.name,
                     failure,
                 )

@@ -157,7 +157,8 @@ class Schedules:
                 self.put(scheduler, self.by_subject[scheduler][0], parse_time(following.decode()))
             except ValueError:
                 log.warning(
-                    "stream %s: message %d names no time for its schedule, which ends",
+                    "stream %s: message %d names no time for its schedule, which ends: publish the "
+                    "schedule again",
                     self.stream.name,
                     sequence,
                 )

@@ -286,7 +286,7 @@ class CommitLog(BatchWriter):
                 except StoreError:
                     log.exception(
                         "removals of the stream in %s are not written; a start now finds what they "
-                        "took out",
+                        "took out; report this fault",
                         store.directory,
                     )
         if self.batch_notify and self.failure is None:

@@ -83,7 +83,7 @@ class StreamOpener:
             except Exception as error:
                 log.exception(
                     "stream directory %s cannot be opened; it goes to quarantine, and nothing of "
-                    "it is lost",
+                    "it is lost; report this fault",
                     path,
                 )
                 stream = None
