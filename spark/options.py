@@ -38,6 +38,10 @@ KV_COLUMNS = {
 OPTIONS = {
     "servers": "comma-separated nats:// or tls:// addresses, tried in order",
     "stream": "stream to read; several, separated by commas, make one DataFrame",
+    "streams": (
+        "in place of stream: comma-separated patterns of names of streams to read, * is any text, "
+        "as edge-*; readStream also reads streams that appear later"
+    ),
     "kv": "in place of stream: the key/value bucket to read or write",
     "keys": "with kv: comma-separated filters of keys, as plant.*.limit; default every key",
     "changes": (
@@ -103,6 +107,16 @@ OPTIONS = {
 #: Options of Spark's own that it hands to sources too.
 _SPARKS = ("checkpointlocation", "path", "queryname")
 _BY_LOWER = {name.lower(): name for name in OPTIONS}
+#: What users of Spark's Kafka source write, with the name of the option that does it here.
+_KAFKAS = {
+    "kafka.bootstrap.servers": "servers",
+    "subscribe": "stream",
+    "subscribepattern": "streams",
+    "startingoffsets": "starting",
+    "endingoffsets": "ending",
+    "maxoffsetspertrigger": "maxMsgsPerTrigger",
+    "topic": "stream",
+}
 _BUCKET = re.compile(r"[A-Za-z0-9_-]{1,252}")
 _T = TypeVar("_T", int, float)
 
@@ -130,7 +144,8 @@ class SourceOptions:
     `account` is the number of the accumulator that takes reports, None for no reports.
     `retry_timeout` is in seconds. `starting_time` and `ending_time` are ns since 1970. `bucket`
     is the key/value bucket whose stream this is, "" for none; `changes` says whether all that
-    it holds is read, or the latest value of each key.
+    it holds is read, or the latest value of each key. With `patterns`, `streams` is empty: the
+    streams that match at the time of the read are read.
     """
 
     endpoint: Endpoint
@@ -158,6 +173,7 @@ class SourceOptions:
     max_bytes_per_trigger: int | None = None
     bucket: str = ""
     changes: bool = False
+    patterns: tuple[str, ...] = ()
 
     @property
     def column_kinds(self) -> dict[str, str]:
@@ -192,6 +208,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         endpoint=_endpoint(options),
         streams=streams,
+        patterns=_list(options.get("streams", "")),
         bucket=bucket,
         changes=_flag(options, "changes", False),
         api_prefix=f"$JS.{domain}.API" if domain else "$JS.API",
@@ -219,26 +236,39 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The streams to read or write; of a bucket, the one that it is kept in."""
+    """The streams to read or write; of a bucket, the one that it is kept in.
+
+    There is none where the option `streams` has patterns.
+    """
     bucket = options.get("kv", "")
     if bucket:
         return _bucket_stream(options, bucket)
     for name in ("keys", "changes"):
         if name in options:
             raise OptionError(f"option '{name}' needs option 'kv', the name of a bucket")
-    streams = _list(options.get("stream", ""))
-    if not streams:
+    streams, patterns = _list(options.get("stream", "")), _list(options.get("streams", ""))
+    if streams and patterns:
+        raise OptionError("options 'stream' and 'streams' exclude each other: give one")
+    if not streams and not patterns:
         raise OptionError("option 'stream' is required: the name of the stream to read")
     for stream in streams:
-        if set(stream) & set(" \t\r\n.*>/\\") or len(stream) > 255:
-            raise OptionError(f"{stream!r} is no stream name: no blank . * > / or \\ in it")
+        if "*" in stream:
+            raise OptionError(f"{stream!r} is no stream name: patterns are in option 'streams'")
+        _check_stream_name(stream, "stream name")
+    for pattern in patterns:
+        _check_stream_name(pattern.replace("*", ""), "pattern of stream names")
     return streams
+
+
+def _check_stream_name(name: str, what: str) -> None:
+    if set(name) & set(" \t\r\n.>/\\") or len(name) > 255:
+        raise OptionError(f"{name!r} is no {what}: no blank . > / or \\ in it")
 
 
 def _bucket_stream(options: Mapping[str, str], bucket: str) -> tuple[str, ...]:
     if not _BUCKET.fullmatch(bucket):
         raise OptionError(f"option 'kv': {bucket!r} is no bucket name: letters, digits, _ and -")
-    for name in ("stream", "subjects"):
+    for name in ("stream", "streams", "subjects"):
         if options.get(name):
             raise OptionError(f"options 'kv' and '{name}' exclude each other: keys are in 'keys'")
     if options.get("headers", "off").lower() == "raw":
@@ -267,7 +297,8 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
         proper = _BY_LOWER.get(name.lower())
         if proper is None:
             near = difflib.get_close_matches(name.lower(), _BY_LOWER, 1)
-            hint = f": did you mean '{_BY_LOWER[near[0]]}'?" if near else "."
+            meant = _KAFKAS.get(name.lower()) or (_BY_LOWER[near[0]] if near else "")
+            hint = f": did you mean '{meant}'?" if meant else "."
             raise OptionError(f"unknown option '{name}'{hint} Known are {', '.join(OPTIONS)}")
         known[proper] = value.strip() if proper != "password" else value
     return known

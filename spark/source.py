@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headwater.spark.errors import LostRangeError, OptionError
+from headwater.spark.errors import LostRangeError, OptionError, UnknownStreamError
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.layout import Layout, default_layout, user_layout
 from headwater.spark.read.partition import RangePartition, read_partition
@@ -49,22 +49,24 @@ class HeadwaterSource(DataSource):
         self._options = parse_options(options)
         self._layout: Layout | None = None
         self._ranges: tuple[SequenceRange, ...] = ()
-        self._lost: LostRangeError | None = None
+        self._unread: LostRangeError | UnknownStreamError | None = None
         self._plan(sys._getframe(1).f_code.co_filename)
         # Spark prints `options` of sources in places; the checked options are enough for us.
         self.options = {}
 
     def _plan(self, maker: str) -> None:
         """Plan a batch read. That its start is gone means nothing to a query with a checkpoint,
-        and whether this is for one shows only when the reader is made."""
+        and one over patterns waits for streams that match. Whether this is for a streaming
+        query shows only when the reader is made."""
         if maker.endswith(_WRITE_WORKER):
             return
         try:
             self._ranges = plan_ranges(self._options)
-        except LostRangeError as error:
-            if not maker.endswith(_LOAD_WORKER):
+        except (LostRangeError, UnknownStreamError) as error:
+            for_query = self._options.patterns or isinstance(error, LostRangeError)
+            if not (for_query and maker.endswith(_LOAD_WORKER)):
                 raise
-            self._lost = error
+            self._unread = error
 
     @classmethod
     def name(cls) -> str:
@@ -78,8 +80,8 @@ class HeadwaterSource(DataSource):
         return self._layout.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        if self._lost is not None:
-            raise self._lost
+        if self._unread is not None:
+            raise self._unread
         # With the setting for pushdown off, Spark refuses a reader that has `pushFilters`.
         # Filters on a bucket's table hold for the latest values, not for those before them.
         whole = self._options.bucket and not self._options.changes
@@ -121,7 +123,7 @@ class HeadwaterReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         # Spark takes an empty list for one partition with the value None.
-        nothing = SequenceRange(self._options.streams[0], "", 1, 0)
+        nothing = SequenceRange("", "", 1, 0)
         ranges = self._ranges or (nothing,)
         if self._options.bucket and not self._options.changes:
             # The last value of a key shows only at the end: one task reads a table.

@@ -18,7 +18,8 @@ from headwater.spark.jobs.job import check_output, checked_source, job_session, 
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.account import ReadAccount
-from headwater.spark.read.planning import plan_ranges, stream_info
+from headwater.spark.read.planning import plan_ranges
+from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from headwater.spark.jobs.export import CSV, read_manifest
 from headwater.spark.jobs.job import checked_source, job_session
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions, parse_options
-from headwater.spark.read.planning import stream_info
+from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.write.ledger import BUCKET, Ledger
 from headwater.spark.write.publisher import check_subject

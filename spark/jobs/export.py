@@ -19,7 +19,8 @@ from headwater.spark.jobs.job import checked_source, job_session, load, missing_
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.account import ReadAccount, ReadPositions, classify
-from headwater.spark.read.planning import SequenceRange, plan_ranges, recreated, stream_info
+from headwater.spark.read.planning import SequenceRange, plan_ranges, recreated
+from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
 
 if TYPE_CHECKING:

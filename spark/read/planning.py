@@ -16,6 +16,7 @@ from headwater.spark.errors import (
 )
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.blocks import serves_blocks
+from headwater.spark.read.stream_names import STREAM_NOT_FOUND, is_gone, stream_info, stream_names
 from headwater.spark.wire.connection import Connection
 
 #: Rows and bytes of a partition when no number of partitions is given: about a second of work,
@@ -26,9 +27,6 @@ TARGET_BYTES = 128 << 20
 MAX_PARTITIONS = 10_000
 #: Tries to count rows in a moment in which no message comes in.
 COUNT_TRIES = 5
-
-_STREAM_NOT_FOUND = 10059
-_NOT_ENABLED = (10039, 10076)
 
 
 @dataclass(frozen=True)
@@ -82,37 +80,19 @@ class SequenceRange:
     blocks: bool = False
 
 
-def stream_info(connection: Connection, options: SourceOptions, stream: str) -> dict[str, Any]:
-    """STREAM.INFO. Raises UnknownStreamError with what to check when there is no such stream."""
-    try:
-        return connection.api(f"{options.api_prefix}.STREAM.INFO.{stream}")
-    except ApiError as error:
-        where = f"the API {options.api_prefix} of this account"
-        if error.err_code == _STREAM_NOT_FOUND:
-            raise UnknownStreamError(
-                f"stream {stream!r} does not exist in {where}: check the name, domain and account"
-            ) from error
-        if error.code == 503 or error.err_code in _NOT_ENABLED:
-            raise UnknownStreamError(
-                f"JetStream does not answer in {where}, so stream {stream!r} cannot be read: "
-                "check that JetStream is on, and option 'domain'"
-            ) from error
-        raise
-
-
 def plan_streams(options: SourceOptions) -> tuple[StreamPlan, ...]:
     """Ask each stream for its state, once, and fix the sequences to read.
 
     Raises UnknownStreamError, UnsupportedStreamError, LostRangeError, ConnectError, AuthError.
     """
     with Connection(options.endpoint) as connection:
-        return tuple(_plan(connection, options, stream) for stream in options.streams)
+        return tuple(_plans(connection, options))
 
 
 def check_streams(options: SourceOptions) -> None:
     """Raise what `plan_streams` would, without counting: a mistake told at once."""
     with Connection(options.endpoint) as connection:
-        for stream in options.streams:
+        for stream in _found(connection, options):
             info = stream_info(connection, options, stream)
             check_retention(info["config"])
             last = info["state"]["last_seq"]
@@ -124,9 +104,30 @@ def plan_ranges(options: SourceOptions) -> tuple[SequenceRange, ...]:
     with Connection(options.endpoint) as connection:
         return tuple(
             work
-            for stream in options.streams
-            for work in _ranges(connection, options, _plan(connection, options, stream))
+            for plan in _plans(connection, options)
+            for work in _ranges(connection, options, plan)
         )
+
+
+def _plans(connection: Connection, options: SourceOptions) -> Iterator[StreamPlan]:
+    """The plans of all streams; one that goes away while it is planned matches no pattern."""
+    for stream in _found(connection, options):
+        try:
+            yield _plan(connection, options, stream)
+        except UnknownStreamError as error:
+            if not (options.patterns and is_gone(error)):
+                raise
+
+
+def _found(connection: Connection, options: SourceOptions) -> tuple[str, ...]:
+    """The streams to read now. Raises UnknownStreamError when patterns match none."""
+    streams = stream_names(connection, options)
+    if not streams:
+        raise UnknownStreamError(
+            f"no stream matches {', '.join(options.patterns)}: check the patterns, the domain "
+            "and the account"
+        )
+    return streams
 
 
 def plan_between(
@@ -399,7 +400,7 @@ def next_message(
                 {"seq": start, "next_by_subj": subject},
             )
         except ApiError as error:
-            if error.code == 404 and error.err_code != _STREAM_NOT_FOUND:
+            if error.code == 404 and error.err_code != STREAM_NOT_FOUND:
                 continue
             raise
         found.append(int(answer["message"]["seq"]))

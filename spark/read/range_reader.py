@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from headwater.spark.errors import (
-    ApiError,
     ConnectError,
     InterruptedRead,
     LostRangeError,
@@ -20,7 +19,8 @@ from headwater.spark.errors import (
 )
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.account import Missing, ReadPosition, ReadPositions, classify
-from headwater.spark.read.planning import SequenceRange, recreated, stream_info
+from headwater.spark.read.planning import SequenceRange, recreated
+from headwater.spark.read.stream_names import is_gone, stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.errors import WireError
 from headwater.spark.wire.wire_reader import Columns
@@ -70,8 +70,11 @@ class RangeReader:
         self.missing: Missing | None = None
 
     def batches(self) -> Iterator[Columns]:
-        """Yield the rows in order. Raises LostRangeError, StreamRecreatedError, ConnectError
-        after `retry_timeout` seconds without progress, and AuthError at once."""
+        """Yield the rows in order; of a stream that is gone, all others are lost.
+
+        Raises LostRangeError, UnknownStreamError, StreamRecreatedError, ConnectError after
+        `retry_timeout` seconds without progress, and AuthError at once.
+        """
         failures, since = 0, 0.0
         progress = self._fetch.last_sequence
         while self.missing is None:
@@ -91,6 +94,10 @@ class RangeReader:
                 wait = min(MAX_BACKOFF, FIRST_BACKOFF * 2**failures) * random.uniform(0.5, 1.0)
                 self._give_up_after(time.monotonic() - since + wait, failures, error)
                 time.sleep(wait)
+            except UnknownStreamError:
+                if self._options.fail_on_data_loss:
+                    raise
+                self.missing = Missing(0, max(0, self._work.planned - self.delivered))
 
     def _give_up_after(self, seconds: float, failures: int, error: Exception) -> None:
         limit = self._options.retry_timeout
@@ -120,7 +127,7 @@ class RangeReader:
         try:
             info = stream_info(connection, self._options, work.stream)
         except UnknownStreamError as error:
-            if isinstance(error.__cause__, ApiError) and error.__cause__.code == 404:
+            if is_gone(error):
                 raise
             raise InterruptedRead(str(error)) from error
         if info["created"] != work.incarnation:

@@ -2,12 +2,14 @@
 
 An offset is, per stream, its incarnation and the last sequence that was read:
 {"version": 1, "streams": {"PLANT": {"incarnation": "2026-…Z", "sequence": 41}}}. Spark keeps
-it in the checkpoint, so a query goes on where it was, on any driver.
+it in the checkpoint, so a query goes on where it was, on any driver. A stream that matches the
+patterns of the options enters the offset with its first messages.
 """
 
+import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,16 +22,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headwater.spark.errors import ApiError, ConnectError, OptionError, UnknownStreamError
+from headwater.spark.errors import ConnectError, OptionError, UnknownStreamError
 from headwater.spark.options import SourceOptions
+from headwater.spark.read.admission import Admission, Backlog
 from headwater.spark.read.layout import Layout
 from headwater.spark.read.partition import RangePartition, read_partition
-from headwater.spark.read.planning import (
-    check_retention,
-    plan_between,
-    recreated,
-    sequence_at,
-    stream_info,
+from headwater.spark.read.planning import check_retention, plan_between, recreated, sequence_at
+from headwater.spark.read.stream_names import (
+    is_gone,
+    matches,
+    stream_infos,
+    stream_names,
+    unknown_stream,
 )
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.errors import WireError
@@ -38,13 +42,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = 1
-#: Seconds between two looks at a stream that has no news. Spark looks every 10 ms by itself.
+#: Seconds between two looks at streams that have no news. Spark looks every 10 ms by itself.
 POLL_SECONDS = 0.05
+#: Looks at streams without news take at most one part in this many of the time.
+POLL_SHARE = 5
 #: Seconds before the second try to reach a server; doubles up to the largest wait.
 FIRST_BACKOFF = 0.1
 MAX_BACKOFF = 2.0
 
 _T = TypeVar("_T")
+_Infos = dict[str, dict[str, Any]]
+_log = logging.getLogger(__name__)
 
 
 class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,7 +63,9 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._layout = layout
         self._connection: Connection | None = None
         self._frozen: dict[str, int] | None = None
-        self._polled = 0.0
+        self._admission = Admission()
+        self._next_poll = 0.0
+        self._gone: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_connection": None}
@@ -63,7 +73,11 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> dict[str, Any]:
         """Before the first sequence to read. `earliest` marks what may expire meanwhile."""
         streams = {}
-        for stream, info in self._infos().items():
+        infos = self._infos()
+        for stream in self._options.streams:
+            if stream not in infos:
+                raise unknown_stream(self._options, stream)
+        for stream, info in infos.items():
             check_retention(info["config"])
             first = self._first(stream, info)
             streams[stream] = {"incarnation": info["created"], "sequence": first - 1}
@@ -81,22 +95,39 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next microbatch: what `limit` and the options admit behind `start`."""
-        known = self._known(start)
-        left = _Admission(self._options, limit, len(known))
-        ends: dict[str, Any] = {}
-        for stream, info in self._news(known).items():
-            position, state = known[stream], info["state"]
-            made_anew = info["created"] != position["incarnation"]
-            if made_anew or state["last_seq"] < position["sequence"]:
-                raise recreated(stream)
-            end = (self._frozen or {}).get(stream, state["last_seq"])
-            # What is gone below the first sequence is no part of the limit.
-            begin = max(position["sequence"], min(state["first_seq"] - 1, end))
-            end = left.admit(state, begin, end)
-            ends[stream] = position
-            if end > position["sequence"]:
-                ends[stream] = {"incarnation": position["incarnation"], "sequence": end}
+        ends = dict(self._known(start))
+        infos = self._news(ends)
+        backlogs = {
+            stream: self._backlog(stream, ends.get(stream) or _beginning(info["created"]), info)
+            for stream, info in infos.items()
+        }
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        # Spark lifts all limits for a trigger that takes everything at once.
+        bounded = isinstance(limit, (ReadMaxRows, ReadMaxBytes))
+        size = self._options.max_bytes_per_trigger if bounded else None
+        taken = self._admission.share(backlogs, rows, size)
+        for stream, backlog in backlogs.items():
+            place = ends.get(stream) or _beginning(infos[stream]["created"])
+            end = backlog.begin + taken.get(stream, 0)
+            waits = backlog.length and stream not in taken
+            if end > place["sequence"] and not waits:
+                ends[stream] = {"incarnation": place["incarnation"], "sequence": end}
         return {"version": VERSION, "streams": ends}
+
+    def _backlog(self, stream: str, position: dict[str, Any], info: dict[str, Any]) -> Backlog:
+        """What is there to read behind `position`. Raises StreamRecreatedError."""
+        state, sequence = info["state"], position["sequence"]
+        if info["created"] != position["incarnation"] or state["last_seq"] < sequence:
+            raise recreated(stream)
+        if not sequence:
+            check_retention(info["config"])
+        end = state["last_seq"]
+        if self._frozen is not None:
+            end = min(end, self._frozen.get(stream, sequence))
+        # What is gone below the first sequence is no part of the limit.
+        begin = max(sequence, min(state["first_seq"] - 1, end))
+        mean = max(1, state["bytes"] // state["messages"]) if state["messages"] else 1
+        return Backlog(begin, end, mean)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What `maxMsgsPerTrigger` says, or `maxBytesPerTrigger`. Spark takes one of them; the
@@ -121,13 +152,13 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The ranges between two offsets. Raises LostRangeError, StreamRecreatedError."""
-        before, after = self._known(start), self._known(end)
-        return [
-            part
-            for stream, position in before.items()
-            if after[stream]["sequence"] > position["sequence"]
-            for part in self._plan(stream, position, after[stream]["sequence"])
-        ]
+        before = self._known(start)
+        parts: list[InputPartition] = []
+        for stream, place in self._known(end).items():
+            position = before.get(stream) or _beginning(place["incarnation"])
+            if place["sequence"] > position["sequence"]:
+                parts += self._plan(stream, position, place["sequence"])
+        return parts
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._layout, partition)
@@ -143,39 +174,75 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if position.get("earliest") and options.allow_expired is None:
             options = replace(options, allow_expired=True)
         incarnation, first = position["incarnation"], position["sequence"] + 1
-        ranges = self._retried(
-            lambda connection: plan_between(connection, options, stream, incarnation, first, end)
-        )
+        try:
+            ranges = self._retried(
+                lambda connection: plan_between(
+                    connection, options, stream, incarnation, first, end
+                )
+            )
+        except UnknownStreamError as error:
+            if not is_gone(error):
+                raise
+            self._lose(stream, first)
+            return []
         return [RangePartition(work) for work in ranges]
+
+    def _lose(self, stream: str, first: int) -> None:
+        """Go on without a stream that is gone. Raises UnknownStreamError unless that is allowed."""
+        if self._options.fail_on_data_loss:
+            raise UnknownStreamError(
+                f"{unknown_stream(self._options, stream)}. It was there when this query began to "
+                f"read it: what it had from sequence {first} on is lost. Set failOnDataLoss=false "
+                "to go on without it"
+            )
+        if stream not in self._gone:
+            self._gone.add(stream)
+            _log.warning("stream %s is gone: the query goes on without it", stream)
 
     def _known(self, offset: dict[str, Any]) -> dict[str, Any]:
         """The positions in an offset. Raises OptionError when they are of other streams."""
+        options = self._options
         streams: dict[str, Any] = offset.get("streams", {})
-        if offset.get("version") != VERSION or set(streams) != set(self._options.streams):
+        named = set(streams) == set(options.streams)
+        if options.patterns:
+            named = all(matches(options.patterns, stream) for stream in streams)
+        if offset.get("version") != VERSION or not named:
             raise OptionError(
                 f"the checkpoint is of a query over {', '.join(sorted(streams)) or 'other data'}, "
-                f"not {', '.join(self._options.streams)}: use a new checkpoint for other streams"
+                f"not {', '.join(options.streams or options.patterns)}: use a new checkpoint for "
+                "other streams"
             )
         return streams
 
-    def _news(self, known: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """What the streams say; without news not more often than every `POLL_SECONDS`."""
-        infos = self._infos()
-        if all(infos[name]["state"]["last_seq"] <= known[name]["sequence"] for name in known):
-            wait = self._polled + POLL_SECONDS - time.monotonic()
+    def _news(self, known: Mapping[str, Any]) -> _Infos:
+        """What the streams say; without news not more often than every `POLL_SECONDS`.
+
+        Raises UnknownStreamError when one of the `known` streams is gone.
+        """
+        began = time.monotonic()
+        infos = self._infos(known)
+        if not any(_has_news(info, known.get(name)) for name, info in infos.items()):
+            wait = self._next_poll - time.monotonic()
             if wait > 0:
                 time.sleep(wait)
-                infos = self._infos()
-        self._polled = time.monotonic()
+                began = time.monotonic()
+                infos = self._infos(known)
+        ended = time.monotonic()
+        self._next_poll = ended + max(POLL_SECONDS, (POLL_SHARE - 1) * (ended - began))
+        for stream, position in known.items():
+            if stream not in infos:
+                self._lose(stream, position["sequence"] + 1)
         return infos
 
-    def _infos(self) -> dict[str, dict[str, Any]]:
-        return self._retried(
-            lambda connection: {
-                stream: stream_info(connection, self._options, stream)
-                for stream in self._options.streams
-            }
-        )
+    def _infos(self, known: Iterable[str] = ()) -> _Infos:
+        """What the streams of the options say, and the `known` ones; those that exist."""
+        options = self._options
+
+        def ask(connection: Connection) -> _Infos:
+            names = {*stream_names(connection, options), *known}
+            return stream_infos(connection, options, sorted(names))
+
+        return self._retried(ask)
 
     def _retried(self, ask: Callable[[Connection], _T]) -> _T:
         """Ask over the kept connection; a server may be away for `retryTimeout` seconds."""
@@ -187,38 +254,17 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                     self._connection = Connection(self._options.endpoint)
                 return ask(self._connection)
             except (ConnectError, WireError, UnknownStreamError) as error:
-                cause = error.__cause__
-                gone = isinstance(cause, ApiError) and cause.code == 404
-                if gone or time.monotonic() + wait > deadline:
+                if is_gone(error) or time.monotonic() + wait > deadline:
                     raise
             self.stop()
             time.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(MAX_BACKOFF, 2 * wait)
 
 
-class _Admission:
-    """What is left of a microbatch's limits while `streams` streams take their shares in turn.
+def _beginning(incarnation: str) -> dict[str, Any]:
+    """The position of a stream that appeared while the query was running: all of it is read."""
+    return {"incarnation": incarnation, "sequence": 0, "earliest": True}
 
-    Spark lifts all limits for a trigger that takes everything at once.
-    """
 
-    def __init__(self, options: SourceOptions, limit: ReadLimit, streams: int) -> None:
-        self._streams = streams
-        self._rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        bounded = isinstance(limit, (ReadMaxRows, ReadMaxBytes))
-        self._bytes = options.max_bytes_per_trigger if bounded else None
-
-    def admit(self, state: dict[str, Any], begin: int, end: int) -> int:
-        """The last sequence behind `begin` of the next stream, at most `end`."""
-        mean = max(1, state["bytes"] // state["messages"]) if state["messages"] else 1
-        if self._rows is not None:
-            end = min(end, begin + -(-self._rows // self._streams))
-        if self._bytes is not None:
-            end = min(end, begin + max(1, self._bytes // self._streams // mean))
-        taken = max(0, end - begin)
-        if self._rows is not None:
-            self._rows -= taken
-        if self._bytes is not None:
-            self._bytes = max(0, self._bytes - taken * mean)
-        self._streams -= 1
-        return end
+def _has_news(info: dict[str, Any], position: dict[str, Any] | None) -> bool:
+    return bool(info["state"]["last_seq"] > (position["sequence"] if position else 0))

@@ -5,7 +5,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +13,9 @@ from headwater.spark.errors import ApiError, AuthError, ConnectError, PublishErr
 from headwater.spark.options import Endpoint
 from headwater.spark.wire.errors import WireError
 from headwater.spark.wire.wire_reader import FRAME, NEED, Frame, WireReader
+
+#: Most API calls that wait for their answers at a time.
+PIPELINED = 128
 
 _INBOX_SID = 1
 _AUTH_WORDS = (
@@ -132,27 +135,44 @@ class Connection:
             frame = self.next_frame(deadline)
             if self.control(frame) or frame.subject != reply:
                 continue
-            if frame.headers.startswith(b"NATS/1.0 503"):
-                raise ApiError(503, 0, f"nobody answers on {subject}")
+            _check_responder(subject, frame)
             return frame
 
     def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One JetStream API call. Raises ApiError for its error answers."""
         frame = self.request(subject, json.dumps(body).encode() if body is not None else b"")
-        try:
-            answer = json.loads(frame.payload)
-        except ValueError as error:
-            raise ApiError(500, 0, f"{subject} answered what is not JSON") from error
-        if not isinstance(answer, dict):
-            raise ApiError(500, 0, f"{subject} answered what is not an object")
-        problem = answer.get("error")
-        if problem:
-            raise ApiError(
-                int(problem.get("code", 500)),
-                int(problem.get("err_code", 0)),
-                str(problem.get("description", "")),
-            )
-        return answer
+        return _api_answer(subject, frame)
+
+    def api_all(self, subjects: Sequence[str]) -> list[dict[str, Any] | ApiError]:
+        """Many JetStream API calls without bodies, `PIPELINED` at a time; answers in their order.
+
+        Raises ConnectError when no answer comes for as long as one call may take.
+        """
+        answers: list[dict[str, Any] | ApiError] = []
+        for at in range(0, len(subjects), PIPELINED):
+            answers += self._api_batch(subjects[at : at + PIPELINED])
+        return answers
+
+    def _api_batch(self, subjects: Sequence[str]) -> list[dict[str, Any] | ApiError]:
+        replies: dict[str, int] = {}
+        for index, subject in enumerate(subjects):
+            self._requests += 1
+            reply = f"{self.inbox}.{self._requests}"
+            replies[reply] = index
+            self.publish(subject, b"", reply)
+        found: dict[int, dict[str, Any] | ApiError] = {}
+        deadline = time.monotonic() + self._endpoint.request_timeout
+        while len(found) < len(subjects):
+            frame = self.next_frame(deadline)
+            if self.control(frame) or frame.subject not in replies:
+                continue
+            index = replies[frame.subject]
+            try:
+                found[index] = _api_answer(subjects[index], frame)
+            except ApiError as error:
+                found[index] = error
+            deadline = time.monotonic() + self._endpoint.request_timeout
+        return [found[index] for index in range(len(subjects))]
 
     def store(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
         """Publish one message to a stream; its answer, which may have an "error"."""
@@ -251,3 +271,28 @@ def header_block(headers: Mapping[str, str]) -> bytes:
             raise PublishError(f"header {name!r} cannot be sent: no colon or line end in it")
         lines.append(f"{name}: {value}")
     return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _check_responder(subject: str, frame: Frame) -> None:
+    """Raises ApiError 503 for the server's word that nobody listens."""
+    if frame.headers.startswith(b"NATS/1.0 503"):
+        raise ApiError(503, 0, f"nobody answers on {subject}")
+
+
+def _api_answer(subject: str, frame: Frame) -> dict[str, Any]:
+    """What a JetStream API call on `subject` answered. Raises ApiError for its error answers."""
+    _check_responder(subject, frame)
+    try:
+        answer = json.loads(frame.payload)
+    except ValueError as error:
+        raise ApiError(500, 0, f"{subject} answered what is not JSON") from error
+    if not isinstance(answer, dict):
+        raise ApiError(500, 0, f"{subject} answered what is not an object")
+    problem = answer.get("error")
+    if problem:
+        raise ApiError(
+            int(problem.get("code", 500)),
+            int(problem.get("err_code", 0)),
+            str(problem.get("description", "")),
+        )
+    return answer

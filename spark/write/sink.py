@@ -25,8 +25,9 @@ from headwater.spark.errors import FencedError, OptionError, SourceError, Unsupp
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.kv_columns import header_texts
-from headwater.spark.read.planning import SequenceRange, stream_info
+from headwater.spark.read.planning import SequenceRange
 from headwater.spark.read.range_reader import RangeReader
+from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
 from headwater.spark.write.kv_rows import kv_message, last_of_each_key

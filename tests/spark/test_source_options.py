@@ -48,10 +48,21 @@ def test_names_are_case_insensitive_and_lists_are_split() -> None:
     assert (options.starting, options.ending) == (5, 9)
 
 
+def test_patterns_stand_in_place_of_names() -> None:
+    options = parse_options({"streams": "edge-*, hub"})
+    assert (options.streams, options.patterns) == ((), ("edge-*", "hub"))
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({}, "'stream' is required"),
+        ({"stream": "S", "streams": "S*"}, "'stream' and 'streams' exclude each other"),
+        ({"stream": "edge-*"}, "patterns are in option 'streams'"),
+        ({"streams": "edge-.*"}, "no pattern of stream names"),
+        ({"kv": "config", "streams": "S*"}, "'kv' and 'streams' exclude each other"),
+        ({"subscribePattern": "edge.*"}, "did you mean 'streams'"),
+        ({"kafka.bootstrap.servers": "h:9092"}, "did you mean 'servers'"),
         ({"stream": "a.b"}, "no stream name"),
         ({"stream": "S", "straem": "x"}, "did you mean 'stream'"),
         ({"stream": "S", "domain": "a b"}, "no domain"),
