@@ -22,6 +22,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     FLAG_LAZY,
     FLAG_PART,
+    KIND_CHECKPOINT,
     KIND_STATE_DELETE,
     KIND_STATE_DELTA,
     KIND_STATE_PUT,
@@ -616,8 +617,12 @@ class CommitLog(BatchWriter):
 
     def begin_next(self) -> None:
         """End the active segment, so that all others can be checkpointed."""
+        part: cython.bint = self.batch_records > 0
         if self.active.end > FILE_HEADER_BYTES:
             self.roll(FILE_HEADER_BYTES, False)
+            if part:
+                # A part of a batch counts with what follows it, so something has to follow.
+                self.write_record(KIND_CHECKPOINT, 0, self.live[0].number, b"", b"", b"")
 
     def hand_over(self, notify: bool = False) -> int:
         """Hand over what is written now, outside of a turn; returns the lsn of all of it, also of
