@@ -121,11 +121,12 @@ async def _main(options: Options, arguments: list[str]) -> int:
         node.services.extend(services_for(options))
         node.reloader = lambda: _reload(node, arguments)
         tasks = _listen_to_signals(node, arguments)
-        node.start()
         # A request that makes many objects holds the loop half as long when what is there for good
         # is not looked at again, and the rest less often, whenever garbage is collected.
-        gc.freeze()
         gc.set_threshold(*GARBAGE)
+        gc.enable()
+        node.start()
+        gc.freeze()
     except _start_errors() as error:
         for line in str(error).splitlines():
             log.critical("%s", line)
