@@ -76,7 +76,9 @@ PAGES: dict[str, Page] = {
         links.gatewayz(node, links.GatewayzOptions.from_query(query))
     ),
     "/healthz": _health,
-    "/raftz": lambda node, query: _indented(_cluster(node).raftz()),
+    "/raftz": lambda node, query: _indented(
+        _cluster(node).raftz(query.text("acc"), query.text("group"))
+    ),
     "/clusterz": lambda node, query: _indented(_cluster(node).status()),
     "/ipqueuesz": lambda node, query: Reply(200, b"{}", JSON),
     "/stacksz": lambda node, query: Reply(200, stacksz().encode(), TEXT),

@@ -239,7 +239,7 @@ class Cluster:
         ):
             return ClusterInfo(name=self.cluster_name, leader=self.names(leader))
         status = self.groups.status(assignment.group) if self.groups is not None else None
-        since = self._since(stream)
+        since = self.led_since(stream)
         info = ClusterInfo(
             name=self.cluster_name,
             raft_group=group_name(assignment.stream_config, assignment),
@@ -284,7 +284,8 @@ class Cluster:
             else None,
         )
 
-    def _since(self, stream: Stream | None) -> int:
+    def led_since(self, stream: Stream | None) -> int:
+        """When a stream began to be led here, ns since the epoch; 0 when it is not."""
         if stream is None:
             return 0
         began = max(stream.created_ns, self.applier.began_ns)

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from headwater.edge.jetstream.model.times import ZERO_TIME
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
 from headwater.hub.node.healing import Healing
+from headwater.hub.node.raft_pages import raftz
 from headwater.hub.raft.raft import Raft
 
 NO_LEADER = "JetStream has not established contact with a meta leader"
@@ -28,7 +30,18 @@ class ClusterView:
             "leader": info.leader,
             "peer": peer_of(group.leader) if group.leader else "",
             "cluster_size": len(group.members),
+            "quorum_needed": len(group.members) // 2 + 1,
+            "pending": 0,
+            "pending_requests": 0,
+            "pending_infos": 0,
         }
+        raft = group.raft
+        if raft is not None:
+            found["snapshot"] = {
+                "pending_entries": len(raft.log.entries),
+                "pending_size": raft.log.bytes,
+                "last_time": ZERO_TIME,
+            }
         if info.replicas:
             found["replicas"] = [self._row(row) for row in info.replicas]
         return found
@@ -78,20 +91,9 @@ class ClusterView:
         prefix = CONSUMER_PREFIX
         return {key[len(prefix) :].decode() for key in keys if key.startswith(prefix)}
 
-    def raftz(self) -> dict[str, Any]:
-        """/raftz: the groups of this node, by account and name."""
-        cluster = self.cluster
-        groups = cluster.group.driver.multi_raft.groups
-        found: dict[str, dict[str, Any]] = {}
-        if META_GROUP in groups:
-            found["$SYS"] = {"_meta_": self._group(groups[META_GROUP])}
-        for known in cluster.state.streams.values():
-            assignment = known.assignment
-            if assignment.group in groups:
-                row = found.setdefault(assignment.account, {})
-                name = cluster.cluster_info_of(assignment).raft_group
-                row[name] = self._group(groups[assignment.group])
-        return found
+    def raftz(self, account: str, group: str) -> dict[str, Any]:
+        """/raftz of this node; see `raft_pages`."""
+        return raftz(self.cluster, account, group)
 
     def numbers(self) -> list[tuple[dict[str, str], dict[str, float]]]:
         """Labels and samples of /metrics for each group of this node: entries, 0 or 1, and a
@@ -112,32 +114,6 @@ class ClusterView:
     def totals(self) -> dict[str, int]:
         """Samples of /metrics for the node as a whole."""
         return self.healing.numbers()
-
-    def _group(self, raft: Raft) -> dict[str, Any]:
-        log = raft.log
-        return {
-            "id": peer_of(raft.node),
-            "state": raft.role.value.upper(),
-            "size": len(log.config.voters),
-            "quorum_needed": len(log.config.voters) // 2 + 1,
-            "committed": log.committed,
-            "applied": log.applied,
-            "leader": peer_of(raft.leader) if raft.leader else "",
-            "term": raft.term,
-            "voted_for": peer_of(raft.vote) if raft.vote else "",
-            "pterm": log.last_term,
-            "pindex": log.last,
-            "recovering": raft.recovering,
-            "peers": {
-                peer_of(node): {
-                    "name": self.cluster.names(node),
-                    "known": True,
-                    "last_replicated_index": progress.match,
-                }
-                for node, progress in raft.progress.items()
-            },
-            "wal": {"entries": len(log.entries), "bytes": log.bytes},
-        }
 
     def status(self) -> dict[str, Any]:
         """/clusterz: members, leaders and lag, as far as this node knows them. Lag is known where a

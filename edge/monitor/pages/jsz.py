@@ -206,6 +206,7 @@ def _stream_detail(node: NodeView, stream: Any, options: JszOptions) -> dict[str
     }
     if node.jetstream.stream_cluster_info is not None:
         detail["cluster"] = msgspec.to_builtins(node.jetstream.stream_cluster_info(stream))
+    group = detail["cluster"].get("raft_group", "")
     for field in ("config", "state", "mirror", "sources"):
         if field in info and (field != "config" or options.config):
             detail[field] = info[field]
@@ -213,12 +214,15 @@ def _stream_detail(node: NodeView, stream: Any, options: JszOptions) -> dict[str
         shown = _consumer_details(stream, options, direct=False)
         if shown:
             detail["consumer_detail"] = shown
+            if options.raft:
+                rows = [{"name": row["name"], "raft_group": group} for row in shown]
+                detail["consumer_raft_groups"] = rows
         if options.direct_consumer:
             direct = _consumer_details(stream, options, direct=True)
             if direct:
                 detail["direct_consumer_detail"] = direct
-    if options.raft:
-        detail["consumer_raft_groups"] = []
+    if options.raft and group:
+        detail["stream_raft_group"] = group
     _strip_versions(detail.get("config"))
     return detail
 
@@ -240,6 +244,8 @@ def _consumer_details(stream: Any, options: JszOptions, *, direct: bool) -> list
     details = []
     for consumer in _consumers(stream, direct=direct):
         info = msgspec.to_builtins(consumer_info(consumer))
+        if stream.node.stream_cluster_info is not None:
+            info["cluster"] = msgspec.to_builtins(stream.node.stream_cluster_info(stream))
         if not options.config:
             info.pop("config", None)
         _strip_versions(info.get("config"))

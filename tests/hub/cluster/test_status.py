@@ -52,7 +52,7 @@ async def test_pages_and_status_tell_of_leaders_and_lag(tmp_path: Path) -> None:
         assert {row["name"] for row in meta["replicas"]} == {"n0", "n1", "n2"} - {meta["leader"]}
         groups = await page(lab, int(leader[1:]), "raftz")
         assert groups["$SYS"]["_meta_"]["size"] == 3
-        (stream,) = groups["$G"].values()
+        (stream,) = (await page(lab, int(leader[1:]), "raftz?acc=$G"))["$G"].values()
         assert stream["state"] == "LEADER"
         assert (await page(lab, 0, "healthz"))["status"] == "ok"
         await numbers_are_told(lab, int(leader[1:]))
