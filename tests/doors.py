@@ -13,7 +13,7 @@ from tests.operator_realm import TIMEOUT, Raw
 
 DOORS = ("client", "tls", "websocket")
 UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET %s HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 CLOSE = 8
@@ -31,9 +31,9 @@ def settings(door: str, port: int, tls: TLSOptions) -> str:
 
 
 class Through(Raw):
-    """A connection of the text protocol through a door."""
+    """A connection of the text protocol through a door; `path` is what a WebSocket asks for."""
 
-    def __init__(self, door: str, port: int) -> None:
+    def __init__(self, door: str, port: int, path: str = "/") -> None:
         if door == "client":
             super().__init__(port)
             return
@@ -50,7 +50,7 @@ class Through(Raw):
             outside = context.wrap_socket(outside)
             pump = (bytes, bytes)
         else:
-            outside.sendall(UPGRADE)
+            outside.sendall(UPGRADE % path.encode())
             while not first.endswith(b"\r\n\r\n"):
                 first += outside.recv(1)
             pump = (_framed, _Frames())

@@ -149,7 +149,8 @@ class Raw:
             if not line or line == end:
                 return
             if line == b"PING\r\n":
-                self.socket.sendall(b"PONG\r\n")
+                with contextlib.suppress(OSError):  # what was said before the end is still read
+                    self.socket.sendall(b"PONG\r\n")
                 continue
             yield line.decode().strip()
 
