@@ -126,6 +126,7 @@ class AccountJetStream:
         Returns where `Stream.trim_some` has to go on, 0 when nothing is left to do."""
         config = stream_config.checked_update(stream.config, wanted, scope)
         self.tiers.check_consumers(config)
+        self.tiers.check_bytes(config, self.configs(), stream.config)
         stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
         self.check_reservation(config, stream.config)
         if self.overlapping(config.subjects, stream.name):

@@ -53,13 +53,14 @@ class Tiers:
         self.whole["memory"].limit = -1 if self.wire else options.max_memory
         self.whole["file"].limit = -1 if self.wire else options.max_store
         for (storage, replicas), part in self._parts.items():
-            part.limit = self._limit(storage, replicas)
+            self._bound(part, storage, replicas)
 
-    def _limit(self, storage: str, replicas: int) -> int:
-        if not self.wire:
-            return -1
-        tier = self._options.tiers.get(tier_name(replicas), NO_TIER)
-        return tier.max_memory if storage == "memory" else tier.max_store
+    def _bound(self, part: Usage, storage: str, replicas: int) -> None:
+        part.granted = not self.wire or tier_name(replicas) in self.wire
+        part.limit = -1
+        if self.wire:
+            tier = self._options.tiers.get(tier_name(replicas), NO_TIER)
+            part.limit = tier.max_memory if storage == "memory" else tier.max_store
 
     def of(self, replicas: int) -> AccountLimits:
         """The limits of a stream or consumer with that many replicas."""
@@ -76,8 +77,9 @@ class Tiers:
         replicas = max(1, replicas)
         found = self._parts.get((storage, replicas))
         if found is None:
-            found = Usage(storage, self._limit(storage, replicas), self.whole[storage])
+            found = Usage(storage, -1, self.whole[storage])
             found.replicas = replicas
+            self._bound(found, storage, replicas)
             self._parts[storage, replicas] = found
         return found
 
@@ -135,8 +137,9 @@ class Tiers:
     def check_bytes(
         self, config: StreamConfig, others: Iterable[StreamConfig], old: StreamConfig | None
     ) -> None:
-        """Refuse a `max_bytes` that does not fit beside what the other streams were promised."""
-        limits = self.of(config.num_replicas)
+        """Refuse a `max_bytes` that does not fit beside what the other streams were promised, and
+        a stream that is in no tier. Raises JetStreamError."""
+        limits = self.chosen(config.num_replicas)
         memory = config.storage == "memory"
         limit = limits.max_memory if memory else limits.max_storage
         if limit < 0:

@@ -10,6 +10,7 @@ from headwater.edge.jetstream.config.stream_budget import COST_MORE
 from headwater.edge.jetstream.model import errors, headers, ttl
 from headwater.edge.jetstream.publish.fast_batch import FastBatches
 from headwater.edge.jetstream.stream.stream_wire import last_sequence
+from headwater.edge.jetstream.stream.usage import REFUSALS
 
 BATCHES_MAX = 50
 MESSAGES_MAX = 1000
@@ -192,10 +193,8 @@ class Batches:
                     raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM.error()
         size = sum(len(s) + len(b) + len(p) + 34 for s, b, p in batch.messages)
         full = stream.usage.refuses(size)
-        if full == 1:
-            raise errors.INSUFFICIENT_RESOURCES.error()
         if full:
-            raise errors.ACCOUNT_RESOURCES_EXCEEDED.error()
+            raise REFUSALS[full].error()
         if config.discard != "new":
             return
         held = stream.store.messages

@@ -38,6 +38,7 @@ from headwater.edge.jetstream.model import errors, headers
 from headwater.edge.jetstream.model.ttl import parse_ttl, with_ttl
 from headwater.edge.jetstream.publish import special
 from headwater.edge.jetstream.stream import stream_wire
+from headwater.edge.jetstream.stream.usage import REFUSALS
 from headwater.edge.storage.format.errors import StoreError
 
 log = logging.getLogger("headwater.jetstream")
@@ -416,9 +417,7 @@ class IngestSink(Sink):
             return True
         full: cython.int = stream.usage.refuses(size)
         if full:
-            self.refuse(
-                m, errors.INSUFFICIENT_RESOURCES if full == 1 else errors.ACCOUNT_RESOURCES_EXCEEDED
-            )
+            self.refuse(m, REFUSALS[full])
             return True
         if stream.discard_new:
             return self.refused_discard(m, size)

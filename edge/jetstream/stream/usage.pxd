@@ -11,6 +11,7 @@ cdef class Usage:
     cdef public Usage parent
     cdef public long long elsewhere     # on other nodes, against the same limit
     cdef public int replicas            # of the streams that draw on it
+    cdef public bint granted            # whether the account's limits name it at all
     cpdef int refuses(self, long long more) except -1
     cdef int full(self, long long more, long long weight, int replicas) except -1
     cdef int change(self, long long by) except -1

@@ -2,6 +2,15 @@
 
 import cython
 
+from headwater.edge.jetstream.model import errors
+
+REFUSALS = {
+    1: errors.INSUFFICIENT_RESOURCES,
+    2: errors.ACCOUNT_RESOURCES_EXCEEDED,
+    3: errors.NO_LIMITS,
+}
+"""What answers `Usage.refuses`, by what it returns."""
+
 
 @cython.cclass
 class Usage:
@@ -11,7 +20,8 @@ class Usage:
     limits between them are the account's. `reserved` is what the streams below have been promised
     by their `max_bytes`. `elsewhere` is what counts against the limit and is on other nodes of the
     cluster, as far as they have told. `replicas` is how often a stream's bytes are stored, and so
-    how much a new one weighs with the account.
+    how much a new one weighs with the account. `granted` is False for replicas that none of the
+    account's tiers is for.
     """
 
     def __init__(self, name: str, limit: int = -1, parent: "Usage | None" = None):
@@ -22,11 +32,13 @@ class Usage:
         self.reserved = 0
         self.elsewhere = 0
         self.replicas = 1
+        self.granted = True
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def refuses(self, more: cython.longlong) -> cython.int:
-        """Whether `more` bytes would not fit: 1 the node has no room, 2 the account; 0 they do."""
+        """Whether `more` bytes would not fit: 1 the node has no room, 2 the account, 3 the account
+        has no tier for them; 0 they do."""
         return self.full(more, more, self.replicas)
 
     @cython.cfunc
@@ -45,7 +57,7 @@ class Usage:
             and self.limit >= 0
             and self.used + self.elsewhere + weight > self.limit
         ):
-            refused = 2
+            refused = 2 if self.granted else 3
         return refused
 
     @cython.cfunc
