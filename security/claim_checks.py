@@ -23,6 +23,7 @@ from headwater.security.claims import (
 from headwater.security.contained import StepsExceeded, contained, is_part
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
+from headwater.security.subjects import reference
 from headwater.security.windows import clock_time, source_block, zone_of
 
 KINDS = ("stream", "service")
@@ -290,21 +291,18 @@ def _renaming(local: str, subject: str) -> Iterator[str]:
         yield f"either both or none of {local!r} and {subject!r} end in >"
     wildcards, named = original.count("*"), tokens.count("*")
     for token in tokens:
-        if _is_reference(token):
+        number = reference(token)
+        if number is not None:
             named += 1
-            if int(token[1:]) > wildcards:
+            if number > wildcards:
                 yield f"{local!r} names a wildcard that {subject!r} does not have"
     if named != wildcards:
         yield f"{local!r} does not name every wildcard of {subject!r}"
 
 
-def _is_reference(token: str) -> bool:
-    return token.startswith("$") and token[1:].isascii() and token[1:].isdigit()
-
-
 def _renamed(local: str) -> str:
     """The local name of an import as a pattern."""
-    return ".".join("*" if _is_reference(token) else token for token in local.split("."))
+    return ".".join("*" if reference(token) is not None else token for token in local.split("."))
 
 
 def _has_wildcard(subject: str) -> bool:

@@ -4,11 +4,12 @@ Field names follow the token's JSON. Limits of -1 mean "no limit"; times are Uni
 unless a field says otherwise. Source: ADR-14 and the JWT documents of NATS.
 """
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
 NO_LIMIT = -1
+Unsigned = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Token(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -172,7 +173,7 @@ class Export(msgspec.Struct, kw_only=True, omit_defaults=True):
     response_threshold: int = 0
     """Nanoseconds."""
     service_latency: ServiceLatency | None = None
-    account_token_position: int = 0
+    account_token_position: Unsigned = 0
     advertise: bool = False
     allow_trace: bool = False
     description: str = ""

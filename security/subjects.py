@@ -4,6 +4,9 @@ Subjects are text here. `*` stands for one token and `>` for one or more at the 
 both only when they are a whole token.
 """
 
+DIGITS_MAX = 18
+"""Of a reference: a longer number is a word."""
+
 
 def is_valid_subject(subject: str) -> bool:
     """Whether `subject` is well formed; wildcards permitted."""
@@ -11,6 +14,14 @@ def is_valid_subject(subject: str) -> bool:
         return False
     tokens = subject.split(".")
     return all(tokens) and ">" not in tokens[:-1]
+
+
+def reference(token: str) -> int | None:
+    """Number of the wildcard that `$1` stands for in another name of a subject; None for a word."""
+    digits = token[1:]
+    if token[:1] != "$" or len(digits) > DIGITS_MAX or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(digits)
 
 
 def is_literal(subject: str) -> bool:

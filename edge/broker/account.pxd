@@ -17,6 +17,7 @@ cdef class Account:
     cdef public dict limits
     cdef public bytes domain_prefix     # of the alias of its JetStream's API; None without
     cdef public Py_ssize_t connections
+    cdef public bint system             # it administrates: its members may speak as servers do
     cdef public unsigned long long refused      # messages of the node itself that may not go on
     cdef Match match_prefix(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)
     cdef int remember(self, MatchCache cache, const unsigned char* subject, Py_ssize_t n, Match found) except -1

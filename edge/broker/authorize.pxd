@@ -18,6 +18,7 @@ cdef class Login(Principal):
     cdef readonly object rights         # `Rights` (rights/grants.py) of a login; None: everything is allowed
     cdef dict verdicts                  # verdicts already known of `rights`
     cdef bytes last                     # the subject last allowed to be published on
+    cdef bint administrates(self) except -1
     cdef int publishes(self, const unsigned char* subject, Py_ssize_t n) except -1
 
 cdef class Peer(Principal):
@@ -30,14 +31,24 @@ cdef class Peer(Principal):
     cdef public bint wide               # wildcards may be wanted against any rule; messages are asked for
 
 cdef int authorize(Principal principal, int action, const unsigned char* subject, Py_ssize_t n, int via, bytes queue) except -1
+# Whether a subject begins as one that servers alone use: `$G`, `$N`, `_G`.
+cdef inline bint may_be_servers(const unsigned char* subject, Py_ssize_t n) noexcept nogil:
+    return n > 4 and (
+        (subject[0] == 36 and (subject[1] == 71 or subject[1] == 78))
+        or (subject[0] == 95 and subject[1] == 71)
+    )
 # `authorize` for a message that a client publishes. Most logins are restricted in nothing, which is
 # seen here without a call.
 cdef inline int may_put(Login login, Msg* m) except -1:
-    return 1 if login.rights is None else authorize(login, PUBLISH, m.subject, m.subject_len, m.via, None)
+    if login.rights is None and not may_be_servers(m.subject, m.subject_len):
+        return 1
+    return authorize(login, PUBLISH, m.subject, m.subject_len, m.via, None)
 # The same for the reply that a client gives with it: none but those that the node gives meaning to,
-# `$JS.ACK.` and `_R_.`, are asked for.
+# `$JS.ACK.`, `_R_.` and those of clusters of clusters, are asked for.
 cdef inline int may_ask(Login login, Msg* m) except -1:
-    if m.reply_len < 5 or not (m.reply[0] == 36 or (m.reply[0] == 95 and m.reply[1] == 82)):
+    if m.reply_len < 5 or not (
+        m.reply[0] == 36 or (m.reply[0] == 95 and (m.reply[1] == 82 or m.reply[1] == 71))
+    ):
         return 1
     return authorize(login, REPLY, m.reply, m.reply_len, m.via, None)
 cdef int admits(Msg* m) except -1

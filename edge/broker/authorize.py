@@ -40,6 +40,9 @@ TRANSFERS = cython.declare(cython.p_const_char, b"SNAPSHOT.")
 # Interest by which links find loops, and interest that servers tell of for themselves.
 LOOP = b"$LDS."
 LINKS_OWN = (LOOP, b"$GR.", b"_GR_.")
+# Answers that find their way back over gateways, in older and newer servers.
+ROUTED = cython.declare(cython.p_const_char, b"_GR_.")
+ROUTED_BEFORE = cython.declare(cython.p_const_char, b"$GR.")
 
 
 @cython.cfunc
@@ -88,10 +91,18 @@ def reserved(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint
 @cython.exceptval(check=False)
 def reserved_reply(reply: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
     """Whether a client may not ask for an answer on this subject: it is an acknowledgement or the
-    answer of an imported service, which the node gives meaning to."""
+    answer of an imported service, which the node gives meaning to, or one of gateways."""
     if n < 5 or (reply[0] != 36 and reply[0] != 95):
         return False
-    return starts(reply, n, RESPONSE, 4) or starts(reply, n, ACK, 8)
+    return starts(reply, n, RESPONSE, 4) or starts(reply, n, ACK, 8) or routed(reply, n)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def routed(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether a subject is an answer's on its way over gateways, which no client makes."""
+    return starts(subject, n, ROUTED, 5) or starts(subject, n, ROUTED_BEFORE, 4)
 
 
 @cython.cfunc
@@ -208,10 +219,15 @@ class Login(Principal):
         n: cython.Py_ssize_t,
         queue: bytes,
     ) -> cython.int:
-        """Replies that only the node gives meaning to are denied to everybody."""
+        """Subjects that servers give meaning to among themselves are denied to everybody."""
         name: bytes
         if action == REPLY:
             return not reserved_reply(subject, n)
+        if action == PUBLISH and may_be_servers(subject, n):
+            if routed(subject, n):
+                return 0
+            if starts(subject, n, REPLICATION, 5) and not self.administrates():
+                return 0
         if self.rights is None:
             return 1
         if action == PUBLISH:
@@ -220,6 +236,12 @@ class Login(Principal):
         if action == SUBSCRIBE:
             return 1 if self.rights.can_subscribe(name, queue) else 0
         return 0 if self.rights.withholds(name, queue) else 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def administrates(self) -> cython.bint:
+        """Whether it is a user of the system account."""
+        return self.account is not None and self.account.system
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

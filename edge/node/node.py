@@ -100,6 +100,7 @@ class Node:
         if found is None:
             found = Account(name, self.kernel)
             self.accounts[name] = found
+            found.system = name == self.system_account
             self._apply_terms(found)
             for hook in self.account_hooks:
                 hook(found)
@@ -151,7 +152,7 @@ class Node:
         """Give an account its JetStream API, or the answer that it has none."""
         if self.jetstream is None:
             return
-        if account.name == self.system_account:
+        if account.system:
             self.jetstream.deny(account, system=True)
         elif granted is not None:
             self.jetstream.enable(account, granted)

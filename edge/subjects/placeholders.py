@@ -1,13 +1,16 @@
 """Subjects with wildcards as destinations with placeholders, and back."""
 
+from headwater.security.subjects import reference
+
+
+def is_placeholder(token: str) -> bool:
+    """Whether a destination has something else in the place of this token."""
+    return reference(token) is not None or token.startswith("{{")
+
 
 def pattern_of(subject: str) -> str:
     """A subject with placeholders (`$1`, `{{wildcard(1)}}`) as the pattern of what it becomes."""
-    tokens = [
-        "*" if (t.startswith("$") and t[1:].isdigit()) or t.startswith("{{") else t
-        for t in subject.split(".")
-    ]
-    return ".".join(tokens)
+    return ".".join("*" if is_placeholder(token) else token for token in subject.split("."))
 
 
 def tokenized(subject: str) -> str:

@@ -13,6 +13,8 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.subjects.tokens import is_valid, subject_matches
 
+from headwater.security.subjects import reference
+
 LITERAL = cython.declare(cython.int, 0)
 WILDCARD = cython.declare(cython.int, 1)
 PARTITION = cython.declare(cython.int, 2)
@@ -44,6 +46,7 @@ KINDS = {
     "left": 9,
     "right": 10,
 }
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 CALL = re.compile(r"\{\{\s*([A-Za-z]+)\s*\(([^{}]*)\)\s*\}\}")
 
 
@@ -196,21 +199,17 @@ def fail(token: str, reason: str) -> TransformError:
 
 
 def parse_number(text: str, token: str) -> int:
-    try:
-        number = int(text.strip(" "))
-    except ValueError:
-        raise fail(token, "function argument is invalid or in the wrong format") from None
-    if number > NUMBER_MAX:
+    number = INTEGER.fullmatch(text.strip(" "))
+    if number is None or int(number[0]) > NUMBER_MAX:
         raise fail(token, "function argument is invalid or in the wrong format")
-    return number
+    return int(number[0])
 
 
 def read_token(token: str) -> Step:
     """The step for one destination token, with wildcard numbers (1-based) as its tokens."""
-    if len(token) > 1 and token[0] == "$":
-        if token[1:].isdigit():
-            return Step(1, b"", [int(token[1:])], -1)
-        return Step(0, token.encode(), [], -1)
+    number = reference(token)
+    if number is not None:
+        return Step(1, b"", [number], -1)
     if not (len(token) > 4 and token.startswith("{{") and token.endswith("}}")):
         return Step(0, token.encode(), [], -1)
     call = CALL.fullmatch(token)

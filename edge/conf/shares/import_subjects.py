@@ -2,12 +2,13 @@
 
 from headwater.edge.conf.options import ImportOptions
 from headwater.edge.conf.shares.import_cycles import local_subject
-from headwater.edge.subjects.placeholders import pattern_of, tokenized
+from headwater.edge.subjects.placeholders import is_placeholder, pattern_of, tokenized
 from headwater.edge.subjects.transform import (
     Transform,
     TransformError,
     reversed_transform,
     transform,
+    well_formed,
 )
 from headwater.security.subjects import is_valid_subject
 
@@ -15,13 +16,21 @@ from headwater.security.subjects import is_valid_subject
 def check_subjects(entry: ImportOptions) -> None:
     """Refuse an import with a subject that is none, or whose subjects do not fit together. Raises
     TransformError."""
+    local = local_subject(entry)
     if not is_valid_subject(entry.subject):
         raise TransformError("invalid subject")
+    if local != entry.subject:
+        if not well_formed(local):
+            raise TransformError(f"invalid local subject {local!r}")
+        if any(map(is_placeholder, entry.subject.split("."))):
+            raise TransformError("a word of the subject stands for a wildcard: use another one")
     if entry.kind == "service":
         service_subjects(entry)
         return
     if any(token in ("*", ">") for token in entry.prefix.split(".")):
         raise TransformError("stream import prefix can not contain wildcard tokens")
+    if _is_literal(entry.subject) and not _is_literal(local):
+        raise TransformError(f"{local!r} has wildcards and {entry.subject!r} has none")
     stream_subjects(entry)
 
 
@@ -48,7 +57,7 @@ def stream_subjects(entry: ImportOptions) -> tuple[str, Transform | None, Transf
     """
     local = local_subject(entry)
     if local == entry.subject or _is_literal(entry.subject):
-        return pattern_of(local), None, None
+        return local, None, None
     forward, back = _both_ways(entry, local)
     return pattern_of(local), forward, back
 
