@@ -162,17 +162,32 @@ class OriginService:
 
     def __init__(self, leafs: LeafService) -> None:
         self.drivers: OriginDrivers | None = None
+        """Made with the first mirror or source: most edges have none, and start without it."""
         self._leafs = leafs
 
     def start(self, node: "NodeView") -> None:
         """Drive every mirror and source that JetStream has or will have."""
+        self._leafs.on_links = self._linked
+        node.jetstream.origin_driver_factory = lambda stream: self._drive_first(node, stream)
+        accounts = [account.jetstream for account in node.accounts.values() if account.jetstream]
+        streams = [stream for account in accounts for stream in account.streams.values()]
+        if any(stream.config.mirror or stream.config.sources for stream in streams):
+            self._begin(node)
+
+    def _begin(self, node: "NodeView") -> "OriginDrivers":
+        """Make the drivers of what there is, and of what comes."""
         from headwater.federation.origins.origin_driver import OriginDrivers
 
         self.drivers = OriginDrivers(node)
-        self._leafs.on_links = self._linked
         if self._leafs.links is not None:
             self._linked(self._leafs.links)
         self.drivers.start()
+        return self.drivers
+
+    def _drive_first(self, node: "NodeView", stream: Any) -> Any:
+        """The driver of the first stream that has an origin."""
+        drivers = self._begin(node)
+        return stream.origin_driver or drivers.make(stream)
 
     def _linked(self, links: "LeafLinks") -> None:
         """The node has leaf links, or may get some."""

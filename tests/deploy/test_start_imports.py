@@ -40,7 +40,13 @@ ROOMS = {
         "edge.storage.node",
         "edge.monitor.service",
     },
-    "-js": {"federation.leaf.leaf_listener", "hub", "spark", "edge.monitor.service"},
+    "-js": {
+        "federation.leaf.leaf_listener",
+        "federation.origins",
+        "hub",
+        "spark",
+        "edge.monitor.service",
+    },
 }
 """Headwater's own that a node without (other) options leaves alone."""
 
