@@ -9,14 +9,18 @@ from headwater.edge.jetstream.config.sealing_keys import lacking
 
 def lacking_here(options: Options) -> list[str]:
     """Why a start with these options would end: keys for sealing in files and the environment,
-    and directories. Commands that print keys are not run, and no port, responder or resolver is
-    asked. Empty when nothing was found."""
+    directories, and what the status of certificates is asked for with. Commands that print keys
+    are not run, and no port, responder or resolver is asked. Empty when nothing was found."""
     found = lacking(options)
     resolver = options.operator.resolver
     if options.operator.enabled() and resolver.kind in ("full", "cache"):
         found += _unusable("the resolver's directory", resolver.directory)
     if options.jetstream.enabled and options.jetstream.store_dir:
         found += _unusable("jetstream's store_dir", options.jetstream.store_dir)
+    if any((options.tls, options.websocket.tls, options.cluster.tls)):
+        from headwater.edge.ocsp.staples import OcspStaples
+
+        found += OcspStaples(options).lacking(options)
     return found
 
 

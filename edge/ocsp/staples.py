@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ log = logging.getLogger("headwater.node")
 
 ASK_S = 10.0
 """Seconds that a responder may take; a start waits for it."""
+
+NO_RESPONDER = "name one that answers with url in ocsp, or say ocsp: false"
 
 AGAIN_S = 120.0
 """Pause after a failure, and the shortest one at all, as nats-server."""
@@ -76,7 +79,15 @@ class Subject:
 
     async def ask(self) -> bytes:
         """What a responder says. Raises OCSPError."""
-        return await ask(self.urls, answers.request_for(self.cert, self.issuer()), ASK_S)
+        request = answers.request_for(self.cert, self.issuer())
+        try:
+            return await ask(self.urls, request, ASK_S)
+        except OCSPError as error:
+            raise OCSPError(f"{error}: {NO_RESPONDER}") from error
+
+    def accept_kept(self, files: AnswerFiles, now: float) -> Answer:
+        """Show the answer that was kept. Raises OCSPError when none counts."""
+        return self.accept(files.read(self.key), now)
 
     def pause(self, now: float) -> float:
         """Seconds until it is asked for again: half of what is left."""
@@ -116,6 +127,30 @@ class OcspStaples:
             self._watch(subject)
         node.reload_hooks.append(self._reloaded)
 
+    def lacking(self, options: Options) -> list[str]:
+        """Why a start with these options would be refused, without a question to a responder."""
+        found = []
+        for block in _blocks(options):
+            if self.mode == "never" or block is None or not certificate_pairs(block):
+                continue
+            file, _ = certificate_pairs(block)[0]
+            try:
+                subject = Subject(block, self.urls, time.time)
+                if (self.mode == "always" or subject.demanded) and self._able(subject):
+                    self._check(subject)
+            except OCSPError as error:
+                found.append(_no_status(file, error))
+        return found
+
+    def _check(self, subject: Subject) -> None:
+        """Raises OCSPError unless there is an issuer, and an answer or somebody to ask for one."""
+        subject.issuer()
+        if not subject.urls:
+            try:
+                subject.accept_kept(self._files, time.time())
+            except OCSPError as error:
+                raise OCSPError(f"the certificate names no responder: {NO_RESPONDER}") from error
+
     async def stop(self) -> None:
         """Ask no more."""
         for task in self._tasks.values():
@@ -135,13 +170,9 @@ class OcspStaples:
 
     def _wanted(self) -> Iterator[tuple[Any, Subject]]:
         """Contexts of listeners, with the certificates whose status they are to show."""
-        options, tls = self._node.options, self._node.tls
-        listeners = (
-            (tls.clients, options.tls),
-            (tls.websocket, options.websocket.tls),
-            (tls.cluster, options.cluster.tls),
-        )
-        for context, block in listeners:
+        tls = self._node.tls
+        contexts = (tls.clients, tls.websocket, tls.cluster)
+        for context, block in zip(contexts, _blocks(self._node.options), strict=True):
             if context is None or block is None or not certificate_pairs(block):
                 continue
             subject = Subject(block, self.urls, self._now)
@@ -172,15 +203,14 @@ class OcspStaples:
         """The status for a start: as it was kept, or as a responder says now."""
         try:
             try:
-                answer = subject.accept(self._files.read(subject.key), self._now())
+                answer = subject.accept_kept(self._files, self._now())
             except OCSPError:
                 with ThreadPoolExecutor(1, "ocsp") as pool:
                     raw = pool.submit(asyncio.run, subject.ask()).result()
                 answer = subject.accept(raw, self._now())
                 self._files.write(subject.key, raw)
         except OCSPError as error:
-            text = f"bad OCSP status update for certificate at {subject.file!r}: {error}"
-            raise OCSPError(text) from error
+            raise OCSPError(_no_status(subject.file, error)) from error
         if answer.status != GOOD and self._stops:
             raise OCSPError(
                 f"found existing OCSP status for certificate at {subject.file!r}: {answer.status}"
@@ -236,6 +266,15 @@ class OcspStaples:
         self._subjects = wanted
         for subject in fresh:
             self._watch(subject)
+
+
+def _blocks(options: Options) -> tuple[TLSOptions | None, ...]:
+    """What the listeners that staple say of TLS: of clients, of WebSockets, of routes."""
+    return options.tls, options.websocket.tls, options.cluster.tls
+
+
+def _no_status(file: str, error: OCSPError) -> str:
+    return f"bad OCSP status update for certificate at {file!r}: {error}"
 
 
 def read_certificates(path: str) -> list[x509.Certificate]:

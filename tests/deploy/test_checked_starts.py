@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.servers import program
+from tests.ocsp_authority import Authority
 from tests.operator_realm import Realm
 
 SERVE = (program("headwater"), "serve")
@@ -162,3 +163,38 @@ def test_a_token_under_the_key_of_another_account(world: World) -> None:
     wrong = realm.config().replace(f"{realm.account('B')}: ", f"{realm.account('A')[:-1]}Z: ")
     taken, said = agree(world, wrong)
     assert not taken and "belongs to" in said
+
+
+@pytest.mark.parametrize(
+    ("issuer", "responder", "wanted"),
+    [
+        ("", True, "put the issuer behind the certificate, or in ca_file"),
+        ("other/ca.pem", True, "put the issuer behind the certificate, or in ca_file"),
+        ("node.pem", True, "put the issuer behind the certificate, or in ca_file"),
+        ("ca.pem", False, "name one that answers with url in ocsp, or say ocsp: false"),
+        ("ca.pem", True, ""),
+    ],
+    ids=["no issuer", "another issuer", "no authority", "no responder", "both"],
+)
+@pytest.mark.parametrize("block", ["", "websocket"])
+def test_a_status_of_certificates(
+    world: World, block: str, issuer: str, responder: bool, wanted: str
+) -> None:
+    (world.folder / "other").mkdir()
+    Authority(world.folder / "other")
+    authority = Authority(world.folder)
+    authority.issue("node", responder=responder)
+    trusted = f", ca_file: '{world.folder / issuer}'" if issuer else ""
+    tls = f"tls {{ cert_file: './node.pem', key_file: './node.key'{trusted} }}"
+    text = f"{block} {{ listen: '127.0.0.1:-1', {tls} }}" if block else tls
+    with authority:
+        taken, said = agree(world, f"ocsp {{ mode: always }}\n{text}")
+    assert taken == (not wanted), said
+    assert wanted in said
+
+
+def test_an_issuer_that_cannot_be_read(world: World) -> None:
+    Authority(world.folder).issue("node")
+    tls = "tls { cert_file: './node.pem', key_file: './node.key', ca_file: './none.pem' }"
+    taken, said = agree(world, f"ocsp {{ mode: always }}\n{tls}")
+    assert not taken and "none.pem" in said
