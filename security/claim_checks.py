@@ -20,8 +20,8 @@ from headwater.security.claims import (
     UserLimits,
     WeightedMapping,
 )
-from headwater.security.contained import StepsExceeded, contained, is_part
-from headwater.security.errors import JWTError
+from headwater.security.contained import contained, is_part
+from headwater.security.errors import JWTError, StepsExceeded
 from headwater.security.nkeys import is_public_key
 from headwater.security.subjects import reference
 from headwater.security.windows import clock_time, source_block, zone_of

@@ -6,12 +6,10 @@ Whoever writes an account's token chooses its subjects, so the steps of one look
 from collections.abc import Sequence
 from typing import Any
 
+from headwater.security.errors import StepsExceeded
+
 STEPS_MAX = 500_000
 """Levels that one look may visit: about half a second."""
-
-
-class StepsExceeded(Exception):
-    """The subjects would take too long to compare."""
 
 
 def is_part(subject: str, of: str) -> bool:

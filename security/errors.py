@@ -131,3 +131,7 @@ class CalloutRequired(AuthError):
     def __init__(self, reason: str, target: CalloutTarget) -> None:
         super().__init__(reason)
         self.target = target
+
+
+class StepsExceeded(Exception):
+    """A comparison of subjects with each other would take too long."""

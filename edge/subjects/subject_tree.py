@@ -8,15 +8,13 @@ from typing import Any
 
 import cython
 
+from headwater.security.errors import StepsExceeded
+
 STEPS_MAX = 500_000
 """Nodes that one check of many patterns may look at: some hundredths of a second."""
 
 EVERY_STEP = 1 << 62
 """More than any check takes."""
-
-
-class StepsExceeded(Exception):
-    """A check of patterns against each other would take too long."""
 
 
 @cython.cclass

@@ -30,7 +30,6 @@ from headwater.edge.jetstream.model.models import (
     Success,
 )
 from headwater.edge.jetstream.model.requests import Context, require_empty
-from headwater.edge.subjects.subject_tree import StepsExceeded
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.api.questions import InfosQuestion, Questions, Usage, added
 from headwater.hub.cluster.transport import CallFailed
@@ -44,6 +43,7 @@ from headwater.hub.meta.assignment import (
     Origin,
 )
 from headwater.hub.meta.state import Conflict, Known
+from headwater.security.errors import StepsExceeded
 
 log = logging.getLogger("headwater.meta")
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from headwater.security.claim_checks import account_problem
 from headwater.security.claims import AccountBody, AccountClaims, AccountLimits, Export, Import
-from headwater.security.contained import StepsExceeded, contained, is_part
+from headwater.security.contained import contained, is_part
+from headwater.security.errors import StepsExceeded
 
 TOKENS = st.sampled_from(["a", "b", "*", ">"])
 SUBJECTS = st.lists(st.lists(TOKENS, min_size=1, max_size=4).map(".".join), max_size=7)

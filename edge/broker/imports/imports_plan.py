@@ -21,13 +21,12 @@ from headwater.edge.conf.options import (
 )
 from headwater.edge.conf.shares.import_cycles import ImportWays
 from headwater.edge.conf.shares.import_subjects import check_subjects
-from headwater.edge.subjects.subject_tree import StepsExceeded
 from headwater.edge.subjects.transform import TransformError, transform
 from headwater.security import jwt
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.authenticator import Authenticator
 from headwater.security.claims import AccountClaims, Export, Import
-from headwater.security.errors import JWTError
+from headwater.security.errors import JWTError, StepsExceeded
 from headwater.security.subjects import covers
 
 log = logging.getLogger("headwater.broker")

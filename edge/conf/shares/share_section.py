@@ -194,7 +194,7 @@ def _check_cycles(
     if not any(account.imports for account in accounts.values()):
         return
     from headwater.edge.conf.shares.import_cycles import ImportWays
-    from headwater.edge.subjects.subject_tree import StepsExceeded
+    from headwater.security.errors import StepsExceeded
 
     ways = ImportWays()
     for name, account in accounts.items():

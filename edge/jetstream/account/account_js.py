@@ -22,7 +22,8 @@ from headwater.edge.jetstream.model.models import (
 )
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.subject_index import SubjectIndex
-from headwater.edge.subjects.subject_tree import Steps, StepsExceeded
+from headwater.edge.subjects.subject_tree import Steps
+from headwater.security.errors import StepsExceeded
 
 log = logging.getLogger("headwater.jetstream")
 

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import SUBJECTS_LIMIT, PurgeRequest
 from headwater.edge.jetstream.model.requests import Context
-from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
+from headwater.edge.subjects.subject_tree import Steps, SubjectTree
 from headwater.edge.subjects.tokens import literal_subject
+from headwater.security.errors import StepsExceeded
 
 # Subjects that a request may look at at once, and comparisons of subjects with patterns.
 FEW = 20_000

@@ -12,7 +12,7 @@ from headwater.edge.jetstream.model.errors import JetStreamError, invalid_config
 from headwater.edge.jetstream.model.models import NO_POLICY, ConsumerConfig, StreamConfig
 from headwater.edge.jetstream.model.names import valid_name
 from headwater.edge.jetstream.model.times import SECOND, ZERO_TIME, parse_time
-from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
+from headwater.edge.subjects.subject_tree import Steps, SubjectTree
 from headwater.edge.subjects.tokens import (
     clean_word,
     covers,
@@ -20,6 +20,7 @@ from headwater.edge.subjects.tokens import (
     overlap,
     valid_subject,
 )
+from headwater.security.errors import StepsExceeded
 
 DESCRIPTION_MAX = 4096
 METADATA_MAX = 131072

@@ -17,9 +17,10 @@ from headwater.edge.jetstream.model.errors import invalid_config
 from headwater.edge.jetstream.model.models import Placement, Republish, StreamConfig
 from headwater.edge.jetstream.model.names import NAME_MAX, valid_name
 from headwater.edge.jetstream.model.times import SECOND, format_duration
-from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
+from headwater.edge.subjects.subject_tree import Steps, SubjectTree
 from headwater.edge.subjects.tokens import covers, overlap, valid_subject
 from headwater.edge.subjects.transform import TransformError, check_mapping, transform
+from headwater.security.errors import StepsExceeded
 
 DESCRIPTION_MAX = 4096
 METADATA_MAX = 131072

@@ -6,9 +6,10 @@ from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import Kind, invalid_config
 from headwater.edge.jetstream.model.models import SourceConsumer, StreamConfig, StreamSource
 from headwater.edge.jetstream.model.names import valid_name
-from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
+from headwater.edge.subjects.subject_tree import Steps, SubjectTree
 from headwater.edge.subjects.tokens import literal_subject, overlap, valid_subject
 from headwater.edge.subjects.transform import TransformError, check_mapping
+from headwater.security.errors import StepsExceeded
 
 API_PREFIX = "$JS.API"
 

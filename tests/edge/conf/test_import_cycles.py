@@ -7,7 +7,7 @@ import pytest
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.options import ImportOptions
 from headwater.edge.conf.shares.import_cycles import ImportWays
-from headwater.edge.subjects.subject_tree import StepsExceeded
+from headwater.security.errors import StepsExceeded
 
 IMPORTS = {
     "B": [("C", "x", ""), ("C", "y", "")],

@@ -8,8 +8,9 @@ import pytest
 from headwater.edge.jetstream.config import consumer_config, stream_config
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import ConsumerConfig, StreamConfig
-from headwater.edge.subjects.subject_tree import Steps, StepsExceeded, SubjectTree
+from headwater.edge.subjects.subject_tree import Steps, SubjectTree
 from headwater.edge.subjects.tokens import covers, overlap
+from headwater.security.errors import StepsExceeded
 from tests.measuring import within
 
 TOKENS = ["a", "b", "c", "*", "*"]
