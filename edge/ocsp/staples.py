@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from headwater.edge.conf.options import Options, TLSOptions
 from headwater.edge.conf.tls_section import certificate_pairs
 from headwater.edge.ocsp.answer_files import AnswerFiles
 from headwater.edge.ocsp.responder import ask
+from headwater.edge.ports.ports import SystemClock
 from headwater.security.errors import OCSPError
 from headwater.security.ocsp import answers, stapling
 from headwater.security.ocsp.answers import GOOD, Answer
@@ -46,6 +46,11 @@ DAY_S = 86400.0
 def stop_process() -> None:
     """Stop as for SIGTERM: in order."""
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def machine_now() -> float:
+    """Seconds since the Unix epoch, where no node runs yet."""
+    return SystemClock().wall_ns() / 1e9
 
 
 class Subject:
@@ -135,7 +140,7 @@ class OcspStaples:
                 continue
             file, _ = certificate_pairs(block)[0]
             try:
-                subject = Subject(block, self.urls, time.time)
+                subject = Subject(block, self.urls, machine_now)
                 if (self.mode == "always" or subject.demanded) and self._able(subject):
                     self._check(subject)
             except OCSPError as error:
@@ -147,7 +152,7 @@ class OcspStaples:
         subject.issuer()
         if not subject.urls:
             try:
-                subject.accept_kept(self._files, time.time())
+                subject.accept_kept(self._files, machine_now())
             except OCSPError as error:
                 raise OCSPError(f"the certificate names no responder: {NO_RESPONDER}") from error
 

@@ -1,6 +1,6 @@
 """Time, disk, network and chance, as small ports: what a pure core may be given.
 
-The in-memory twins in `headwater.edge.twins` behave like the worst machine you can own.
+The in-memory twins in `headwater.edge.ports.twins` behave like the worst machine you can own.
 """
 
 import random
