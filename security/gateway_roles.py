@@ -39,6 +39,11 @@ ANSWERS = ("_INBOX.>", "$JSC.R.*", "$JS.M.*", "$JS.S.*")
 last tokens are secrets of whoever asked, and a gateway may not listen on them."""
 
 
+def is_gateway_name(name: bytes) -> bool:
+    """Whether a token of a subject can be a gateway's name."""
+    return name.isascii() and GATEWAY_NAME.fullmatch(name.decode("ascii")) is not None
+
+
 def gateway_name(name: str) -> str:
     """The name, if it can be a gateway's. Raises JWTError."""
     if not GATEWAY_NAME.fullmatch(name):

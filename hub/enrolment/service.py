@@ -26,6 +26,7 @@ from headwater.security.gateway_roles import (
     GATEWAY,
     REPORT_BUCKET,
     REPORT_SUBJECT,
+    is_gateway_name,
     key_of_role,
 )
 from headwater.security.nkeys import KeyPair
@@ -114,9 +115,12 @@ class EnrolmentService:
     # --- reports ---
 
     def _report(self, subject: bytes, _: bytes, __: bytes, payload: bytes, ___: Any) -> None:
-        """Keep a gateway's newest report; its permissions let it use its own subject only."""
+        """Keep a gateway's newest report. Its permissions let it use its own subject only. Others
+        of the account may use any, so what can be no gateway's name is dropped."""
         name, now = subject.rpartition(b".")[2], self._node.loop.time()
-        if len(payload) > REPORT_BYTES_MAX or now - self._reported.get(name, -1e9) < REPORT_PACE_S:
+        if len(payload) > REPORT_BYTES_MAX or not is_gateway_name(name):
+            return
+        if now - self._reported.get(name, -1e9) < REPORT_PACE_S:
             return
         if len(self._reported) >= GATEWAYS_MAX:
             self._reported.clear()

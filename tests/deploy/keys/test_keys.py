@@ -23,7 +23,7 @@ from headwater.security.gateway_roles import GATEWAY, key_of_role
 from headwater.security.nkeys import KeyPair
 from tests.deploy.keys.hub_of_keys import ACCOUNT, Hub, make_keys, run, running_hub
 from tests.measuring import within
-from tests.waiting import stand_by
+from tests.waiting import stand_by, until_seen
 
 KILLS = 8
 """Moments at which a command is killed."""
@@ -116,6 +116,22 @@ def test_a_token_works_once_for_its_name_and_its_time(hub: Hub, tmp_path: Path) 
     stand_by(deadline + 0.01 - time.time())
     with pytest.raises(EnrolmentError):
         enrol(late, [hub.leaf_url], tmp_path / "gw-4")
+
+
+def test_only_what_can_be_a_gateways_name_is_reported_about(hub: Hub) -> None:
+    """The account's own users may publish reports, too."""
+    with Client(hub.url, login_as(KeyFolder(hub.keys), ACCOUNT)) as client:
+        for name in ("*", ">", "GW", "ä", "$SYS", "g" * 64, "g" * 3000):
+            client.publish(f"$HEADWATER.REPORT.{name}", b"{}")
+        client.publish("$HEADWATER.REPORT.gw-9", b"{}")
+
+        def reported() -> dict[str, int]:
+            asked = {"subjects_filter": ">"}
+            info = client.api("STREAM.INFO.KV_HEADWATER_FLEET", **asked)
+            return info["state"].get("subjects", {})
+
+        until_seen(lambda: "$KV.HEADWATER_FLEET.gw-9" in reported(), "the report")
+        assert set(reported()) == {"$KV.HEADWATER_FLEET.gw-9"}
 
 
 def test_an_enrolment_token_opens_nothing_else(hub: Hub, tmp_path: Path) -> None:
