@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX, decimal
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.times import format_time, parse_time
@@ -547,8 +548,8 @@ class OriginFollower:
         if not self._listens_to(sink):
             return
         fields = heartbeat_fields(block)
-        delivered = fields.get(b"nats-last-consumer", b"")
-        if delivered.isdigit() and int(delivered) > sink.dseq:
+        delivered = decimal(fields.get(b"nats-last-consumer", b""), SEQUENCE_MAX)
+        if delivered is not None and delivered > sink.dseq:
             self._restart(f"deliveries after {sink.dseq} were lost")
             return
         stalled = fields.get(b"nats-consumer-stalled")

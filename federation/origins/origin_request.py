@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX, decimal
 from headwater.edge.jetstream.model.models import StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.ports.draws import draw_text
@@ -53,6 +54,11 @@ def source_parts(source: StreamSource) -> tuple[str, str, str]:
     )
 
 
+def _count(value: object) -> int:
+    """A number of an origin's answer; 0 for what is none."""
+    return value if isinstance(value, int) and 0 < value <= SEQUENCE_MAX else 0
+
+
 def parse_source_header(value: str) -> tuple[str, int, str]:
     """(source name as of `source_parts` joined by blanks, sequence, identity) of a header.
 
@@ -60,10 +66,11 @@ def parse_source_header(value: str) -> tuple[str, int, str]:
     that makes no sense.
     """
     fields = value.split(" ")
-    if len(fields) < 4 or not fields[1].isdigit():
+    sequence = decimal(fields[1].encode(), SEQUENCE_MAX) if len(fields) >= 4 else None
+    if sequence is None:
         return "", 0, ""
     identity = fields[5] if len(fields) >= 6 else ""
-    return " ".join((fields[0], fields[2], fields[3])), int(fields[1]), identity
+    return " ".join((fields[0], fields[2], fields[3])), sequence, identity
 
 
 class StartPoint(msgspec.Struct, kw_only=True):
@@ -203,8 +210,8 @@ class OriginRequest:
             return _refused(10025, "the origin's answer is not JSON")
         error = fields.get("error")
         if isinstance(error, dict):
-            code = error.get("err_code") or error.get("code") or 1
-            return Answer(code=int(code), error=error, identity=_identity(headers))
+            code = _count(error.get("err_code")) or _count(error.get("code")) or 1
+            return Answer(code=code, error=error, identity=_identity(headers))
         config = fields.get("config")
         delivered = fields.get("delivered")
         if not isinstance(config, dict) or not isinstance(delivered, dict):
@@ -215,8 +222,8 @@ class OriginRequest:
             deliver_subject=named.deliver_subject
             if named is not None
             else str(config.get("deliver_subject") or ""),
-            delivered=int(delivered.get("stream_seq") or 0),
-            pending=int(fields.get("num_pending") or 0),
+            delivered=_count(delivered.get("stream_seq")),
+            pending=_count(fields.get("num_pending")),
             ack_policy=str(config.get("ack_policy") or ""),
             identity=_identity(headers),
         )

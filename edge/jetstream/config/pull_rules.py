@@ -3,6 +3,7 @@
 from typing import Any
 
 from headwater.edge.facts.version import API_LEVEL
+from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX, decimal
 from headwater.edge.jetstream.model.times import format_duration
 
 _DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -63,16 +64,16 @@ def level_too_high(block: bytes) -> bool:
     level = header(block, b"Nats-Required-Api-Level")
     if not level:
         return False
-    return not level.isdigit() or int(level) > API_LEVEL
+    asked = decimal(level, API_LEVEL + 1)
+    return asked is None or asked > API_LEVEL
 
 
 def last_received(block: bytes) -> tuple[int, int] | None:
     """(stream sequence, consumer sequence) that an answer to flow control confirms."""
     sequence = header(block, b"Nats-Last-Stream") or b""
     consumer_seq = header(block, b"Nats-Last-Consumer") or b""
-    if not sequence.isdigit() or int(sequence) == 0:
-        return None
-    return int(sequence), int(consumer_seq) if consumer_seq.isdigit() else 0
+    last = decimal(sequence, SEQUENCE_MAX)
+    return (last, decimal(consumer_seq, SEQUENCE_MAX) or 0) if last else None
 
 
 def flow_suffix(number: int) -> bytes:

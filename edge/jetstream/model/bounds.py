@@ -47,6 +47,15 @@ _LONG = re.compile(rb"\d{19}")
 _PATH = re.compile(r"Expected `int` [<>]=? -?\d+ - at `\$\.?(.*)`")
 
 
+def decimal(text: bytes, most: int) -> int | None:
+    """The number that a peer wrote in decimal digits, `most` when it is larger; None when it is
+    none. Python refuses to read thousands of digits, so they are counted first."""
+    if not text.isdigit():
+        return None
+    digits = text.lstrip(b"0")
+    return min(int(digits or b"0"), most) if len(digits) <= len(str(most)) else most
+
+
 def span(ns: int) -> int:
     """A duration as it is waited for."""
     return min(ns, SPAN_MAX_NS)

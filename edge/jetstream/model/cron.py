@@ -7,9 +7,13 @@ star, when one of them does.
 
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
+from headwater.edge.jetstream.model.bounds import decimal
 from headwater.edge.jetstream.model.times import SECOND, parse_duration, parse_time
 
 YEARS_MAX = 5
+NUMBER_MAX = 1 << 31
+"""What is as large is no number of an expression."""
+
 ALIASES = {
     "@yearly": "0 0 0 1 1 *",
     "@annually": "0 0 0 1 1 *",
@@ -174,6 +178,7 @@ def number(text: str, names: tuple[str, ...], shift: int) -> int:
     """A number, or the number of a name: the first is 1 plus `shift`."""
     if text.lower() in names:
         return names.index(text.lower()) + 1 + shift
-    if not text.isascii() or not text.isdigit():
+    found = decimal(text.encode(), NUMBER_MAX) if text.isascii() else None
+    if found is None or found == NUMBER_MAX:
         raise ScheduleError(f"failed to parse int from {text}")
-    return int(text)
+    return found

@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.model import errors, headers
+from headwater.edge.jetstream.model.bounds import decimal
 from headwater.edge.jetstream.model.times import ZERO_TIME
 from headwater.edge.wire.json_objects import BAD_JSON
 
@@ -74,7 +75,8 @@ def find_route(table: dict[str, Route], tokens: list[str]) -> tuple[str, Route |
 def check_level(block: bytes) -> None:
     """Refuse a request that needs a later API than this one (ADR-44)."""
     wanted = headers.get(block, b"Nats-Required-Api-Level") if block else None
-    if wanted and (not wanted.isdigit() or int(wanted) > API_LEVEL):
+    asked = decimal(wanted, API_LEVEL + 1) if wanted else 0
+    if asked is None or asked > API_LEVEL:
         raise errors.REQUIRED_API_LEVEL.error()
 
 

@@ -1,12 +1,11 @@
 """Per-message time to live (ADR-43): the Nats-TTL header, and markers of subjects that ended."""
 
 from headwater.edge.jetstream.model import headers
-from headwater.edge.jetstream.model.bounds import SPAN_MAX_NS
+from headwater.edge.jetstream.model.bounds import SPAN_MAX_NS, decimal
 from headwater.edge.jetstream.model.times import SECOND, format_duration, parse_duration
 
 NEVER = -1
 TTL_MAX_S = SPAN_MAX_NS // SECOND
-_DIGITS_MAX = 18
 
 
 def parse_ttl(value: bytes) -> int | None:
@@ -17,8 +16,9 @@ def parse_ttl(value: bytes) -> int | None:
         return None
     if text.lower() == "never":
         return NEVER
-    if text.isdigit():
-        return min(int(text), TTL_MAX_S) if len(text) <= _DIGITS_MAX else TTL_MAX_S
+    seconds = decimal(value, TTL_MAX_S)
+    if seconds is not None:
+        return seconds
     try:
         duration = parse_duration(text)
     except ValueError:

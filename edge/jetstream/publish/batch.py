@@ -8,6 +8,7 @@ from typing import Any
 
 from headwater.edge.jetstream.config.stream_budget import COST_MORE
 from headwater.edge.jetstream.model import errors, headers, ttl
+from headwater.edge.jetstream.model.bounds import decimal
 from headwater.edge.jetstream.publish.fast_batch import FastBatches
 from headwater.edge.jetstream.stream.stream_wire import last_sequence
 from headwater.edge.jetstream.stream.usage import REFUSALS
@@ -249,7 +250,6 @@ class Batches:
 
 
 def number(value: bytes | None) -> int | None:
-    """A decimal header value; None when it is none."""
-    if value is None or not value.isdigit():
-        return None
-    return min(int(value), NUMBER_MAX)
+    """A decimal header value; None when it is none, or does not fit 63 bits."""
+    found = None if value is None else decimal(value, NUMBER_MAX)
+    return None if found == NUMBER_MAX else found
