@@ -29,6 +29,8 @@ class Host(Protocol):
     """What accounts listen on for requests of the API."""
     origin_driver_factory: Any
     """Makes what drives mirrors and sources; None where nothing does."""
+    on_consumer_made: Callable[[Any], None]
+    """Called with each new consumer that is led here."""
 
     def store(self) -> Any:
         """The node's storage. Raises StoreError before it is open."""

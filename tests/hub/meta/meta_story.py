@@ -169,7 +169,7 @@ class MetaStory:
 
         def told(body: bytes) -> None:
             answer = json.loads(body)
-            if node.life == life and "seq" in answer and answer.get("stream") == there.name:
+            if node.life == life and "error" not in answer and answer.get("stream") == there.name:
                 held = self.acked.setdefault(there.incarnation, {})
                 self.check(answer["seq"] not in held, f"{answer['seq']} stands for two messages")
                 held[answer["seq"]] = payload

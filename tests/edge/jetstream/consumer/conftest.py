@@ -67,6 +67,7 @@ class World:
             transfers=Transfers(),
             api_subjects=(b"$JS.API.>",),
             origin_driver_factory=None,
+            on_consumer_made=lambda consumer: None,
             storage=None,
             saver=None,
             age_watch=None,
