@@ -217,7 +217,8 @@ class StreamGroup:
         stream = self.machine.live(replica.store, self.proposals, self.propose)
         log.info("stream '%s': this node leads in term %d", stream.name, raft.term)
         stream.replicator.use_confirm(self._confirm)
-        self._configure(stream)
+        # Replicas that were made before a change and after it have begun with another one each.
+        self._configure(stream, again=self.wanted.version > 0)
         self.on_leader(stream)
 
     def _confirm(self) -> None:
@@ -251,9 +252,10 @@ class StreamGroup:
         self.touch(raft)
         return True
 
-    def _configure(self, stream: Stream) -> None:
-        """Have the group take over the configuration that the cluster has decided on."""
-        if stream.config != self.wanted.stream_config:
+    def _configure(self, stream: Stream, again: bool = False) -> None:
+        """Have the group take over the configuration that the cluster has decided on; `again`: also
+        if this node's replica has it."""
+        if again or stream.config != self.wanted.stream_config:
             description = stream_lifecycle.description(stream, self.wanted.stream_config)
             stream.replicator.configure(description)
 

@@ -54,6 +54,7 @@ class Wanted(msgspec.Struct):
     created_ns: int = 1
     founders: dict[int, int] = {}
     change: None = None
+    version: int = 0
 
 
 class OneLife:
