@@ -84,6 +84,7 @@ COMPILED = (
     "edge/jetstream/stream/dedupe.py",
     "edge/jetstream/stream/puback.py",
     "edge/jetstream/stream/republish.py",
+    "edge/jetstream/stream/stream_consumers.py",
     "edge/jetstream/stream/stream.py",
     "edge/jetstream/stream/expiry.py",
     "edge/jetstream/publish/fast_batch.py",

@@ -12,6 +12,7 @@ DECLARATIONS = [
     "edge/storage/log/commit_log.pxd",
     "edge/storage/log/batch_writer.pxd",
     "edge/jetstream/stream/stream.pxd",
+    "edge/jetstream/stream/stream_consumers.pxd",
     "edge/jetstream/progress/consumer.pxd",
 ]
 RAFT = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hub/raft").rglob("*.py"))

@@ -167,8 +167,9 @@ def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
 def revive_consumers(stream: Stream) -> None:
     """Bring the consumers of a stream back that its states tell of."""
     consumer_recovery.recover(stream)
-    stream.doubtful = stream_states.consumer_states(stream) > len(stream.consumers)
-    stream.consumers_changed()
+    consumers = stream.consumers
+    consumers.doubtful = stream_states.consumer_states(stream) > len(consumers)
+    consumers.changed()
 
 
 def start(js: StreamOwner, stream: Stream) -> None:
@@ -291,7 +292,7 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> int:
     left = stream.trim_some(1)
     stream.timers.arm()
     if config.retention != old.retention:
-        stream.consumers_changed()
+        stream.consumers.changed()
     return left
 
 

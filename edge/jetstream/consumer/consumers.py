@@ -85,8 +85,7 @@ def create_consumer(
 
 def add(consumer: Delivery) -> None:
     """Enter a consumer into its stream and start it."""
-    consumer.stream.consumers[consumer.name] = consumer
-    consumer.stream.consumers_changed()
+    consumer.stream.consumers.add(consumer)
     consumer.start()
 
 
@@ -162,7 +161,7 @@ def update(consumer: Delivery, config: ConsumerConfig) -> Awaitable[None] | None
     if old.deliver_subject != config.deliver_subject:
         consumer.redirect()
     if consumer_config.filters(old) != consumer_config.filters(config):
-        consumer.stream.consumers_changed()
+        consumer.stream.consumers.changed()
     lsn = consumer_state.save(consumer)
     consumer.wake()
     if old.pause_until != config.pause_until:
@@ -185,8 +184,7 @@ def delete_consumer(consumer: Delivery) -> Awaitable[None] | None:
     consumer_events.deleted(consumer)
     lsn = consumer_state.forget(consumer)
     consumer.stop()
-    stream.consumers.pop(consumer.name, None)
-    stream.consumers_changed()
+    stream.consumers.remove(consumer.name)
     return durable(stream, lsn)
 
 
@@ -206,7 +204,7 @@ def reset(consumer: Delivery, sequence: int) -> tuple[int, Awaitable[None] | Non
         raise errors.CONSUMER_INVALID_RESET.error(err="not allowed")
     first = consumer.reset(sequence)
     lsn = consumer_state.save(consumer)
-    consumer.stream.consumers_changed()
+    consumer.stream.consumers.changed()
     return first, durable(consumer.stream, lsn)
 
 

@@ -197,7 +197,7 @@ class IngestSink(Sink):
             return 0
         if PyBytes_GET_SIZE(stream.last_msg_id):
             stream.last_msg_id = b""
-        if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
+        if stream.consumers.unwanted(m.subject, m.subject_len):
             sequence = stream.pass_over(m, self.now_ns)
         else:
             sequence = stream.keep(m, self.now_ns, 0)
@@ -282,7 +282,7 @@ class IngestSink(Sink):
             if found is None:
                 return self.refuse(m, errors.MESSAGE_TTL_INVALID)
             ttl_s = found
-        if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
+        if stream.consumers.unwanted(m.subject, m.subject_len):
             sequence = stream.pass_over(m, self.now_ns)
             self.remember_id(msg_id, sequence)
             self.roll_up(m, h, 0)
@@ -435,7 +435,7 @@ class IngestSink(Sink):
             held += stream.replicator.messages
         if m.header_len:
             size += stream.store.header_overhead
-        if stream.keeps_interest and not stream.wanted(m.subject, m.subject_len):
+        if stream.consumers.unwanted(m.subject, m.subject_len):
             return False
         if stream.max_per_subject > 0:
             full = stream.count_for(m.subject, m.subject_len) >= cython.cast(

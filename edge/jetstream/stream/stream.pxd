@@ -5,6 +5,7 @@ from headwater.edge.jetstream.replication.replicator cimport Replicator
 from headwater.edge.jetstream.stream.dedupe cimport DedupeWindow
 from headwater.edge.jetstream.stream.puback cimport AckQueue
 from headwater.edge.jetstream.stream.republish cimport Republisher
+from headwater.edge.jetstream.stream.stream_consumers cimport StreamConsumers
 from headwater.edge.jetstream.stream.usage cimport Usage
 from headwater.edge.storage.index.store cimport MessageStore
 from headwater.edge.subjects.transform cimport Transform
@@ -19,7 +20,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public object config           # models.StreamConfig
     cdef public object node             # jetstream.node.NodeJetStream
     cdef public long long created_ns    # ns since the Unix epoch
-    cdef public dict consumers          # name -> Consumer; call `consumers_changed` after a change
+    cdef public StreamConsumers consumers   # by name; and what retention keeps for them
     cdef public bint deleted            # takes no messages and answers nobody any more
     cdef public object origin_driver         # federation's mirror/source driver, None without
     cdef public unsigned long long group    # number of its Raft group; 0 with one replica
@@ -36,9 +37,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public object timers           # expiry.Expiry: age, per-message TTL, delete markers
     cdef public object schedules        # schedules.Schedules, None unless allow_msg_schedules
     cdef public object batches          # batch.Batches, None unless batches are allowed
-    cdef bint changed                   # `active` and `interests` are not what `consumers` says
-    cdef list active                    # consumers.values(), as a list
-    cdef tuple interests                # patterns that some consumer wants, if `keeps_interest`
     cdef dict error_texts               # err_code -> PubAck payload of a constant error
     cdef public bytes last_msg_id       # id of the newest message that had one, for expected-last-msg-id
     cdef long long max_msgs             # -1: no limit, as in the configuration; so are the other limits
@@ -55,9 +53,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef bint discard_new_per           # the same for each subject
     cdef bint no_ack                    # publishers get no answer
     cdef public bint sealed             # nothing is stored or removed any more
-    cdef bint keeps_interest            # interest retention
-    cdef public bint doubtful           # a consumer is unreadable: drop nothing for lack of interest
-    cdef bint keeps_work                # work-queue retention
     cdef bint ttl_allowed               # messages may bear a Nats-TTL
     cdef bint rollup_allowed            # messages may bear a Nats-Rollup
     cdef public bint is_mirror          # messages come from its origin alone
@@ -66,9 +61,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef long long counted_bytes        # of this stream's bytes, as far as `usage` knows
     # For consumers.
     cdef int consumer_acked(self, unsigned long long sequence) except -1
-    cpdef wake_consumers(self)
-    cpdef consumers_changed(self)       # `consumers` or a consumer's filter changed
-    cdef list running(self)
     # For ingest, retention and federation.
     cdef unsigned long long keep(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef int remember_id(self, Msg* m, long long timestamp, unsigned long long sequence) except -1
@@ -76,7 +68,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef unsigned long long enter_passed(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef unsigned long long append_import(self, Msg* m, long long timestamp, unsigned long long sequence, bytes extra) except 0
     cdef unsigned long long pass_over(self, Msg* m, long long timestamp) except 0
-    cdef bint wanted(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int drop(self, unsigned long long sequence) except -1
     cdef int remove_here(self, unsigned long long sequence, bint erase=*) except -1
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
@@ -87,7 +78,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cpdef bint has_room(self, long long size, Py_ssize_t subject_len) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int count_usage(self) except -1
-    cdef bint needed(self, unsigned long long sequence) except -1
     cdef int answer(self, Msg* m, bytes payload) except -1
     cdef int answer_later(self, Msg* m, unsigned long long sequence, bytes payload) except -1
     cdef int answer_stored(self, Msg* m, unsigned long long sequence, int kind) except -1

@@ -18,11 +18,10 @@ from cython.cimports.headwater.edge.jetstream.replication.replicator import Repl
 from cython.cimports.headwater.edge.jetstream.stream.dedupe import DedupeWindow
 from cython.cimports.headwater.edge.jetstream.stream.puback import EMPTY, STORED, AckQueue
 from cython.cimports.headwater.edge.jetstream.stream.republish import Republisher
-from cython.cimports.headwater.edge.jetstream.stream.stream_observer import StreamObserver
+from cython.cimports.headwater.edge.jetstream.stream.stream_consumers import StreamConsumers
 from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
 from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
-from cython.cimports.headwater.edge.subjects.tokens import subject_matches
 from cython.cimports.headwater.edge.wire.header_block import Slice, find_header
 
 from headwater.edge.jetstream.model.bounds import span
@@ -60,9 +59,7 @@ class Stream(Task):
         self.created_ns = created_ns
         self.node = node
         self.usage = usage
-        self.consumers = {}
-        self.active = []
-        self.interests = ()
+        self.consumers = StreamConsumers(self.kernel, self.sweep)
         self.error_texts = {}
         self.sinks = []
         self.acks = AckQueue(stream_wire.ack_head(self.name, node.domain))
@@ -86,9 +83,7 @@ class Stream(Task):
         self.discard_new_per = config.discard_new_per_subject
         self.no_ack = config.no_ack
         self.sealed = config.sealed
-        self.keeps_interest = config.retention == "interest"
-        self.changed = True
-        self.keeps_work = config.retention == "workqueue"
+        self.consumers.configure(config.retention)
         self.ttl_allowed = config.allow_msg_ttl
         self.rollup_allowed = config.allow_rollup_hdrs
         self.is_mirror = config.mirror is not None
@@ -227,7 +222,7 @@ class Stream(Task):
             body += block[m.header_len :]
             copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
             copy.size = PyBytes_GET_SIZE(body)
-        if self.keeps_interest and not self.wanted(copy.subject, copy.subject_len):
+        if self.consumers.unwanted(copy.subject, copy.subject_len):
             if not sequence:
                 return self.pass_over(cython.address(copy), self.kernel.now_ns)
             self.skip(sequence)
@@ -418,75 +413,24 @@ class Stream(Task):
             self.refusals.release(self.account, 0)
             if self.store.failure is None:
                 self.refusals = None
-        self.wake_consumers()
+        self.consumers.wake()
         return 0
-
-    @cython.ccall
-    def wake_consumers(self):
-        """Have every consumer look for something to deliver."""
-        for item in self.running():
-            self.kernel.schedule(cython.cast(StreamObserver, item))
 
     # --- consumers and retention -----------------------------------------------------------
 
-    @cython.ccall
-    def consumers_changed(self):
-        """Learn that `consumers`, or what one of them filters, is not what it was."""
-        self.changed = True
-        if self.keeps_interest and self.store.messages and not self.doubtful:
+    def sweep(self) -> None:
+        """Have the node drop, a slice per turn, what no consumer needs any more."""
+        if self.store.messages:
             self.node.sweep(self)
-
-    @cython.cfunc
-    def running(self) -> list:
-        """The consumers, looked at again only after a change: there may be thousands, made one
-        after the other."""
-        wanted: list = []
-        if self.changed:
-            self.changed = False
-            self.active = list(self.consumers.values())
-            if self.keeps_interest:
-                for consumer in self.active:
-                    wanted.extend(stream_wire.consumer_filters(consumer.config))
-            self.interests = (b">",) if b">" in wanted else tuple(wanted)
-        return self.active
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def wanted(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
-        """Whether some consumer's filter matches a subject."""
-        pattern: bytes
-        if self.changed:
-            self.running()
-        for item in self.interests:
-            pattern = cython.cast(bytes, item)
-            if subject_matches(
-                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(pattern)),
-                PyBytes_GET_SIZE(pattern),
-                subject,
-                n,
-            ):
-                return True
-        return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def consumer_acked(self, sequence: cython.ulonglong) -> cython.int:
         """A consumer is done with `sequence`; drop it when retention says so."""
-        if self.keeps_work or (
-            self.keeps_interest and not self.doubtful and not self.needed(sequence)
-        ):
+        if self.consumers.let_go(sequence):
             self.drop(sequence)
             self.count_usage()
         return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def needed(self, sequence: cython.ulonglong) -> cython.bint:
-        """Whether some consumer has still to acknowledge `sequence`."""
-        for item in self.running():  # noqa: SIM110 - a generator would cost an object per call
-            if cython.cast(StreamObserver, item).needs(sequence):
-                return True
-        return False
 
     def sweep_some(self, start: int, most: int) -> int:
         """Drop up to `most` messages from `start` on that interest no longer holds.
@@ -496,13 +440,13 @@ class Stream(Task):
         at: cython.ulonglong = start
         left: cython.longlong = most
         everything = self.store.filter(())
-        if not self.keeps_interest or self.doubtful:
+        if not self.consumers.drops_unneeded():
             return 0
         while left > 0:
             at = self.store.next_match(everything, at)
             if not at:
                 break
-            if not self.needed(at):
+            if not self.consumers.need(at):
                 self.drop(at)
             at += 1
             left -= 1
@@ -528,8 +472,7 @@ class Stream(Task):
         """Remove a message, and tell the consumers that may hold it; 1 when it was there."""
         if not self.store.remove(sequence, erase):
             return 0
-        for item in self.running():
-            cython.cast(StreamObserver, item).removed(sequence)
+        self.consumers.removed(sequence)
         return 1
 
     @cython.cfunc
@@ -671,8 +614,7 @@ class Stream(Task):
 
     def purge_done(self) -> None:
         """Let consumers, and whoever follows origins, look at what a purge has left."""
-        for item in self.running():
-            stream_wire.tell_purged(item)
+        self.consumers.purged()
         if self.origin_driver is not None:
             self.origin_driver.purged()
         self.count_usage()
@@ -680,7 +622,7 @@ class Stream(Task):
     def passed_over(self) -> None:
         """The store took messages out by itself, because they are damaged."""
         self.purge_done()
-        self.wake_consumers()
+        self.consumers.wake()
 
     # --- life ------------------------------------------------------------------------------
 

@@ -48,18 +48,6 @@ def republish_transform(config: Any) -> Transform | None:
     return transform(wanted.src, wanted.dest)
 
 
-def consumer_filters(config: Any) -> list[bytes]:
-    """The patterns that a consumer wants."""
-    if config.filter_subjects:
-        return [subject.encode() for subject in config.filter_subjects]
-    return [config.filter_subject.encode() or b">"]
-
-
-def tell_purged(consumer: Any) -> None:
-    """Let a consumer look at what a purge has left of its pending messages."""
-    consumer.purged()
-
-
 def last_sequence(stream: Any, pattern: bytes) -> int:
     """The last sequence given out on a subject pattern, 0 when there is none."""
     found: int = 0
