@@ -83,6 +83,7 @@ COMPILED = (
     "edge/jetstream/model/headers.py",
     "edge/jetstream/stream/dedupe.py",
     "edge/jetstream/stream/puback.py",
+    "edge/jetstream/stream/answers.py",
     "edge/jetstream/stream/republish.py",
     "edge/jetstream/stream/stream_consumers.py",
     "edge/jetstream/stream/stream.py",

@@ -13,6 +13,7 @@ DECLARATIONS = [
     "edge/storage/log/batch_writer.pxd",
     "edge/jetstream/stream/stream.pxd",
     "edge/jetstream/stream/stream_consumers.pxd",
+    "edge/jetstream/stream/answers.pxd",
     "edge/jetstream/progress/consumer.pxd",
 ]
 RAFT = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hub/raft").rglob("*.py"))

@@ -152,7 +152,8 @@ def detach(js: StreamOwner, stream: Stream) -> None:
         del js.streams[stream.name]
         js.subjects.leave(stream)
         stream.usage.reserve(-max(stream.config.max_bytes, 0))
-    stream.leave_publishers(errors.CLUSTER_NOT_AVAIL.error())
+    if not stream.deleted:
+        stream.answers.abandon(errors.CLUSTER_NOT_AVAIL.error())
     stop(stream, "Leadership Change", deleted=True)
 
 

@@ -86,7 +86,7 @@ class Batches:
                 self.mark_last(batch)
             self.commit(batch_id, batch, reply)
             return
-        self.stream.answer_text(reply, 0, b"", True)
+        self.stream.answers.owe_text(reply, 0, b"", True)
 
     def find(self, batch_id: bytes, position: int) -> Batch:
         """The batch that expects message `position`. Raises JetStreamError."""
@@ -156,7 +156,9 @@ class Batches:
         last = stream.newest()
         text = batch_id.decode("utf-8", "replace")
         extra = f',"batch":"{text}","count":{len(batch.messages)}}}'
-        stream.answer_text(reply, last, stream.ack_start() + b"%d" % last + extra.encode())
+        stream.answers.owe_text(
+            reply, last, stream.answers.head + b"%d" % last + extra.encode()
+        )
 
     def check(self, batch: Batch) -> None:
         """Refuse a batch one of whose messages would be refused alone. Raises JetStreamError."""

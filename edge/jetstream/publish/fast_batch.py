@@ -250,7 +250,7 @@ class FastBatches:
         known = stream.dedupe.sequence_of(msg_id, stream.timers.now())
         self.close(batch)
         tail = b'%d,"duplicate": true,"batch":%b,"count":1}' % (known, quoted(batch.name))
-        return stream.answer_later(m, known, stream.acks.head + tail)
+        return stream.answers.owe(m, known, stream.answers.head + tail)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -264,8 +264,8 @@ class FastBatches:
         """The stream has refused the message."""
         if not step.gap_ok and batch.last == 1:
             self.close(batch)
-            return self.stream.answer(m, self.stream.error_payload(error))
-        self.stream.answer_later(
+            return self.stream.answers.refuse_with(m, error)
+        self.stream.answers.owe(
             m,
             batch.stored,
             json.dumps(
@@ -292,7 +292,7 @@ class FastBatches:
         """End a batch with what it has stored."""
         self.close(batch)
         tail = b'%d,"batch":%b,"count":%d}' % (batch.stored, quoted(batch.name), batch.last)
-        return self.stream.answer_later(m, batch.stored, self.stream.acks.head + tail)
+        return self.stream.answers.owe(m, batch.stored, self.stream.answers.head + tail)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -305,14 +305,14 @@ class FastBatches:
     ) -> cython.int:
         """Tell that messages are missing."""
         text = b'{"type":"gap","last_seq":%d,"seq":%d}' % (expected, got)
-        return self.stream.answer_later(m, batch.stored, text)
+        return self.stream.answers.owe(m, batch.stored, text)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def flow(self, m: cython.pointer(Msg), batch: FastBatch) -> cython.int:
         """Tell up to where all is stored, and after how many messages that is told again."""
         text = b'{"type":"ack","seq":%d,"msgs":%d}' % (batch.answered, batch.every)
-        return self.stream.answer_later(m, batch.stored, text)
+        return self.stream.answers.owe(m, batch.stored, text)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

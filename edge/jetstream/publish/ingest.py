@@ -201,7 +201,7 @@ class IngestSink(Sink):
             sequence = stream.pass_over(m, self.now_ns)
         else:
             sequence = stream.keep(m, self.now_ns, 0)
-        return stream.answer_stored(m, sequence, STORED)
+        return stream.answers.owe_ack(m, sequence, STORED)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -252,7 +252,7 @@ class IngestSink(Sink):
                 if stream.dedupe.window_ns > 0 and not stream.is_mirror:
                     known = stream.dedupe.find(msg_id, self.now_ns - stream.age_offset)
                     if known:
-                        return stream.answer_stored(m, known, DUPLICATE)
+                        return stream.answers.owe_ack(m, known, DUPLICATE)
             if h.expected_last_id.n > 0 and text_of(h.expected_last_id) != stream.last_msg_id:
                 last = stream.last_msg_id.decode("utf-8", "replace")
                 return self.refuse_with(m, errors.STREAM_WRONG_LAST_MSG_ID.error(id=last))
@@ -286,7 +286,7 @@ class IngestSink(Sink):
             sequence = stream.pass_over(m, self.now_ns)
             self.remember_id(msg_id, sequence)
             self.roll_up(m, h, 0)
-            return stream.answer_stored(m, sequence, STORED)
+            return stream.answers.owe_ack(m, sequence, STORED)
         if 0 < ttl_s < stream.marker_ttl_s and stream.max_per_subject != 1:
             # A message that ends before a marker of its subject would hide that it ended.
             ttl_s = stream.marker_ttl_s
@@ -305,8 +305,10 @@ class IngestSink(Sink):
             stream.timers.add(sequence, self.now_ns - stream.age_offset + ttl_s * 1000000000)
         self.roll_up(m, h, 1)
         if extra is None:
-            return stream.answer_stored(m, sequence, STORED)
-        return stream.answer_later(m, sequence, stream.acks.head + b"%d" % sequence + extra + b"}")
+            return stream.answers.owe_ack(m, sequence, STORED)
+        return stream.answers.owe(
+            m, sequence, stream.answers.head + b"%d" % sequence + extra + b"}"
+        )
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -476,7 +478,7 @@ class IngestSink(Sink):
         if self.quiet:
             self.refusal = kind.error()
         elif m.reply_len:
-            self.stream.answer(m, self.stream.refusal(kind))
+            self.stream.answers.refuse(m, kind)
         return 0
 
     @cython.cfunc
@@ -486,7 +488,7 @@ class IngestSink(Sink):
         if self.quiet:
             self.refusal = error
         elif m.reply_len:
-            self.stream.answer(m, self.stream.error_payload(error))
+            self.stream.answers.refuse_with(m, error)
         return 0
 
 

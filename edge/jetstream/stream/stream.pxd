@@ -2,8 +2,8 @@
 from headwater.edge.broker.account cimport Account
 from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink, Task
 from headwater.edge.jetstream.replication.replicator cimport Replicator
+from headwater.edge.jetstream.stream.answers cimport Answers
 from headwater.edge.jetstream.stream.dedupe cimport DedupeWindow
-from headwater.edge.jetstream.stream.puback cimport AckQueue
 from headwater.edge.jetstream.stream.republish cimport Republisher
 from headwater.edge.jetstream.stream.stream_consumers cimport StreamConsumers
 from headwater.edge.jetstream.stream.usage cimport Usage
@@ -28,8 +28,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public Replicator replicator   # None with one replica, and where another node leads
     # For the stream's own compiled parts.
     cdef public list sinks              # IngestSinks and direct-get sinks in the account
-    cdef public AckQueue acks           # answers that wait until messages are committed
-    cdef AckQueue refusals              # answers that overtake `acks` while the store has failed
+    cdef public Answers answers         # what publishers are owed
     cdef public DedupeWindow dedupe     # message ids of the duplicate window
     cdef public Republisher republisher # None without
     cdef public Transform transform     # input transform, None without
@@ -37,7 +36,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public object timers           # expiry.Expiry: age, per-message TTL, delete markers
     cdef public object schedules        # schedules.Schedules, None unless allow_msg_schedules
     cdef public object batches          # batch.Batches, None unless batches are allowed
-    cdef dict error_texts               # err_code -> PubAck payload of a constant error
     cdef public bytes last_msg_id       # id of the newest message that had one, for expected-last-msg-id
     cdef long long max_msgs             # -1: no limit, as in the configuration; so are the other limits
     cdef public long long max_bytes     # in force: that of the configuration, or `disk` sets it
@@ -51,7 +49,6 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef long long marker_ttl_s         # of delete markers; 0: none are left
     cdef bint discard_new               # what does not fit is refused, else the oldest go
     cdef bint discard_new_per           # the same for each subject
-    cdef bint no_ack                    # publishers get no answer
     cdef public bint sealed             # nothing is stored or removed any more
     cdef bint ttl_allowed               # messages may bear a Nats-TTL
     cdef bint rollup_allowed            # messages may bear a Nats-Rollup
@@ -78,6 +75,3 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cpdef bint has_room(self, long long size, Py_ssize_t subject_len) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int count_usage(self) except -1
-    cdef int answer(self, Msg* m, bytes payload) except -1
-    cdef int answer_later(self, Msg* m, unsigned long long sequence, bytes payload) except -1
-    cdef int answer_stored(self, Msg* m, unsigned long long sequence, int kind) except -1

@@ -15,8 +15,8 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.jetstream.replication.operations import OP_MESSAGE, OP_PASS
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
+from cython.cimports.headwater.edge.jetstream.stream.answers import Answers
 from cython.cimports.headwater.edge.jetstream.stream.dedupe import DedupeWindow
-from cython.cimports.headwater.edge.jetstream.stream.puback import EMPTY, STORED, AckQueue
 from cython.cimports.headwater.edge.jetstream.stream.republish import Republisher
 from cython.cimports.headwater.edge.jetstream.stream.stream_consumers import StreamConsumers
 from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
@@ -60,9 +60,8 @@ class Stream(Task):
         self.node = node
         self.usage = usage
         self.consumers = StreamConsumers(self.kernel, self.sweep)
-        self.error_texts = {}
         self.sinks = []
-        self.acks = AckQueue(stream_wire.ack_head(self.name, node.domain))
+        self.answers = Answers(self.name, node.domain, account, store, self)
         self.dedupe = DedupeWindow(0)
         self.last_msg_id = b""
         self.cluster = ""
@@ -81,7 +80,7 @@ class Stream(Task):
         self.marker_ttl_s = span(config.subject_delete_marker_ttl) // SECOND
         self.discard_new = config.discard == "new"
         self.discard_new_per = config.discard_new_per_subject
-        self.no_ack = config.no_ack
+        self.answers.configure(config.no_ack)
         self.sealed = config.sealed
         self.consumers.configure(config.retention)
         self.ttl_allowed = config.allow_msg_ttl
@@ -327,77 +326,12 @@ class Stream(Task):
         self.count_usage()
         self.kernel.schedule(self)
 
-    # --- answers ---------------------------------------------------------------------------
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def answer(self, m: cython.pointer(Msg), payload: bytes) -> cython.int:
-        """Answer a publisher with `payload`, after the answers that are already owed.
-
-        While the store has failed, these may have to wait long for what was stored before to be
-        durable; refusals do not wait for them.
-        """
-        queue: AckQueue = self.acks
-        if m.reply_len and not self.no_ack:
-            if self.store.failure is not None and len(queue):
-                if self.refusals is None:
-                    self.refusals = AckQueue(b"")
-                queue = self.refusals
-            queue.add(m.reply, m.reply_len, 0, 0, STORED, payload)
-            self.kernel.schedule(self)
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def answer_stored(
-        self, m: cython.pointer(Msg), sequence: cython.ulonglong, kind: cython.int
-    ) -> cython.int:
-        """Owe the publisher a PubAck for `sequence`, as soon as that is committed."""
-        if m.reply_len and not self.no_ack:
-            self.acks.add(m.reply, m.reply_len, sequence, sequence, kind, None)
-            if self.store.committed >= sequence:
-                self.kernel.schedule(self)
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def answer_later(
-        self, m: cython.pointer(Msg), sequence: cython.ulonglong, payload: bytes
-    ) -> cython.int:
-        """Owe the publisher `payload`, as soon as `sequence` is committed."""
-        if m.reply_len and not self.no_ack:
-            self.acks.add(m.reply, m.reply_len, sequence, sequence, STORED, payload)
-            if self.store.committed >= sequence:
-                self.kernel.schedule(self)
-        return 0
-
-    def answer_text(self, reply: bytes, sequence: int, payload: bytes, empty: bool = False) -> None:
-        """`answer_later` for interpreted callers; `empty` sends a message without payload."""
-        if reply and not self.no_ack:
-            self.acks.add(
-                cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply)),
-                PyBytes_GET_SIZE(reply),
-                sequence,
-                sequence,
-                EMPTY if empty else STORED,
-                payload,
-            )
-            self.kernel.schedule(self)
-
-    def ack_start(self) -> bytes:
-        """What every PubAck starts with."""
-        return self.acks.head
-
     def load_ids(self) -> None:
         """Fill the deduplication window with the ids of stored messages, once after a start."""
         self.dedupe.loaded = True
         stream_wire.load_ids(self)
         if self.newest() == self.store.last_seq:
             self.last_msg_id = stream_wire.id_of(self, self.store.last_seq)
-
-    def error_payload(self, error: object) -> bytes:
-        """The PubAck form of an error."""
-        return stream_wire.ack_error(self.name, error)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -406,13 +340,9 @@ class Stream(Task):
         committed: cython.ulonglong = self.store.committed
         if self.deleted:
             return 0
-        self.acks.release(self.account, committed)
+        self.answers.release(committed)
         if self.republisher is not None:
             self.republisher.release(self.account, committed)
-        if self.refusals is not None:
-            self.refusals.release(self.account, 0)
-            if self.store.failure is None:
-                self.refusals = None
         self.consumers.wake()
         return 0
 
@@ -640,28 +570,14 @@ class Stream(Task):
             kept.append(sink)
         self.sinks = kept
 
-    def leave_publishers(self, error: object) -> None:
-        """Answer what is safe, and everybody else who waits with an error: whether their messages
-        will count is for another node to decide."""
-        if not self.deleted:
-            self.acks.release(self.account, self.store.committed)
-            self.acks.refuse(self.account, self.error_payload(error))
-
     def stop(self, deleted: bool) -> None:
         """End: no more sinks, timers or answers. The data is the node's to close or delete."""
         self.listen([])
         self.deleted = True
         if self.timers is not None:
             self.timers.stop()
-        self.acks.clear()
+        self.answers.clear()
         self.store.unlisten(self)
         if deleted:
             self.usage.change(-self.counted_bytes)
             self.counted_bytes = 0
-
-    def refusal(self, kind: object) -> bytes:
-        """The PubAck form of an error whose text never changes, made once."""
-        text = self.error_texts.get(kind.err_code)
-        if text is None:
-            text = self.error_texts[kind.err_code] = self.error_payload(kind.error())
-        return text

@@ -83,7 +83,6 @@ class World:
             set_durability=lambda stream: None,
             set_disk_budget=lambda stream: None,
             set_compression=lambda stream: None,
-            on_consumer_made=lambda consumer: None,
             sweep=lambda stream: stream.sweep_some(1, 1 << 30),
         )
         self.js = AccountJetStream(node, self.account, AccountJetStreamOptions())

@@ -20,7 +20,7 @@ async def test_an_ack_without_a_safe_sequence_is_not_sent(
 ) -> None:
     stream = await world.stream()
     inbox = world.listen("_INBOX.ack")
-    stream.answer_text(b"_INBOX.ack", 0, b"")
+    stream.answers.owe_text(b"_INBOX.ack", 0, b"")
     world.kernel.turn()
     assert not inbox and "was about to be acknowledged" in told(caplog)
     world.send("a.1", "1", "_INBOX.ack")
