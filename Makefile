@@ -76,7 +76,7 @@ sim-jetstream: $(STAMP) ext  ## Simulate a stream, its consumers and a mirror: S
 		--runs $(or $(RUNS),1) $(ARGS)
 
 sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the simulator does not notice
-	@$(BIN)/python -m tests.sim.mutants --seed $(or $(SEED),1) $(ARGS)
+	@$(BIN)/python -m tests.sim.planted.mutants --seed $(or $(SEED),1) $(ARGS)
 
 damage: $(STAMP) ext  ## Every crash point and every flipped byte of small stores (two or three hours)
 	@HEADWATER_DAMAGE=all $(PYTEST) -q -s tests/edge/storage/whole/test_crash_enumeration.py \
@@ -110,7 +110,7 @@ bench-storage: $(STAMP) ext  ## Storage beside nats-server, and what is required
 	@$(BIN)/python -m bench.storage $(ARGS)
 
 bench-cluster: $(STAMP) ext  ## Clusters of three beside three nats-servers: speed, gaps, many streams
-	@$(BIN)/python -m bench.cluster_speed $(ARGS)
+	@$(BIN)/python -m bench.cluster.speed $(ARGS)
 
 bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
 	@$(BIN)/python -m bench.access --check $(ARGS)
@@ -123,7 +123,7 @@ faults: $(STAMP) ext  ## Kills, damage, a full device, clock steps, beside nats-
 	@$(BIN)/python -m bench.faults $(ARGS)
 
 cluster-faults: $(STAMP) ext  ## Break clusters of three, ours and nats-server's: kills, pauses, partitions (root)
-	@$(BIN)/python -m bench.cluster_faults $(ARGS)
+	@$(BIN)/python -m bench.cluster.faults $(ARGS)
 
 clean:  ## Remove everything that was built
 	@rm -rf build $(VENV) *.egg-info

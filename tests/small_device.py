@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import device
+from bench.faults import device
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster_faults import FAULTS, NETWORK, Outcome, Plan, run, table
-from bench.namespaces import NoNamespaces
+from bench.cluster.faults import FAULTS, NETWORK, Outcome, Plan, run, table
+from bench.cluster.namespaces import NoNamespaces
 
 
 def tiny(path: Path) -> Plan:

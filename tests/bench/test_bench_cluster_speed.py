@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench.cluster_rows import ALL_CORES
-from bench.cluster_speed import METRICS, SIZES, Plan, Report, main, measure
+from bench.cluster.rows import ALL_CORES
+from bench.cluster.speed import METRICS, SIZES, Plan, Report, main, measure
 
 
 def tiny(path: Path) -> Plan:

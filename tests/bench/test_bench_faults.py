@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import crash, filling, flips
-from bench.promise_book import PromiseBook, Stored, make_payload
+from bench.faults import crash, filling, flips
+from bench.faults.promise_book import PromiseBook, Stored, make_payload
+from bench.faults.tally import TITLES, Tally, table
+from bench.faults.trial import Script
 from bench.servers import Recipe, anchor, headwater
-from bench.tally import TITLES, Tally, table
-from bench.trial import Script
 from tests.small_device import small_device
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import raft_stages
-from bench.raft_stages import HEARD, LED, Trace
+from bench.cluster import raft_stages
+from bench.cluster.raft_stages import HEARD, LED, Trace
 from bench.servers import ServerFailed
 
 

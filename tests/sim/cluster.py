@@ -14,10 +14,11 @@ from headwater.hub.raft.model.options import Options
 from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.multi_raft import Packet
 from headwater.hub.raft.raft import Raft
-from tests.sim import calm, echo, faults, trap
-from tests.sim.checker import Checker, Violation
-from tests.sim.echo import RARE_MAX, Echo, is_rare
-from tests.sim.history import History
+from tests.sim import faults, trap
+from tests.sim.checks import calm, echo
+from tests.sim.checks.checker import Checker, Violation
+from tests.sim.checks.echo import RARE_MAX, Echo, is_rare
+from tests.sim.checks.history import History
 from tests.sim.machine import Op
 from tests.sim.node import SimNode
 from tests.sim.store_node import StoreNode

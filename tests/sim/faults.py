@@ -7,7 +7,7 @@ from headwater.edge.ports.twins.network import Weather
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.model.errors import RaftError
 from headwater.hub.raft.raft import Raft
-from tests.sim.echo import Echo
+from tests.sim.checks.echo import Echo
 from tests.sim.node import SimNode
 from tests.sim.trap import Trap
 from tests.sim.world import World

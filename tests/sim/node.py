@@ -10,10 +10,10 @@ from headwater.hub.raft.model.message import FROM_LEADER, Kind
 from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.multi_raft import MultiRaft, Packet, WriteSet
 from headwater.hub.raft.raft import Raft
+from tests.sim.checks.history import NEVER, Call
+from tests.sim.checks.promises import Promises
 from tests.sim.disks import Durable
-from tests.sim.history import NEVER, Call
 from tests.sim.machine import StreamMachine
-from tests.sim.promises import Promises
 from tests.sim.store_disk import StoreDisk
 from tests.sim.world import World
 

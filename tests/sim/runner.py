@@ -1,10 +1,16 @@
 """Runs seeds, and says what is needed to see a failure again."""
 
-from tests.sim import bugs, more_bugs, other_bugs, rule_bugs, store_bugs  # noqa: F401  # fill BUGS
-from tests.sim.bug import BUGS
-from tests.sim.checker import Violation
+from tests.sim.checks.checker import Violation
 from tests.sim.cluster import Cluster, Outcome
 from tests.sim.faults import Fault
+from tests.sim.planted import (  # noqa: F401  # fill BUGS
+    bugs,
+    more_bugs,
+    other_bugs,
+    rule_bugs,
+    store_bugs,
+)
+from tests.sim.planted.bug import BUGS
 from tests.sim.search import Search
 from tests.sim.shrink import shrink
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tests.sim.bug import Bug, planted
-from tests.sim.checker import Violation
+from tests.sim.checks.checker import Violation
+from tests.sim.planted.bug import Bug, planted
 
 O = TypeVar("O")  # noqa: E741  # what a run was like
 

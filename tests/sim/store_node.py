@@ -21,11 +21,11 @@ from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Replica
+from tests.sim.checks.model import rows_of
+from tests.sim.checks.promises import Promises
 from tests.sim.disks import Durable
 from tests.sim.machine import KERNEL, StreamMachine, decode_op
-from tests.sim.model import rows_of
 from tests.sim.node import SimNode
-from tests.sim.promises import Promises
 from tests.sim.world import World
 
 # A few dozen messages fill a segment, so that a run sees checkpointing and compaction.

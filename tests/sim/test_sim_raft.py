@@ -4,14 +4,14 @@ import secrets
 
 import pytest
 
-from tests.sim import mutants
-from tests.sim.bug import BUGS, planted
-from tests.sim.checker import Violation
+from tests.sim.checks.checker import Violation
+from tests.sim.checks.history import Call, History
 from tests.sim.cluster import Cluster
-from tests.sim.history import Call, History
+from tests.sim.planted import mutants
+from tests.sim.planted.bug import BUGS, planted
+from tests.sim.planted.store_bugs import STORE_BUGS
 from tests.sim.runner import SEARCH, STEPS, attempt, explain
 from tests.sim.shrink import shrink
-from tests.sim.store_bugs import STORE_BUGS
 
 KNOWN_SEEDS = (
     1,

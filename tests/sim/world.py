@@ -13,8 +13,8 @@ from headwater.hub.raft.model.options import Options
 from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.multi_raft import Packet
 from headwater.hub.raft.raft import Raft
-from tests.sim.checker import Checker
-from tests.sim.history import History
+from tests.sim.checks.checker import Checker
+from tests.sim.checks.history import History
 
 
 class World(Protocol):

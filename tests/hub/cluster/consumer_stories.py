@@ -9,7 +9,7 @@ from typing import Any
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
-from bench.cluster_nodes import ask, insist
+from bench.cluster.nodes import ask, insist
 from tests.hub.cluster.failover_world import until
 from tests.hub.cluster.stream_stories import Story
 

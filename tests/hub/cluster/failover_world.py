@@ -12,7 +12,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError
 from nats.js.errors import Error as JetStreamError
 
-from bench.cluster_nodes import ClusterNodes, insist
+from bench.cluster.nodes import ClusterNodes, insist
 from bench.servers import Server
 from tests import waiting
 

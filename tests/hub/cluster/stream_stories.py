@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import ObjectStoreConfig
 from nats.js.errors import NotFoundError
 
-from bench.cluster_nodes import ask, insist
+from bench.cluster.nodes import ask, insist
 from tests.hub.cluster.failover_world import World, contents, until
 
 PAUSE_SECONDS = 0.01

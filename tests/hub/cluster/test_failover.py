@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from bench.cluster_nodes import SERVERS, ClusterNodes, leader_of, whole
+from bench.cluster.nodes import SERVERS, ClusterNodes, leader_of, whole
 from bench.servers import Server
 from tests.hub.cluster import consumer_stories, stream_stories
 from tests.hub.cluster.failover_world import World, until

@@ -8,7 +8,7 @@ from typing import Any
 import nats
 import pytest
 
-from bench.cluster_nodes import SERVERS, ClusterNodes, ask, insist, leader_of, whole
+from bench.cluster.nodes import SERVERS, ClusterNodes, ask, insist, leader_of, whole
 from headwater.hub.node.healing import Healing
 from headwater.hub.node.service import ClusterService
 from headwater.hub.streams.replica_digest import differing, odd_ones

@@ -1,4 +1,4 @@
-"""Planted bugs of streams, consumers and mirrors on one node or two; see `tests/sim/bug.py`.
+"""Planted bugs of streams, consumers and mirrors on one or two nodes; see `planted/bug.py`.
 
 Each is one way in which a promise was broken somewhere.
 """
@@ -19,7 +19,7 @@ from headwater.federation.origins.health import LIVE, Health
 from headwater.federation.origins.origin_driver import OriginDrivers
 from headwater.federation.origins.origin_follower import OriginFollower
 from headwater.federation.origins.origin_request import StartPoint
-from tests.sim.bug import Bug
+from tests.sim.planted.bug import Bug
 
 
 def _lazily_synced(original: Any) -> Any:

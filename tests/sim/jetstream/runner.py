@@ -2,7 +2,7 @@
 
 import gc
 
-from tests.sim.checker import Violation
+from tests.sim.checks.checker import Violation
 from tests.sim.jetstream.bugs import BUGS
 from tests.sim.jetstream.plan import Step, draw
 from tests.sim.jetstream.story import Outcome, Story

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from tests.sim.bug import Bug
-from tests.sim.checker import Violation
+from tests.sim.checks.checker import Violation
 from tests.sim.jetstream.bugs import BUGS
 from tests.sim.jetstream.machines import Machine
 from tests.sim.jetstream.network import Network
@@ -17,6 +16,7 @@ from tests.sim.jetstream.plan import draw
 from tests.sim.jetstream.runner import SEARCH, STEPS, attempt, explain, told
 from tests.sim.jetstream.story import Outcome, Story
 from tests.sim.jetstream.world import SECOND_NS, World
+from tests.sim.planted.bug import Bug
 
 KNOWN_SEEDS = ((144, 30), (1055, 30))
 """Seeds and steps that found bugs. After the clock was set and a start, an id from before was

@@ -13,7 +13,7 @@ from typing import Any
 from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.log.commit_stepper import CommitStepper
-from tests.sim.checker import Violation
+from tests.sim.checks.checker import Violation
 
 SECOND_NS = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * SECOND_NS

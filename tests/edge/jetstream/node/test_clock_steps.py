@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench import clocks
+from bench.faults import clocks
+from bench.faults.trial import Script
 from bench.servers import headwater
-from bench.trial import Script
 
 AT_ONCE = 4
 EVERY = {

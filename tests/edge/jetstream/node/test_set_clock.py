@@ -10,7 +10,7 @@ import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
 
-from bench.set_clock import SetClock
+from bench.faults.set_clock import SetClock
 from tests.waiting import until_state
 
 YEAR = 365 * 24 * 3600

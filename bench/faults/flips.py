@@ -11,10 +11,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from bench.faults.tally import Tally
+from bench.faults.trial import Script, Trial
+from bench.faults.workload import Workload
 from bench.servers import ServerFailed
-from bench.tally import Tally
-from bench.trial import Script, Trial
-from bench.workload import Workload
 
 MESSAGES = 300
 """Per stream in the store that is damaged."""

@@ -17,7 +17,7 @@ from headwater.hub.raft.model.state import Pending
 from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.progress import MemberProgress
 from headwater.hub.raft.raft import Raft
-from tests.sim.bug import bug
+from tests.sim.planted.bug import bug
 
 # -- the log ---------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from bench import build, patterns
-from bench.cluster_nodes import ClusterNodes, ask, insist, leader_of, whole
+from bench.cluster.nodes import ClusterNodes, ask, insist, leader_of, whole
 from bench.patterns import STREAM, Load
 from bench.servers import ServerFailed
 from bench.wire import Link

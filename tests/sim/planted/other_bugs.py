@@ -28,7 +28,7 @@ from headwater.hub.raft.model.role import Role
 from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.progress import MemberProgress, State
 from headwater.hub.raft.raft import Raft
-from tests.sim.bug import bug
+from tests.sim.planted.bug import bug
 
 
 def _earlier(kind):

@@ -9,9 +9,9 @@ from headwater.hub.raft.model.entry import EntryKind, bytes_of
 from headwater.hub.raft.model.message import FROM_LEADER, OUT_OF_TERM, REPLIES, Kind, Message
 from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
-from tests.sim.checker import Checker
+from tests.sim.checks.checker import Checker
+from tests.sim.checks.heard import Heard
 from tests.sim.disks import Durable
-from tests.sim.heard import Heard
 
 HANDOVER = 3
 """Election timeouts in which a handover ends, even when it is asked for again meanwhile."""

@@ -1,7 +1,7 @@
-"""`python -m bench.raft_stages`: where the time of a replicated publish goes, stage by stage.
+"""`python -m bench.cluster.raft_stages`: where a replicated publish spends time, stage by stage.
 
 Each node of a cluster of three runs in a process that notes when Raft entries are proposed, sent,
-durable here, heard, durable there, answered, committed and applied (`bench.stage_notes`). All
+durable here, heard, durable there, answered, committed and applied (see `stage_notes.py`). All
 processes of a machine have one monotonic clock, so the notes of an entry are joined by its index.
 Printed are medians and 90th percentiles of microseconds since an entry was proposed; and, of each
 node since the first entry, processor time and page faults, and all bytes and syncs.
@@ -20,11 +20,11 @@ from typing import Any
 import click
 
 from bench import build, patterns
-from bench.cluster_nodes import SERVERS, ClusterNodes, whole
-from bench.cluster_rows import Amounts, fresh, waiting
+from bench.cluster.nodes import SERVERS, ClusterNodes, whole
+from bench.cluster.rows import Amounts, fresh, waiting
+from bench.cluster.stage_notes import APPLY_GROUP, VARIABLE
 from bench.patterns import Load
 from bench.servers import ServerFailed, end_on_sigterm
-from bench.stage_notes import APPLY_GROUP, VARIABLE
 
 NODES = 3
 HEARD = ("heard", "written", "durable", "answered")
@@ -104,7 +104,7 @@ async def run(
     """Publish, and stop the nodes; returns messages per second and what was noted. Raises
     ServerFailed and what clients do."""
     recipe = SERVERS["headwater"]
-    command = (sys.executable, "-m", "bench.stage_notes")
+    command = (sys.executable, "-m", "bench.cluster.stage_notes")
     recipe = replace(recipe, recipe=replace(recipe.recipe, command=command))
     build.generator()
     with ClusterNodes(recipe, NODES, parent) as nodes:
@@ -151,4 +151,4 @@ def main(size: int, messages: int, publishers: int, parent: Path | None) -> None
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m bench.raft_stages")
+    main(prog_name="python -m bench.cluster.raft_stages")

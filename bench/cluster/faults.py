@@ -1,4 +1,4 @@
-"""`python -m bench.cluster_faults`: clusters of three under publishers and consumers, and faults.
+"""`python -m bench.cluster.faults`: clusters of three under publishers and consumers, and faults.
 
 The same scripts run against three `headwater serve` and three nats-servers: each with a stream of
 three replicas, publishers that send again what was not acknowledged, and consumers that confirm.
@@ -24,9 +24,9 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
-from bench.cluster_nodes import SERVERS, ClusterNodes, insist, leader_of, whole
-from bench.flips import damage
-from bench.namespaces import Namespaces, NoNamespaces
+from bench.cluster.namespaces import Namespaces, NoNamespaces
+from bench.cluster.nodes import SERVERS, ClusterNodes, insist, leader_of, whole
+from bench.faults.flips import damage
 from bench.servers import ServerFailed, end_on_sigterm
 
 STREAM, SUBJECT, DURABLE = "FAULTS", "faults.a", "worker"
@@ -413,4 +413,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m bench.cluster_faults")
+    main(prog_name="python -m bench.cluster.faults")

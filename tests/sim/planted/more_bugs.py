@@ -18,7 +18,7 @@ from headwater.hub.raft.model.message import FROM_LEADER, REPLIES, Kind, Message
 from headwater.hub.raft.model.role import Role
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored import hard_state_file
-from tests.sim.bug import bug
+from tests.sim.planted.bug import bug
 
 # -- answers that mean something else -----------------------------------------
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bench.promise_book import Stored
+from bench.faults.promise_book import Stored
 from bench.wire import Link
 from headwater.edge.wire.message import Message, WireError
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.faults.tally import Tally
+from bench.faults.workload import NO_STREAM, Workload
 from bench.servers import Recipe, Server, ServerFailed
-from bench.tally import Tally
 from bench.wire import Link
-from bench.workload import NO_STREAM, Workload
 from headwater.edge.wire.client import ApiError
 from headwater.edge.wire.message import WireError
 

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from tests.sim.checker import Violation
-from tests.sim.history import NEVER, Call, History, operations
-from tests.sim.linear import Operation, is_linearizable
+from tests.sim.checks.checker import Violation
+from tests.sim.checks.history import NEVER, Call, History, operations
+from tests.sim.checks.linear import Operation, is_linearizable
 
 
 def write(begin: int, end: int, value: int, expected: int | None = None, done: bool = True):

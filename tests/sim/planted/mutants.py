@@ -4,7 +4,7 @@ A mutant is one change of one place: a comparison turned, a condition always or 
 statement left out, a number one more, an argument forgotten. Each runs in a process of its own, in
 which the module is compiled from the changed source; the files are never touched.
 
-    python -m tests.sim.mutants [--files election.py,log.py] [--seeds 12] [--share 1/10]
+    python -m tests.sim.planted.mutants [--files election.py,log.py] [--seeds 12] [--share 1/10]
 """
 
 import argparse
@@ -19,7 +19,7 @@ from importlib import abc, machinery
 from pathlib import Path
 from types import CodeType
 
-RAFT = Path(__file__).parents[2] / "hub" / "raft"
+RAFT = Path(__file__).parents[3] / "hub" / "raft"
 PACKAGE = "headwater.hub.raft"
 FILES = (
     "core.py", "election.py", "heartbeat.py", "hibernation.py", "multi_raft.py", "log.py",
@@ -194,7 +194,8 @@ def preload() -> None:
 
 def main() -> int:
     """Prints survivors; they are the work list, not an error."""
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants", description=__doc__)
+    prog = "python -m tests.sim.planted.mutants"
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("--files", default=",".join(FILES))
     parser.add_argument("--lines", default="", help="only these lines, as 10-20")
     parser.add_argument("--seeds", type=int, default=12)

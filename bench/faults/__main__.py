@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from bench import clocks, crash, filling, flips
+from bench.faults import clocks, crash, filling, flips
+from bench.faults.tally import Tally, table
+from bench.faults.trial import Script
 from bench.servers import Recipe, ServerFailed, anchor, anchor_synced, end_on_sigterm, headwater
-from bench.tally import Tally, table
-from bench.trial import Script
 from headwater.edge.wire.message import WireError
 
 SCRIPTS: dict[str, Callable[[Script], Tally]] = {

@@ -8,9 +8,9 @@ from headwater.hub.raft.model.entry import Entry, EntryKind
 from headwater.hub.raft.model.message import OUT_OF_TERM, Kind, Message
 from headwater.hub.raft.model.ready import Ready, Restored
 from headwater.hub.raft.raft import Raft
+from tests.sim.checks.heard import incarnations
+from tests.sim.checks.members import Members
 from tests.sim.disks import Durable
-from tests.sim.heard import incarnations
-from tests.sim.members import Members
 
 
 class Violation(AssertionError):

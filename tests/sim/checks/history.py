@@ -8,8 +8,8 @@ believe the sequences and looks for any order of the values.
 
 from dataclasses import dataclass, field
 
-from tests.sim.checker import Violation
-from tests.sim.linear import NEVER, Operation, is_linearizable
+from tests.sim.checks.checker import Violation
+from tests.sim.checks.linear import NEVER, Operation, is_linearizable
 
 
 @dataclass

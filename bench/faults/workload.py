@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bench.promise_book import PromiseBook, make_payload
-from bench.stream_reader import read_stream
-from bench.tally import Tally
+from bench.faults.promise_book import PromiseBook, make_payload
+from bench.faults.stream_reader import read_stream
+from bench.faults.tally import Tally
 from bench.wire import Link
 from headwater.edge.wire.client import ApiError
 from headwater.edge.wire.message import Message

@@ -1,4 +1,4 @@
-"""`python -m bench.cluster_speed`: a cluster of ours beside three nats-servers, row by row.
+"""`python -m bench.cluster.speed`: a cluster of ours beside three nats-servers, row by row.
 
 Ours acknowledges when a quorum has synced a message. `real` is nats-server at its default, which
 syncs every two minutes; `real-synced` syncs before each acknowledgement. Every row runs in a fresh
@@ -20,8 +20,8 @@ from pathlib import Path
 import click
 
 from bench import build, machine
-from bench.cluster_nodes import SERVERS, ClusterNodes
-from bench.cluster_rows import ALL_CORES, ROWS, Amounts, Figures
+from bench.cluster.nodes import SERVERS, ClusterNodes
+from bench.cluster.rows import ALL_CORES, ROWS, Amounts, Figures
 from bench.patterns import Mismatch
 from bench.servers import ServerFailed, end_on_sigterm
 from headwater.edge.wire.message import WireError
@@ -220,4 +220,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m bench.cluster_speed")
+    main(prog_name="python -m bench.cluster.speed")

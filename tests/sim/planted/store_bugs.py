@@ -7,7 +7,7 @@ from headwater.hub.stored.group_log import GroupLog, encode_run
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.start import BOOT_GROUP
-from tests.sim.bug import BUGS, Bug
+from tests.sim.planted.bug import BUGS, Bug
 
 
 def _told_at_once(original):

@@ -1,4 +1,4 @@
-"""`python -m bench.crash`: SIGKILL storms against promise one, an acknowledged message is there.
+"""`python -m bench.faults.crash`: SIGKILL storms against promise one, acknowledged means stored.
 
 Every round: start the server on the same store, check everything promised so far, publish from
 several connections while another one consumes, deletes and puts, and kill the server at a random
@@ -21,12 +21,12 @@ from pathlib import Path
 
 import click
 
-from bench.publisher import Publisher
+from bench.faults.publisher import Publisher
+from bench.faults.tally import Tally
+from bench.faults.trial import Script, Trial
+from bench.faults.workload import LIMITS, Workload
 from bench.servers import ServerFailed, anchor, end_on_sigterm, headwater
-from bench.tally import Tally
-from bench.trial import Script, Trial
 from bench.wire import Link
-from bench.workload import LIMITS, Workload
 from headwater.edge.wire.message import WireError
 
 SUBJECTS = 7
@@ -155,4 +155,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m bench.crash")
+    main(prog_name="python -m bench.faults.crash")

@@ -1,4 +1,4 @@
-"""`python -m bench.stage_notes …`: `headwater serve …`, with notes of what happens to Raft entries.
+"""`headwater serve …`, with notes of Raft entries: `python -m bench.cluster.stage_notes …`.
 
 The methods that stages begin or end with are wrapped, so the node itself knows nothing of it, and a
 node that is not watched pays nothing. Notes are kept in memory, and written as JSON to the file

@@ -3,7 +3,7 @@
 import zlib
 from dataclasses import dataclass, field
 
-from bench.tally import Tally
+from bench.faults.tally import Tally
 
 
 def make_payload(subject: str, ident: str, size: int) -> bytes:

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bench.device import small_device
+from bench.faults.device import small_device
+from bench.faults.tally import Tally
+from bench.faults.trial import Script, Trial
+from bench.faults.workload import LIMITS, QUEUE, VALUES, Workload
 from bench.servers import Recipe
-from bench.tally import Tally
-from bench.trial import Script, Trial
 from bench.wire import Link
-from bench.workload import LIMITS, QUEUE, VALUES, Workload
 from headwater.edge.wire.message import WireError
 
 MEBIBYTES = 64

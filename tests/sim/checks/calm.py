@@ -5,7 +5,7 @@ from contextlib import suppress
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.model.errors import ChangeRefused
 from headwater.hub.raft.raft import Raft
-from tests.sim.checker import Violation
+from tests.sim.checks.checker import Violation
 from tests.sim.node import SimNode
 from tests.sim.world import World
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from bench.promise_book import PromiseBook, make_payload
+from bench.faults.promise_book import PromiseBook, make_payload
+from bench.faults.set_clock import SetClock
+from bench.faults.stream_reader import read_stream
+from bench.faults.tally import Tally
+from bench.faults.trial import LINK_SECONDS, Script, patiently
 from bench.servers import Server, ServerFailed
-from bench.set_clock import SetClock
-from bench.stream_reader import read_stream
-from bench.tally import Tally
-from bench.trial import LINK_SECONDS, Script, patiently
 from bench.wire import Link
 from headwater.edge.wire.message import WireError
 

@@ -22,7 +22,7 @@ from headwater.hub.stored import arrival, state_end
 from headwater.hub.stored.arrival import Arrival
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.sending import Sending
-from tests.sim.bug import bug
+from tests.sim.planted.bug import bug
 
 # -- promises before the disk -------------------------------------------------
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bench.promise_book import make_payload
+from bench.faults.promise_book import make_payload
 from bench.wire import Link
 from headwater.edge.wire.message import WireError
 

@@ -1,0 +1,1 @@
+"""Clusters of three beside three nats-servers: their speed, and faults under load."""
