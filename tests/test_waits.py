@@ -25,6 +25,7 @@ SLEEPS = {
     "tests/hub/cluster/stream_stories.py": (1, PACES),
     "deploy/demo/agent.py": (4, PACES),
     "deploy/demo/fleet.py": (1, RETRIES),
+    "deploy/demo/hub.py": (1, RETRIES),
     "deploy/demo/processes.py": (1, ANOTHER),
     "deploy/demo/run.py": (4, SHOWS),
     "deploy/fleet/device/agent.py": (1, "systemd tells nobody how a service goes"),

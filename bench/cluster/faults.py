@@ -26,6 +26,8 @@ from nats.js.errors import Error as JetStreamError
 
 from bench.cluster.namespaces import Namespaces, NoNamespaces
 from bench.cluster.nodes import SERVERS, ClusterNodes, insist, leader_of, whole
+from bench.faults.device import small_device
+from bench.faults.filling import take, take_the_rest
 from bench.faults.flips import damage
 from bench.servers import ServerFailed, end_on_sigterm
 
@@ -36,6 +38,10 @@ PACE_SECONDS = 0.002
 SETTLE_SECONDS = 1.0
 """Of undisturbed work before a fault, and while a node is gone."""
 DRAIN_SECONDS = 60.0
+LEAD_SECONDS = 30.0
+DEVICE_MEBIBYTES = 64
+HUNGRY_SECONDS = 0.01
+"""How often somebody else takes what room there is."""
 TRIES = 20
 TITLES = (
     "fault",
@@ -45,6 +51,7 @@ TITLES = (
     "lost",
     "repeated",
     "handed out again",
+    "replicas differ",
     "gap in acks, s",
 )
 
@@ -63,17 +70,19 @@ class Outcome:
     """There more than once, or another message than was acknowledged."""
     again: int = 0
     """Handed out by the consumer after its ack was confirmed."""
+    differ: int = 0
+    """Sequences at which replicas hold different messages, read under each leader in turn."""
     gap: float = 0.0
     """Longest time without an ack for any publisher, in seconds."""
 
     @property
     def broken(self) -> int:
         """Promises that were not kept."""
-        return self.lost + self.repeated + self.again
+        return self.lost + self.repeated + self.again + self.differ
 
     def row(self) -> list[str]:
         """What `TITLES` name."""
-        counts = (self.rounds, self.acked, self.lost, self.repeated, self.again)
+        counts = (self.rounds, self.acked, self.lost, self.repeated, self.again, self.differ)
         return [self.fault, self.server, *(f"{count:,}" for count in counts), f"{self.gap:.1f}"]
 
 
@@ -178,13 +187,30 @@ class Load:
                     await asyncio.sleep(0.1)
         self.drained.set()
         await asyncio.gather(*self._consumers)
-        found = await self._read()
-        places = Counter(found.values())
+        copies = [await self._read_under(index) for index in range(self.nodes.size)]
         outcome.acked += len(self.acked)
-        outcome.lost += sum(ident not in places for ident in self.acked.values())
-        outcome.repeated += self.twice + sum(count - 1 for count in places.values())
+        for copy in copies:
+            places = Counter(copy.values())
+            lost = sum(ident not in places for ident in self.acked.values())
+            repeated = self.twice + sum(count - 1 for count in places.values())
+            outcome.lost = max(outcome.lost, lost)
+            outcome.repeated = max(outcome.repeated, repeated)
+        everything = set().union(*(copy.items() for copy in copies))
+        outcome.differ += len(everything) - min(len(copy) for copy in copies)
         outcome.again += self.again
         outcome.gap = max(outcome.gap, self.gap)
+
+    async def _read_under(self, index: int) -> dict[int, str]:
+        """What a node's replica holds: it is made the leader, and leaders read their own.
+        Raises TimeoutError when it does not become one."""
+        client = await self.client(0)
+        request = f"STREAM.LEADER.STEPDOWN.{STREAM}"
+        await whole(client, STREAM)
+        async with asyncio.timeout(LEAD_SECONDS):
+            while await leader_of(client, STREAM) != index:
+                await insist(client, request, placement={"preferred": f"n{index}"})
+                await asyncio.sleep(0.1)
+        return await self._read()
 
     async def _read(self) -> dict[int, str]:
         """All that is stored, by an ordered consumer."""
@@ -218,6 +244,8 @@ class Scene:
     """How long a fault lasts that may last."""
     watcher: Client
     namespaces: Namespaces | None = None
+    device: Path | None = None
+    """A small file system, which the first node's store is on."""
 
     async def back(self, *indexes: int) -> None:
         """Start nodes, and wait until the stream has all its replicas."""
@@ -237,10 +265,7 @@ class Scene:
 
 async def kills(scene: Scene) -> None:
     """SIGKILL for any node."""
-    victim = scene.any()
-    scene.nodes.kill(victim)
-    await asyncio.sleep(SETTLE_SECONDS)
-    await scene.back(victim)
+    await _killed(scene, lambda victim: None)
 
 
 async def pauses(scene: Scene) -> None:
@@ -262,20 +287,34 @@ async def all_at_once(scene: Scene) -> None:
 
 async def wiped(scene: Scene) -> None:
     """A node is killed and comes back with nothing."""
-    victim = scene.any()
-    scene.nodes.kill(victim)
-    scene.nodes.wipe(victim)
-    await asyncio.sleep(SETTLE_SECONDS)
-    await scene.back(victim)
+    await _killed(scene, scene.nodes.wipe)
 
 
 async def flipped(scene: Scene) -> None:
     """A node is killed, and a bit of a file of it, or a file's end, is another when it is back."""
+    await _killed(scene, lambda victim: damage(scene.nodes.store(victim), scene.chance))
+
+
+async def _killed(scene: Scene, harm: Callable[[int], Any]) -> None:
+    """A node is killed, and something happens to what it stored before it comes back."""
     victim = scene.any()
     scene.nodes.kill(victim)
-    damage(scene.nodes.store(victim), scene.chance)
+    harm(victim)
     await asyncio.sleep(SETTLE_SECONDS)
     await scene.back(victim)
+
+
+async def full(scene: Scene) -> None:
+    """The file system of a node is full for a while."""
+    assert scene.device is not None
+    foreign = scene.device / "foreign"
+    take(foreign, DEVICE_MEBIBYTES << 20)
+    until = time.monotonic() + scene.seconds
+    while time.monotonic() < until:
+        take_the_rest(foreign)
+        await asyncio.sleep(HUNGRY_SECONDS)
+    foreign.unlink()
+    await scene.back()
 
 
 async def partitioned(scene: Scene) -> None:
@@ -310,6 +349,7 @@ FAULTS: dict[str, Callable[[Scene], Awaitable[None]]] = {
     "all-at-once": all_at_once,
     "wiped": wiped,
     "flipped": flipped,
+    "full": full,
     "partitioned": partitioned,
     "one-way": one_way,
     "flapping": flapping,
@@ -333,7 +373,12 @@ async def run(fault: str, server: str, plan: Plan) -> Outcome:
     """One fault against one server. Raises NoNamespaces, ServerFailed, TimeoutError."""
     outcome = Outcome(fault, SERVERS[server].name, plan.rounds)
     with contextlib.ExitStack() as stack:
+        device = None
+        if fault == "full":
+            device = stack.enter_context(small_device(DEVICE_MEBIBYTES, plan.parent)).path
         nodes = stack.enter_context(ClusterNodes(SERVERS[server], parent=plan.parent))
+        if device is not None:
+            nodes.stores[0] = device / "n0"
         spaces = None
         if fault in NETWORK:
             spaces = stack.enter_context(Namespaces(nodes.size))
@@ -345,7 +390,9 @@ async def run(fault: str, server: str, plan: Plan) -> Outcome:
         try:
             await load.start()
             watcher = await load.client(1)
-            scene = Scene(nodes, random.Random(plan.seed), plan.seconds, watcher, spaces)
+            scene = Scene(
+                nodes, random.Random(plan.seed), plan.seconds, watcher, spaces, device
+            )
             for _ in range(plan.rounds):
                 await asyncio.sleep(SETTLE_SECONDS)
                 await FAULTS[fault](scene)
@@ -376,7 +423,7 @@ def outcomes_of(faults: tuple[str, ...], servers: tuple[str, ...], plan: Plan) -
 @click.option("--server", "servers", multiple=True, type=click.Choice(list(SERVERS)))
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--seed", default=1, show_default=True)
-@click.option("--seconds", default=30.0, show_default=True, help="Of a pause or a partition.")
+@click.option("--seconds", default=30.0, show_default=True, help="Of a pause, a cut, a full disk.")
 @click.option("--publishers", type=click.IntRange(1), default=16, show_default=True)
 @click.option("--consumers", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for every row instead.")

@@ -69,6 +69,8 @@ class ClusterNodes:
         self.route_ports = [free_port() for _ in range(size)]
         self.monitor_ports = [free_port() for _ in range(size)]
         self.leaf_ports = [free_port() for _ in range(size)]
+        self.stores: dict[int, Path] = {}
+        """Where nodes keep their data, of those that have a place of their own for it."""
         self.wrap: list[list[str]] = [[] for _ in range(size)]
         """Words before each node's command line."""
         self.path = Path(tempfile.mkdtemp(prefix="headwater-cluster-", dir=parent))
@@ -89,7 +91,7 @@ class ClusterNodes:
 
     def store(self, index: int) -> Path:
         """Where a node keeps its data."""
-        return self.path / f"n{index}"
+        return self.stores.get(index, self.path / f"n{index}")
 
     def log(self, index: int) -> str:
         """What a node has written to its log."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headwater.deploy.console import Bars
 from headwater.deploy.demo.fleet import FLEET_STREAM, Fleet, mirror_name
+from headwater.deploy.demo.hub import NODES
 from headwater.deploy.demo.processes import AgentProcess, FleetError, NodeProcess
 from headwater.deploy.demo.report import plot, print_table, read_rollup
 from headwater.deploy.demo.verify import Verdict, compare, read_ids
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.rollup import RollupResult
 
 CUT_AT = 0.2
-KILL_AT = 0.45
+KILL_AT = 0.4
+KILL_HUB_AT = 0.6
 HEAL_AT = 0.8
 """Shares of the work done at which the story goes on."""
 
 CATCH_UP_WITHIN_S = 90.0
 TICK_S = 0.1
+DOWN_S = 0.5
+"""How long a node that was killed stays away."""
 
 
 class Story:
@@ -62,7 +66,7 @@ class Story:
 
     async def run(self) -> None:
         """Everything up to the point where the hub has it all. Raises FleetError."""
-        self.bars.say(f"starting one hub and {len(self.agents)} edges on loopback")
+        self.bars.say(f"starting a hub of {NODES} nodes and {len(self.agents)} edges on loopback")
         await self.fleet.start()
         self.bars.say("every edge found the hub by zeroconf and logged in")
         await self.fleet.make_streams()
@@ -80,15 +84,21 @@ class Story:
             self.fleet.uplinks[edge.name].cut()
         self.bars.say(f"uplink cut: {_names(self.cut)}; they go on accepting")
         await self._until(KILL_AT)
-        await self.victim.kill()
-        self.bars.say(f"{self.victim.name} killed with SIGKILL")
-        await asyncio.sleep(0.5)
-        await self.victim.start()
-        self.bars.say(f"{self.victim.name} started again on the same store")
+        await self._kill(self.victim)
+        await self._until(KILL_HUB_AT)
+        leader = await self.fleet.hub.leader(FLEET_STREAM)
+        await self._kill(leader, ", which led the fleet's stream,")
         await self._until(HEAL_AT)
         for edge in self.cut:
             self.fleet.uplinks[edge.name].heal()
         self.bars.say(f"uplink healed: {_names(self.cut)}")
+
+    async def _kill(self, node: NodeProcess, what: str = "") -> None:
+        await node.kill()
+        self.bars.say(f"{node.name}{what} killed with SIGKILL")
+        await asyncio.sleep(DOWN_S)
+        await node.start()
+        self.bars.say(f"{node.name} started again on the same store")
 
     async def _until(self, share: float) -> None:
         while self.acked() < share * self.total:
@@ -104,15 +114,16 @@ class Story:
         for agent in self.agents:
             self.bars.update(f"{agent.device} published", agent.state["acked"], self.messages)
             self.bars.update(f"{agent.device} worked on", agent.state["worked"], self.messages)
-        self.bars.update("mirrored", await self.fleet.mirrored(), self.total)
-        self.bars.update("sourced", await self.fleet.held(FLEET_STREAM), self.total)
+        for name, held in (("mirrored", self.fleet.mirrored), ("sourced", self.fleet.sourced)):
+            count = await held()
+            if count is not None:
+                self.bars.update(name, count, self.total)
 
     async def _catch_up(self) -> None:
         deadline = time.monotonic() + CATCH_UP_WITHIN_S
         while time.monotonic() < deadline:
-            mirrored = await self.fleet.mirrored()
-            sourced = await self.fleet.held(FLEET_STREAM)
-            if mirrored >= self.total and sourced >= self.total:
+            mirrored, sourced = await self.fleet.mirrored(), await self.fleet.sourced()
+            if min(mirrored or 0, sourced or 0) >= self.total:
                 await self._show()
                 return
             await asyncio.sleep(TICK_S)
@@ -120,12 +131,12 @@ class Story:
 
     async def verdict(self, aggregated: int, spark_duplicates: int) -> Verdict:
         """Compare ids that were acknowledged with ids that the hub holds."""
-        assert self.fleet.client is not None
+        client = self.fleet.hub.client
         promised = [name for agent in self.agents for name in agent.acked_ids()]
         mirrored: list[str] = []
         for edge in self.fleet.edges:
-            mirrored += await read_ids(self.fleet.client, mirror_name(edge.name))
-        sourced = await read_ids(self.fleet.client, FLEET_STREAM)
+            mirrored += await read_ids(client, mirror_name(edge.name))
+        sourced = await read_ids(client, FLEET_STREAM)
         lost, duplicated = compare(promised, mirrored)
         lost_fleet, duplicated_fleet = compare(promised, sourced)
         published = len(set(promised))
@@ -184,7 +195,7 @@ async def _run(
         try:
             await story.run()
             bars.say("Spark aggregates the fleet stream")
-            result = await asyncio.to_thread(_aggregate, story.fleet.hub.url, folder, bars)
+            result = await asyncio.to_thread(_aggregate, story.fleet.hub.urls, folder, bars)
             verdict = await story.verdict(result.rows, result.duplicates + result.duplicate_ids)
         finally:
             await story.stop()
@@ -195,11 +206,11 @@ async def _run(
     return verdict
 
 
-def _aggregate(url: str, folder: Path, bars: Bars) -> "RollupResult":
+def _aggregate(urls: list[str], folder: Path, bars: Bars) -> "RollupResult":
     from headwater.spark.jobs.rollup import run_rollup
 
     return run_rollup(
-        {"servers": url, "stream": FLEET_STREAM},
+        {"servers": ",".join(urls), "stream": FLEET_STREAM},
         str(folder / "rollup"),
         window="2s",
         overwrite=True,

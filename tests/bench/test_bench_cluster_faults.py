@@ -38,5 +38,5 @@ async def test_the_same_script_drives_the_real_server(tmp_path: Path) -> None:
 def test_a_row_for_each_outcome() -> None:
     assert set(NETWORK) < set(FAULTS)
     lines = table([Outcome("kills", "one", 2, 1234, lost=1, gap=0.25)]).splitlines()
-    assert lines[2] == "| kills | one | 2 | 1,234 | 1 | 0 | 0 | 0.2 |"
-    assert Outcome("kills", "one", lost=1, repeated=1, again=1).broken == 3
+    assert lines[2] == "| kills | one | 2 | 1,234 | 1 | 0 | 0 | 0 | 0.2 |"
+    assert Outcome("kills", "one", lost=1, repeated=1, again=1, differ=1).broken == 4

@@ -22,7 +22,9 @@ def test_nothing_is_lost_or_duplicated(tmp_path: Path) -> None:
     found = re.fullmatch(LAST, done.stdout.splitlines()[-1])
     assert found is not None
     assert list(map(int, found.groups())) == [3000, 3000, 3000, 0, 0]
-    assert "uplink cut" in done.stderr and "SIGKILL" in done.stderr
+    assert "uplink cut" in done.stderr
+    assert re.search(r"edge-\d killed with SIGKILL", done.stderr)
+    assert re.search(r"hub-\d, which led the fleet's stream, killed with SIGKILL", done.stderr)
     assert (tmp_path / "rollup.png").read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "rollup").glob("*.parquet"))
 
