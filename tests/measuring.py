@@ -2,7 +2,7 @@
 
 A test that judges a time compares it with one that is measured in the same run: of something else
 that it does, or of the piece of work here. What it may take has ample room besides; whoever needs
-more than that, or the whole machine, is marked `alone`. `tests/test_bounds.py` says so.
+more than that, or the whole machine, is marked `alone`. `tests/house/test_bounds.py` says so.
 """
 
 import time

@@ -3,7 +3,7 @@
 A test waits for events: an answer, a message, a PONG, a line of a log, a callback, the end of a
 process. Some things tell nobody: a field of an object on the same loop, another process that is
 not there yet, what an expired message leaves, the silence after the last message. They are looked
-at again and again, here and nowhere else; `tests/test_waits.py` says so.
+at again and again, here and nowhere else; `tests/house/test_waits.py` says so.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.broker.rights.rules import Rules
 from headwater.security.auth_options import PermissionOptions, ResponseRules, SubjectRules
 from headwater.security.permissions import Permissions
-from tests.test_house import FLOORS, ROOT, sources
+from tests.house.test_house import FLOORS, ROOT, sources
 
 DOOR = "edge/broker/authorize.py"
 TABLES = ("edge/broker/rights/rules.py", "edge/broker/rights/grants.py", "security/permissions.py")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_house import PRODUCT, ROOT, sources
+from tests.house.test_house import PRODUCT, ROOT, sources
 
 PACES = "paces what it does: the time is the point"
 RETRIES = "the pause before another try, longer each time and with chance in it"

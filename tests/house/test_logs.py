@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("edge", "hub", "federation", "security", "spark", "deploy")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 LOUD = {"warning", "error", "exception", "critical"}

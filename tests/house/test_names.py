@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_house import PRODUCT, ROOT
+from tests.house.test_house import PRODUCT, ROOT
 
 GUARDED = ("note", "settle", "tell")
 """Words that say something in one place at most: that of their row in the glossary, if there is

@@ -11,9 +11,9 @@ import pytest
 
 import build_accel
 from headwater.edge.kernel.turn_order import NewsStage, TurnStage
-from tests import import_graph
+from tests.house import import_graph
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FLOORS = {"security": 0, "edge": 1, "federation": 2, "hub": 3, "spark": 4, "deploy": 5}
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 60
@@ -82,6 +82,7 @@ TESTS_BESIDE = {
     "edge/storage/log/durability": "docs/DURABILITY.md: its rules, its table and the page itself",
     "edge/storage/whole": "faults of every file of a store at once, which no room bears alone",
     "fuzz": "random bytes at every door",
+    "house": "rules of all packages, docs and tests",
     "hub/raft/transcripts": "texts that the test beside them tells again",
     "sim": "the simulator",
 }

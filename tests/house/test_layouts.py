@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from tests.page_layouts import ROOT, c_struct, constant, described, enum_values, formats
+from tests.house.page_layouts import ROOT, c_struct, constant, described, enum_values, formats
 
 STORAGE = (ROOT / "docs/STORAGE.md").read_text()
 RAFT = (ROOT / "docs/RAFT.md").read_text()

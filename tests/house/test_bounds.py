@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_house import ROOT, sources
+from tests.house.test_house import ROOT, sources
 
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time", "monotonic_ns", "perf_counter_ns"}
 MEMORY = {"rss", "resident", "VmRSS", "ru_maxrss"}

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i32": "i", "i64": "q"}
 FIELD = re.compile(r"\b(\d+s|[ui](?:8|16|32|64))\b")
 C_TYPES = {

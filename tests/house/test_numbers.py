@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.page_layouts import ROOT, constant
+from tests.house.page_layouts import ROOT, constant
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MS, SECOND = 1_000_000, 1_000_000_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.code_names import FLOORS, CodeNames
+from tests.house.code_names import FLOORS, CodeNames
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 CODE = re.compile(r"`([^`\n]+)`")
 PLACED = re.compile(r"`([\w./]+(?:\.py|/))`: `([\w.]+)`")

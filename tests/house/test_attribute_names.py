@@ -1,11 +1,11 @@
-"""Every attribute that is read is defined somewhere: see `tests/attribute_names.py`."""
+"""Every attribute that is read is defined somewhere: see `tests/house/attribute_names.py`."""
 
 import ast
 
 import pytest
 
-from tests import attribute_names
-from tests.test_house import FLOORS, PRODUCT, ROOT
+from tests.house import attribute_names
+from tests.house.test_house import FLOORS, PRODUCT, ROOT
 
 ELSEWHERE = {
     "DER", "PEM", "PKCS8", "SubjectPublicKeyInfo",  # cryptography, whose parts load one another

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sentences import sentences
+from tests.house.sentences import sentences
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 NAMED = re.compile(
     r"`((?:security|edge|federation|hub|spark|deploy|tests|bench|docs)/[\w./-]*\w/?)`"

@@ -10,7 +10,7 @@ import pytest
 import build_accel
 import typed_tree
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 STUBS = {build_accel.module_name(p): typed_tree.Stub(ROOT / p) for p in build_accel.COMPILED}
 KNOWN = {name: stub.classes for name, stub in STUBS.items()}
 
