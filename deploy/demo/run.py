@@ -15,6 +15,7 @@ from headwater.deploy.demo.hub import NODES
 from headwater.deploy.demo.processes import AgentProcess, FleetError, NodeProcess
 from headwater.deploy.demo.report import plot, print_table, read_rollup
 from headwater.deploy.demo.verify import Verdict, compare, read_ids
+from headwater.edge.facts.reasons import reason
 
 if TYPE_CHECKING:
     from headwater.spark.jobs.rollup import RollupResult
@@ -169,11 +170,17 @@ def run_demo(
         print("headwater demo: messages, edges and seconds must be positive", file=sys.stderr)
         return 2
     folder = Path(output).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
     work = folder / "nodes"
-    if work.exists():
-        shutil.rmtree(work)
-    work.mkdir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if work.exists():
+            shutil.rmtree(work)
+        work.mkdir()
+    except OSError as error:
+        print(
+            f"headwater demo: {reason(error)}: name another folder with --output", file=sys.stderr
+        )
+        return 2
     try:
         verdict = asyncio.run(_run(work, folder, messages, edges, seconds))
     except FleetError as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headwater.edge.facts.reasons import reason
 from headwater.hub.enrolment.issue import request
 from headwater.security import creds
 from headwater.security.gateway_roles import ENROL_INBOX, ENROL_SUBJECT
@@ -67,7 +68,7 @@ def enrol(token_text: str, hubs: Sequence[str], folder: Path, ca: str = "") -> P
                 subject = f"{ENROL_SUBJECT}.{name}"
                 answer = caller.ask(subject, f"{ENROL_INBOX}.{name}.", asked)
         except (OSError, EnrolmentError) as error:
-            problems.append(f"{hub}: {error}")
+            problems.append(f"{hub}: {reason(error)}")
             continue
         if "jwt" not in answer:
             raise EnrolmentError(f"the hub refuses: {answer.get('error', answer)}")

@@ -12,6 +12,7 @@ import click
 
 from headwater.deploy.hub.drain_command import drain
 from headwater.deploy.hub.fleet_command import fleet
+from headwater.edge.facts.reasons import reason
 
 TIMEOUT_S = 3.0
 ANSWER_BYTES_MAX = 64 << 20
@@ -59,7 +60,7 @@ def gather(urls: list[str]) -> dict[str, Any]:
             answers[url] = fetch(url)
         except (OSError, ValueError) as error:
             failures.append(url)
-            click.echo(f"{url}: {error}", err=True)
+            click.echo(f"{url}: {reason(error)}", err=True)
             continue
         wanted += [node["monitor"] for node in answers[url]["nodes"] if node["monitor"]]
     if not answers:

@@ -8,6 +8,7 @@ import click
 
 from headwater.deploy.keys.folder import KeyFolder, KeysError
 from headwater.deploy.keys.realm import Realm
+from headwater.edge.facts.reasons import reason
 from headwater.security.gateway_roles import ENROL, GATEWAY, OWN_SUBJECTS
 
 DEFAULT_FOLDER = "~/.config/headwater/keys"
@@ -67,7 +68,7 @@ class Guarded(click.Group):
         try:
             return super().invoke(ctx)
         except (SecurityError, WireError, OSError) as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(reason(error)) from error
 
 
 @click.group(cls=Guarded)

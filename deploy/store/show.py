@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from headwater.deploy.console import Bars
+from headwater.edge.facts.reasons import reason
 
 COLUMNS = ("messages", "bytes", "lost", "lost_sequences", "damaged")
 
@@ -41,9 +42,9 @@ class Show:
         signal.signal(signal.SIGTERM, self._before)
         if isinstance(error, known_errors()):
             if self.as_json:
-                print(json.dumps({"ok": False, "error": str(error)}))
+                print(json.dumps({"ok": False, "error": reason(error)}))
             else:
-                print(f"headwater store: {error}", file=sys.stderr)
+                print(f"headwater store: {reason(error)}", file=sys.stderr)
             raise SystemExit(1) from error
 
     def progress(self, what: str, done: int, total: int) -> None:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
+from headwater.edge.facts.reasons import reason
 from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import Message, MessageReader, WireError, header_block
 
@@ -277,7 +278,7 @@ class Client:
             except Refused:
                 raise
             except (OSError, WireError) as error:
-                problems.append(f"{server.host}:{server.port}: {error}")
+                problems.append(f"{server.host}:{server.port}: {reason(error)}")
         raise ConnectError("cannot connect to " + "; ".join(problems))
 
     def _open(self, server: Server, login: Login, timeout: float) -> None:

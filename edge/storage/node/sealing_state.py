@@ -74,8 +74,10 @@ async def rotate(options: StoreOptions, account: str, stream: str) -> StreamSeal
             one for one in found if one.name == stream and account in ("", one.account)
         ]
         if len(wanted) != 1:
-            more = "; name the account, too" if wanted else ""
-            raise StoreError(f"{len(wanted)} streams are called '{stream}'{more}")
+            count, more = len(wanted) or "no", "name the account, too"
+            if not wanted:
+                more = "`headwater store keys` tells all names"
+            raise StoreError(f"{count} streams are called '{stream}'; {more}")
         try:
             storage.repacker.renew(wanted[0].store)
         except SealingError as error:

@@ -47,3 +47,14 @@ def test_numbers_that_make_no_sense() -> None:
         capture_output=True, text=True, check=False,
     )
     assert done.returncode == 2 and "must be positive" in done.stderr
+
+
+def test_an_output_that_cannot_be_made_is_told() -> None:
+    done = subprocess.run(
+        [program("headwater"), "demo", "--output", "/proc/nope"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "headwater demo: /proc/nope: No such file or directory: name another folder with --output\n"
+    )

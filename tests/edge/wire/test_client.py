@@ -268,14 +268,12 @@ def test_secrets_are_in_no_text() -> None:
     assert "s3cret" not in str(told.value)
 
 
-def test_it_imports_the_standard_library_and_security_only() -> None:
+def test_it_imports_the_standard_library_and_the_lowest_rooms_only() -> None:
     code = "import sys; import headwater.edge.wire.client; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     allowed = set(sys.stdlib_module_names) | {"headwater", "__main__", "_virtualenv"}
     own = [name for name in done.stdout.split() if name.startswith("headwater.")]
     assert not {name for name in loaded - allowed if not name.startswith(("_", "sitecustomize"))}
-    assert all(
-        name == "headwater.edge" or name.startswith(("headwater.edge.wire", "headwater.security"))
-        for name in own
-    )
+    rooms = ("headwater.edge.facts", "headwater.edge.wire", "headwater.security")
+    assert all(name == "headwater.edge" or name.startswith(rooms) for name in own)

@@ -9,7 +9,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.errors import APIError
+from nats.js.errors import APIError, ServiceUnavailableError
 from nats.js.errors import Error as JetStreamError
 
 from bench.cluster.nodes import ClusterNodes, insist
@@ -79,7 +79,8 @@ class World:
             try:
                 return (await action(),)
             except APIError as error:
-                if error.code != 503:
+                # A status 503 in place of a message has no code of its own.
+                if error.code != 503 and not isinstance(error, ServiceUnavailableError):
                     raise
             except (NatsError, JetStreamError, TimeoutError):
                 pass
