@@ -35,6 +35,9 @@ async def until(true: Callable[[], Any], what: object = "", seconds: float = WAI
         if found:
             return found
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        if (task := asyncio.current_task()) and task.cancelling():
+            # nats-py makes a time-out of a cancellation, and `true` may be made to go on after one.
+            raise asyncio.CancelledError
         await asyncio.sleep(next(ticks))
 
 

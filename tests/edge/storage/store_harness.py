@@ -1,6 +1,7 @@
 """A node's store for tests: opened in a directory, turned by hand, without sockets."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,15 @@ class Harness:
         self.crash()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
+
+
+def segment_bytes(store: FileStore) -> int:
+    """Bytes of the files of a stream's segments; what a thread removes meanwhile has none."""
+    total = 0
+    for path in store.directory.glob("*.seg"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 def contents(store: FileStore) -> dict[int, tuple[bytes, bytes, bytes]]:

@@ -50,6 +50,9 @@ class Story:
             self.rounds = number
             await asyncio.sleep(PAUSE_SECONDS)
 
+    async def end(self) -> None:
+        """Stop what goes on beside `work`."""
+
     async def one(self, number: int) -> None:
         """One publish of `work`."""
         ack = await self.world.put(self.client.jetstream(), self.subject(number), b"%d" % number)

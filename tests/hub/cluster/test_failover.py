@@ -25,8 +25,8 @@ async def play(path: Path, classes: Iterable[type[Story]], fault: Fault = kill) 
         await nodes.ready()
         world = World(nodes)
         with Server(nodes.leaf(), parent=path) as world.edge:
+            stories = [one(world, number % 3) for number, one in enumerate(classes)]
             try:
-                stories = [one(world, number % 3) for number, one in enumerate(classes)]
                 for story in stories:
                     await story.begin()
                 async with asyncio.TaskGroup() as group:
@@ -39,6 +39,8 @@ async def play(path: Path, classes: Iterable[type[Story]], fault: Fault = kill) 
                     await story.check()
             finally:
                 world.halt.set()
+                # nats-py makes a time-out of a cancellation: who reads until told goes on for ever.
+                await asyncio.gather(*(story.end() for story in stories), return_exceptions=True)
                 await world.close()
     return world
 

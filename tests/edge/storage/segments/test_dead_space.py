@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.edge.storage.store_harness import Harness, contents
+from tests.edge.storage.store_harness import Harness, contents, segment_bytes
 
 SEGMENT = 256 << 10
 STREAMS = 40
@@ -24,7 +24,7 @@ def harness(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Harness]
 
 
 def size(stores: list[Any]) -> int:
-    return sum(path.stat().st_size for store in stores for path in store.directory.glob("*.seg"))
+    return sum(segment_bytes(store) for store in stores)
 
 
 def rest(harness: Harness, stores: list[Any]) -> None:

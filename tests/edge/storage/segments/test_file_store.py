@@ -7,7 +7,7 @@ import pytest
 
 from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.format.errors import Damaged
-from tests.edge.storage.store_harness import Harness, contents
+from tests.edge.storage.store_harness import Harness, contents, segment_bytes
 
 
 @pytest.fixture
@@ -58,8 +58,7 @@ def test_work_queue_leaves_little_behind(harness: Harness) -> None:
             harness.breathe()
     harness.commit()
     harness.settle()
-    size = sum(path.stat().st_size for path in store.directory.glob("*.seg"))
-    assert size < 64 << 10
+    harness.until(lambda: segment_bytes(store) < 64 << 10)
     harness.close()
     (store,) = harness.open()
     assert (store.first_seq, store.last_seq, store.messages) == (19951, 20000, 50)
@@ -76,21 +75,12 @@ def test_head_segments_are_removed(harness: Harness) -> None:
     assert contents(store).keys() == set(range(4900, 5001))
 
 
-def size(store: Any) -> int:
-    """Bytes of the files of a stream's segments; one that goes meanwhile counts for nothing."""
-    total = 0
-    for path in store.directory.glob("*.seg"):
-        with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size
-    return total
-
-
 def test_mostly_dead_segments_are_rewritten(harness: Harness) -> None:
     harness.open()
     store = harness.create()
     fill(harness, store, 5000)
     harness.settle()
-    before = size(store)
+    before = segment_bytes(store)
     for n in range(1, 5001):
         if n % 10:
             store.delete(n)
@@ -101,7 +91,7 @@ def test_mostly_dead_segments_are_rewritten(harness: Harness) -> None:
     want = set(range(10, 5001, 10))
     assert contents(store).keys() == want
     # The node's thread may still remove what was rewritten.
-    harness.until(lambda: size(store) < before / 2)
+    harness.until(lambda: segment_bytes(store) < before / 2)
     harness.crash()
     (store,) = harness.open()
     assert harness.node.problems == []

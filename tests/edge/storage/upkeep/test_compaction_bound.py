@@ -11,16 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.edge.storage.store_harness import SMALL, Harness, contents
+from tests.edge.storage.store_harness import SMALL, Harness, contents, segment_bytes
 
 RECORD = 64
 FACTOR = 3
 PER_MESSAGE = 64
 CONSTANT = 3 * SMALL + 4096
-
-
-def files(store: Any) -> int:
-    return sum(path.stat().st_size for path in store.directory.glob("*.seg"))
 
 
 def live_bytes(store: Any) -> int:
@@ -33,10 +29,10 @@ def check(harness: Harness, store: Any) -> None:
     harness.commit()
     harness.settle()
     harness.until(lambda: not store.leaving)
-    harness.until(lambda: files(store) == sum(segment.end for segment in store.segments))
+    harness.until(lambda: segment_bytes(store) == sum(segment.end for segment in store.segments))
     bound = FACTOR * live_bytes(store) + PER_MESSAGE * store.messages + CONSTANT
-    assert files(store) <= bound
-    assert len(list(store.directory.glob("*.seg"))) <= 4 + 4 * files(store) // SMALL
+    assert segment_bytes(store) <= bound
+    assert len(list(store.directory.glob("*.seg"))) <= 4 + 4 * segment_bytes(store) // SMALL
     indexes = sum(path.stat().st_size for path in store.directory.glob("*.idx"))
     assert indexes <= bound
 
