@@ -49,7 +49,7 @@ class ProtocolLog:
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn
-        self._address = _address(conn)
+        self._address = peer_label(conn)
         self._in = _Direction(self, "<<-")
         self._out = _Direction(self, "->>")
 
@@ -152,8 +152,9 @@ def without_secrets(fields: bytes) -> bytes:
     return _SECRETS.sub(rb'\1"[REDACTED]"', fields)
 
 
-def _address(conn: Any) -> str:
-    """Where the peer is and which kind of connection it has, as `127.0.0.1:4711 - cid:5`."""
+def peer_label(conn: Any) -> str:
+    """Where the peer is and which kind of connection it has, as `127.0.0.1:4711 - cid:5`. The limit
+    of lines counts a line that begins so as the peer's."""
     try:
         host, port = plain_address(conn.sock.getpeername())[:2]
     except (AttributeError, OSError, ValueError):

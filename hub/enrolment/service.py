@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.kernel.kernel import CallbackSink
+from headwater.edge.logging.protocol_log import peer_label
 from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.hub.enrolment.issue import Enrolment, grant, judge
 from headwater.security.claims import AccountClaims
@@ -129,15 +130,19 @@ class EnrolmentService:
 
     # --- requests ---
 
-    def _asked(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, _: Any) -> None:
+    def _asked(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
+    ) -> None:
         if not reply:
             return
+        # A peer may be gone when its answer is ready.
+        peer = peer_label(sender) if sender is not None else "this node"
         if len(self._tasks) >= WAITING_MAX:
-            self._refuse(subject, reply, "too many gateways ask at once; ask again")
+            self._refuse(peer, subject, reply, "too many gateways ask at once; ask again")
             return
-        self._work(self._answer(subject, reply, payload))
+        self._work(self._answer(peer, subject, reply, payload))
 
-    async def _answer(self, subject: bytes, reply: bytes, payload: bytes) -> None:
+    async def _answer(self, peer: str, subject: bytes, reply: bytes, payload: bytes) -> None:
         name = subject.decode("utf-8", "replace").rpartition(".")[2]
         try:
             claims = self._claims()
@@ -152,16 +157,20 @@ class EnrolmentService:
                 )
             token = grant(enrolment, claims, self._signer)
         except (SecurityError, TimeoutError) as error:
-            self._refuse(subject, reply, str(error) or "the hub's JetStream does not answer")
+            why = str(error) or "the hub's JetStream does not answer"
+            self._refuse(peer, subject, reply, why)
             return
         self.granted += 1
         log.info("enrolled gateway %s with key %s", name, enrolment.key)
         self._account.send(reply, msgspec.json.encode({"jwt": token}))
 
-    def _refuse(self, subject: bytes, reply: bytes, why: str) -> None:
+    def _refuse(self, peer: str, subject: bytes, reply: bytes, why: str) -> None:
         self.refused += 1
         log.warning(
-            "refused to enrol %s: %s; nothing is issued", subject.decode("utf-8", "replace"), why
+            "%s - refused to enrol %s: %s; nothing is issued",
+            peer,
+            subject.decode("utf-8", "replace"),
+            why,
         )
         self._account.send(reply, msgspec.json.encode({"error": why}))
 

@@ -15,18 +15,22 @@ from bench.servers import program
 from headwater.deploy.gateway.enrol import EnrolmentError, enrol
 from headwater.deploy.keys.folder import KeyFolder
 from headwater.deploy.keys.push import login_as
+from headwater.edge.logging.log_limit import PEER_LINES
 from headwater.edge.wire.client import Client, Refused
 from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import WireError
 from headwater.security import creds, jwt
-from headwater.security.gateway_roles import GATEWAY, key_of_role
+from headwater.security.gateway_roles import ENROL_INBOX, ENROL_SUBJECT, GATEWAY, key_of_role
 from headwater.security.nkeys import KeyPair
 from tests.deploy.keys.hub_of_keys import ACCOUNT, Hub, make_keys, run, running_hub
 from tests.measuring import within
+from tests.operator_realm import Raw, User
 from tests.waiting import stand_by, until_seen
 
 KILLS = 8
 """Moments at which a command is killed."""
+REFUSALS = 500
+"""Requests of one peer; the log would take 200 lines a second of all peers together."""
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +136,31 @@ def test_only_what_can_be_a_gateways_name_is_reported_about(hub: Hub) -> None:
 
         until_seen(lambda: "$KV.HEADWATER_FLEET.gw-9" in reported(), "the report")
         assert set(reported()) == {"$KV.HEADWATER_FLEET.gw-9"}
+
+
+def test_refusals_of_one_peer_fill_no_log(hub: Hub, tmp_path: Path) -> None:
+    """All of its requests are answered, over any listener; few of them make a line."""
+    (text,) = tokens(hub, tmp_path, "gw-loud")
+    token = creds.parse(text)
+    user = User(KeyPair.from_seed(token.seed), token.token)
+    inbox, asked = f"{ENROL_INBOX}.gw-loud.x", f"{ENROL_SUBJECT}.gw-loud"
+    began = time.monotonic()
+    for port, login, subscribe, publish in (
+        (hub.server.port, Raw.login, f"SUB {inbox} 1", "PUB"),
+        (hub.leaf_port, Raw.link, f"LS+ {inbox}", "LMSG"),
+    ):
+        with Raw(port) as peer:
+            assert not any("-ERR" in line for line in login(peer, user))
+            peer.send(f"{subscribe}\r\n")
+            peer.socket.sendall(f"{publish} {asked} {inbox} 1\r\nx\r\n".encode() * REFUSALS)
+            answers = 0
+            while answers < REFUSALS:
+                line = peer.file.readline()
+                assert line
+                answers += b"MSG " in line
+    seconds = time.monotonic() - began
+    told = hub.server.log_path.read_text().count(f"refused to enrol {asked}:")
+    assert 0 < told <= PEER_LINES * (int(seconds) + 2)
 
 
 def test_an_enrolment_token_opens_nothing_else(hub: Hub, tmp_path: Path) -> None:
