@@ -20,10 +20,9 @@ class _Rule:
     __slots__ = ("queue", "queue_tokens", "tokens")
 
     def __init__(self, text: str, with_queue: bool) -> None:
-        words = text.split()
-        if not 1 <= len(words) <= (2 if with_queue else 1) or not all(
-            map(is_valid_subject, words)
-        ):
+        # Splitting also drops spaces that a subject may have, such as U+00A0.
+        words = text.split() if with_queue else [text]
+        if not 1 <= len(words) <= 2 or not all(map(is_valid_subject, words)):
             raise PermissionRuleError(f"subject {text!r} is not a valid subject")
         self.tokens = words[0].split(".")
         self.queue = words[1] if len(words) == 2 else ""

@@ -65,6 +65,16 @@ def test_queue_rules() -> None:
     assert rules.can_subscribe(b"bar", b"any") and not rules.can_subscribe(b"bar", b"admin")
 
 
+@pytest.mark.parametrize("space", ["\x85", "\xa0", "\u2003", "\u3000"])
+def test_a_space_beyond_ascii_is_part_of_what_is_published(space: str) -> None:
+    """Only rules of subscriptions have a second word."""
+    name = f"in.a{space}".encode()
+    rules = compiled(publish=SubjectRules(allow=[f"in.a{space}"]))
+    assert rules.can_publish(name) and not rules.can_publish(b"in.a")
+    rules = compiled(publish=SubjectRules(deny=[f"in.a{space}"]))
+    assert rules.can_publish(b"in.a") and not rules.can_publish(name)
+
+
 def test_an_end_wildcard_where_one_token_is_allowed_is_filtered_at_delivery() -> None:
     """So nats-server admits it; what no rule allows is not delivered all the same."""
     rules = compiled(subscribe=SubjectRules(allow=["_INBOX.*", "q.* g", "ok.>"]))
