@@ -4,6 +4,7 @@ than it may."""
 from dataclasses import dataclass, field
 
 from headwater.edge.ports.twins.files import TwinFiles
+from headwater.edge.storage.directory.entry_keys import ENTRIES_OWNER
 from headwater.edge.storage.segments.file_store import FileStore
 from tests.edge.storage.twin_harness import Row, TwinHarness, contents, readable
 from tests.edge.storage.whole.crash_history import State
@@ -50,6 +51,10 @@ def fill(harness: TwinHarness, truth: Truth) -> None:
     log = harness.node.log
     owner = truth.owner = first.incarnation.encode()
     versions: dict[bytes, list[State]] = {ONE: [(b"start", [])], TWO: [(b"x" * 30, [])]}
+    if truth.packed:
+        # As a node of a cluster does.
+        harness.node.seal_entries()
+        log.put_state(ENTRIES_OWNER, b"7", b"entries of a group")
     log.put_state(owner, ONE, b"start")
     log.put_state(owner, TWO, b"x" * 30)
     for n in range(1, 61):

@@ -39,6 +39,7 @@ TABLE = {
     "clean": NOTHING,
     "consumers": NOTHING,
     "lock": NOTHING,
+    "log.keys": NOTHING,  # to streams; of entries, see hub/stored/test_damaged_entry_keys.py
     "slots": NOTHING,
     "tidemarks": NOTHING,
     "meta": NOTHING,
