@@ -28,6 +28,8 @@ cdef class Account:
     cdef forget(self, bytes subject)
     cdef Sink pick(self, tuple group, Msg* m, Endpoint sender, tuple only)
     cpdef bytes served_as(self, bytes subject)
+    cdef bint remaps(self, const unsigned char* subject, Py_ssize_t n) noexcept
+    cpdef bytes mapped(self, bytes subject)
     cpdef insert(self, Sink sink)
     cpdef remove(self, Sink sink)
     cpdef bint has_interest(self, bytes subject)

@@ -28,7 +28,7 @@ from cython.cimports.libc.string import memcmp, memset
 from headwater.edge.subjects.tokens import clean_word
 
 # What the alias of a domain stands for: requests of the API, and views of it with own names.
-API_NAMES = (b"STREAM.", b"CONSUMER.", b"DIRECT.", b"META.", b"SERVER.", b"ACCOUNT.")
+API_NAMES = (b"STREAM.", b"CONSUMER.", b"DIRECT.", b"META.", b"SERVER.", b"ACCOUNT.", b"BLOCK.")
 OWN_NAMES = (b"$KV.", b"$OBJ.")
 DOORKEEPER_MASK = cython.declare(cython.uint, 4095)
 
@@ -152,6 +152,31 @@ class Account:
         if rest.startswith(OWN_NAMES):
             return rest
         return b"$JS.API." + rest if rest == b"INFO" or rest.startswith(API_NAMES) else subject
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def remaps(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+        """Whether `mapped` has to be asked for a subject."""
+        if self.mappings is not None:
+            return True
+        if self.domain_prefix is None or n == 0 or subject[0] != 36:
+            return False
+        prefix: bytes = self.domain_prefix
+        length: cython.Py_ssize_t = PyBytes_GET_SIZE(prefix)
+        return n > length and memcmp(subject, PyBytes_AS_STRING(prefix), length) == 0
+
+    @cython.ccall
+    def mapped(self, subject: bytes) -> bytes:
+        """Where a message goes that a client, a link or an importer puts on a subject.
+
+        It is empty when the message is to be lost, and `subject` itself when nothing maps it. The
+        account's own mappings go before the alias of its JetStream domain.
+        """
+        if self.mappings is not None:
+            to: bytes = self.mappings.apply(subject)
+            if to is not subject:
+                return to
+        return self.served_as(subject)
 
     def add_watcher(self, watcher: object) -> None:
         """Tell `watcher.interest_added(sink)` / `interest_removed(sink)` of every change."""

@@ -296,7 +296,8 @@ class ClientConn(Conn):
         self.in_bytes += m.size
         kernel.in_msgs += 1
         kernel.in_bytes += m.size
-        if self.pedantic or self.account.mappings is not None:
+        self.mapped_from = None
+        if self.pedantic or self.account.remaps(m.subject, m.subject_len):
             self.prepare(m)
         if not may_put(self.principal, m):
             return self.publish_denied(m)
@@ -323,11 +324,11 @@ class ClientConn(Conn):
             is_valid(m.subject, m.subject_len) and is_literal(m.subject, m.subject_len)
         ):
             self.queue(b"-ERR 'Invalid Publish Subject'\r\n")
-        if self.account.mappings is not None:
+        if self.account.remaps(m.subject, m.subject_len):
             self.mapped_from = PyBytes_FromStringAndSize(
                 cython.cast(cython.p_char, m.subject), m.subject_len
             )
-            self.mapped_to = self.account.mappings.apply(self.mapped_from)
+            self.mapped_to = self.account.mapped(self.mapped_from)
             if self.mapped_to is self.mapped_from:
                 self.mapped_from = None
             m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.mapped_to))
@@ -360,7 +361,7 @@ class ClientConn(Conn):
         trace = begin(self.account, self, m, self.trace_dest)
         if trace is None:
             return self.account.publish(m, self)
-        if self.mapped_from is not None and self.account.mappings is not None:
+        if self.mapped_from is not None:
             trace.mapped(self.mapped_from, m)
         if not trace.valid():
             return 1 if trace.only else self.account.publish(m, self)

@@ -54,9 +54,9 @@ class LeafConn(Link):
         if not authorize(self.principal, PUBLISH, m.subject, m.subject_len, m.via, None):
             self.session.message_denied(self, text_of(m.subject, m.subject_len))
             return 0
-        if self.account.mappings is not None:
+        if self.account.remaps(m.subject, m.subject_len):
             subject = text_of(m.subject, m.subject_len)
-            mapped: bytes = self.account.mappings.apply(subject)
+            mapped: bytes = self.account.mapped(subject)
             if mapped != subject:
                 # The sender could not know the queue groups behind the mapping.
                 only = only or None

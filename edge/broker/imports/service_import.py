@@ -168,9 +168,11 @@ class ServiceImport(CrossingSink):
         subject: bytes = self.fixed
         if self.rewrite is not None:
             subject = self.rewrite.rewrite(subject_of(m), 0)
-        if self.exporter.mappings is not None:
-            subject = self.exporter.mappings.apply(subject_of(m) if subject is None else subject)
-        return subject
+        if subject is None:
+            if not self.exporter.remaps(m.subject, m.subject_len):
+                return None
+            subject = subject_of(m)
+        return self.exporter.mapped(subject)
 
     @cython.cfunc
     def described(self, m: cython.pointer(Msg), sender: Endpoint, chained: cython.bint) -> bytes:

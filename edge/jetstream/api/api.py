@@ -47,13 +47,14 @@ class Router:
         self.line_bytes = 0
         subjects = account_js.node.api_subjects
         self.sinks: list[Any] = [ApiSink(subject, self.serve) for subject in subjects]
-        if domain:
-            self.sinks.append(DomainSink(account_js.account, domain))
+        self.alias = DomainSink(account_js.account, domain) if domain else None
 
     def listen(self) -> None:
         """Begin to serve."""
         for sink in self.sinks:
             self.account_js.account.insert(sink)
+        if self.alias is not None:
+            self.alias.listen()
 
     def serve(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
@@ -215,5 +216,7 @@ class Router:
         """Stop serving, and give up the answers that still wait."""
         for sink in self.sinks:
             self.account_js.account.remove(sink)
+        if self.alias is not None:
+            self.alias.stop()
         for task in self.waiting:
             task.cancel()

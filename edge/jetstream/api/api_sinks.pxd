@@ -7,4 +7,3 @@ cdef class ApiSink(CallbackSink):
 
 cdef class DomainSink(Sink):
     cdef Account account
-    cdef Py_ssize_t prefix_len          # of `$JS.<domain>.API.`

@@ -5,13 +5,16 @@ leaves those subjects alone, so that a request nobody serves is answered as such
 """
 
 import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.kernel.kernel import CallbackSink, Endpoint, Msg, Sink
-from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.libc.string import memcmp
 
 API_LEN = cython.declare(cython.Py_ssize_t, 8)
-# Longest subject that is rewritten without a heap allocation; longer ones are not served.
-SUBJECT_MAX = cython.declare(cython.Py_ssize_t, 4096)
 
 
 @cython.cfunc
@@ -47,33 +50,38 @@ class ApiSink(CallbackSink):
 
 @cython.cclass
 class DomainSink(Sink):
-    """Routes `$JS.<domain>.API.X` on as `$JS.API.X`, and `...API.$KV.X` as `$KV.X`."""
+    """The alias of an account's JetStream: `$JS.<domain>.API.X` is `$JS.API.X`, and
+    `...API.$KV.X` is `$KV.X`.
+
+    What clients and links publish is mapped when it comes in (`Account.mapped`). The sink tells
+    links that such subjects are wanted here, and takes what the node itself sends to them.
+    """
 
     def __init__(self, account: Account, domain: str):
-        prefix = f"$JS.{domain}.API.".encode()
-        Sink.__init__(self, prefix + b">", None)
+        Sink.__init__(self, f"$JS.{domain}.API.>".encode(), None)
         self.account = account
-        self.prefix_len = len(prefix)
-        account.domain_prefix = prefix
+
+    def listen(self) -> None:
+        """Begin to stand for the API."""
+        self.account.domain_prefix = self.subject.removesuffix(b">")
+        self.account.insert(self)
+
+    def stop(self) -> None:
+        """The account has no such alias any more."""
+        self.account.domain_prefix = None
+        self.account.remove(self)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """1 when somebody took the message under its other name."""
         copy: Msg = m[0]
-        text: cython.uchar[4104]
-        tail: cython.p_const_uchar = m.subject + self.prefix_len
-        n: cython.Py_ssize_t = m.subject_len - self.prefix_len
-        if self.closed or n <= 0 or n > SUBJECT_MAX:
+        asked: bytes = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, m.subject), m.subject_len
+        )
+        served: bytes = self.account.served_as(asked)
+        if self.closed or served is asked:
             return 0
-        if starts(tail, n, b"$KV.", 4) or starts(tail, n, b"$OBJ.", 5):
-            copy.subject = tail
-            copy.subject_len = n
-        elif starts(tail, n, b"CONSUMER.MSG.NEXT.", 18):
-            return 0
-        else:
-            memcpy(cython.address(text[0]), cython.cast(cython.p_const_char, b"$JS.API."), API_LEN)
-            memcpy(cython.address(text[API_LEN]), tail, n)
-            copy.subject = cython.address(text[0])
-            copy.subject_len = n + API_LEN
+        copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(served))
+        copy.subject_len = PyBytes_GET_SIZE(served)
         return 1 if self.account.publish(cython.address(copy), sender) > 0 else 0

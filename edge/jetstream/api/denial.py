@@ -30,18 +30,21 @@ class Denial:
         self.sinks: list[Sink] = [
             CallbackSink(b"$JS.API.>", self.serve) if system else ApiSink(b"$JS.API.>", self.serve)
         ]
-        if domain and not system:
-            self.sinks.append(DomainSink(account, domain))
+        self.alias = DomainSink(account, domain) if domain and not system else None
 
     def listen(self) -> None:
         """Begin to answer."""
         for sink in self.sinks:
             self.account.insert(sink)
+        if self.alias is not None:
+            self.alias.listen()
 
     def stop(self) -> None:
         """Answer no longer."""
         for sink in self.sinks:
             self.account.remove(sink)
+        if self.alias is not None:
+            self.alias.stop()
 
     def serve(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object

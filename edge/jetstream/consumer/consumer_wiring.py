@@ -24,10 +24,8 @@ class Wiring:
         domain = getattr(stream.node, "domain", "")
         tail = f"{stream.name}.{consumer.name}."
         long_tail = f"{domain or '_'}.{name_hash(stream.account.name)}.{tail}"
-        request = f"CONSUMER.MSG.NEXT.{tail[:-1]}"
-        found: list[Any] = [PullSink(consumer, f"$JS.API.{request}".encode())]
-        if domain:
-            found.append(PullSink(consumer, f"$JS.{domain}.API.{request}".encode()))
+        request = f"$JS.API.CONSUMER.MSG.NEXT.{tail[:-1]}"
+        found: list[Any] = [PullSink(consumer, request.encode())]
         if consumer.config.ack_policy in ("all", "explicit"):
             found.append(AckSink(consumer, f"$JS.ACK.{tail}".encode(), False))
             found.append(AckSink(consumer, f"$JS.ACK.{long_tail}".encode(), True))

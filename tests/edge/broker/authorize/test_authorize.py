@@ -106,6 +106,35 @@ def test_a_domain_alias_gives_no_other_rights(
     assert ("Permissions Violation" not in login(name).publish(subject)) == allowed
 
 
+@pytest.mark.parametrize(
+    "subject, heard",
+    [
+        ("$JS.hub.API.INFO", "$JS.API.INFO"),
+        ("$JS.hub.API.STREAM.NAMES", "$JS.API.STREAM.NAMES"),
+        ("$JS.hub.API.$KV.b.k", "$KV.b.k"),
+        ("$JS.hub.API.ELSE.x", "$JS.hub.API.ELSE.x"),
+        ("$JS.hub.OTHER", "$JS.hub.OTHER"),
+        ("$JS.other.API.INFO", "$JS.other.API.INFO"),
+    ],
+)
+async def test_what_a_domain_stands_for_goes_under_its_own_name(
+    port: int, login: Callable[[str], Wire], subject: str, heard: str
+) -> None:
+    """Who listens to all hears the subject that it was mapped to, once."""
+    listener = await client(port, "all")
+    messages = await listener.subscribe(">")
+    await listener.flush()
+    wire = login("all")
+    wire.publish(subject)
+    wire.publish("end")
+    subjects: list[str] = []
+    while "end" not in subjects:
+        subjects.append((await messages.next_msg(5)).subject)
+    subjects = [each for each in subjects if not each.startswith("$JS.EVENT.")]
+    assert subjects == [heard, "end"]
+    await listener.close()
+
+
 async def test_the_denied_stream_is_still_there(port: int, login: Callable[[str], Wire]) -> None:
     every = await client(port, "all")
     await every.jetstream().add_stream(name="V", subjects=["v"])
