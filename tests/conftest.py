@@ -8,6 +8,7 @@ What a test that passed has written goes with it. A worker that is stuck where n
 shows every thread's stack and ends, so that the rest of the suite goes on.
 """
 
+import contextlib
 import faulthandler
 import fcntl
 import os
@@ -75,11 +76,14 @@ class FileScheduling(LoadScopeScheduling):
     def _reschedule(self, node: WorkerController) -> None:
         if node not in self.registered_collections:
             return
-        super()._reschedule(node)
-        while self.workqueue and not node.shutting_down and self._pending(node) < 2:
-            self._assign_work_unit(node)
-        if not self.workqueue and not node.shutting_down:
-            node.shutdown()
+        # A worker that has crashed too, of which xdist has not heard, keeps what it is given until
+        # `remove_node` gives it to others.
+        with contextlib.suppress(OSError):
+            super()._reschedule(node)
+            while self.workqueue and not node.shutting_down and self._pending(node) < 2:
+                self._assign_work_unit(node)
+            if not self.workqueue and not node.shutting_down:
+                node.shutdown()
 
     def _pending(self, node: WorkerController) -> int:
         return self._pending_of(self.assigned_work[node])
