@@ -7,3 +7,10 @@ class MonitorError(Exception):
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
         self.status = status
+
+
+class FilteredError(MonitorError):
+    """A request that asks for the leader alone, on another node."""
+
+    def __init__(self) -> None:
+        super().__init__("filtered response: not leader")

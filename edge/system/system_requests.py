@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.monitor import debugging
-from headwater.edge.monitor.errors import MonitorError
+from headwater.edge.monitor.errors import FilteredError, MonitorError
 from headwater.edge.monitor.pages import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
 from headwater.edge.monitor.pages.statsz import statsz
 from headwater.edge.view.node_view import NodeView
@@ -113,9 +113,10 @@ COMMANDS: dict[str, Answer] = {"KICK": _kick, "LDM": _send_away, "RELOAD": _relo
 
 
 def _jsz(node: NodeView, options: jsz.JszOptions) -> dict[str, Any]:
-    if options.leader_only and node.jetstream is None:
-        raise SkipError
-    return jsz.jsz(node, options)
+    try:
+        return jsz.jsz(node, options)
+    except FilteredError:
+        raise SkipError from None
 
 
 def every_account_answer(node: NodeView, name: str, payload: bytes) -> Any:

@@ -19,11 +19,12 @@ from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import Placement, StreamInfo, Success, Wire
 from headwater.edge.jetstream.model.requests import TYPE_PREFIX, Context, check_level, is_json
 from headwater.edge.kernel.kernel import CallbackSink
-from headwater.hub.api.cluster import Cluster, node_number
+from headwater.hub.api.cluster import Cluster, is_replicated, node_number
 from headwater.hub.api.moves import Moves
 from headwater.hub.api.stream_requests import StreamRequests
 from headwater.hub.meta.assignment import NO_GROUP, Assignment
 from headwater.hub.meta.meta_group import NoLeader
+from headwater.hub.meta.placement import Node
 from headwater.hub.raft.model.errors import RaftError
 
 log = logging.getLogger("headwater.meta")
@@ -76,8 +77,10 @@ class StreamAdmin:
     def consumer_step_down(
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
     ) -> Success:
-        """CONSUMER.LEADER.STEPDOWN.<stream>.<consumer>: a consumer is led with its stream."""
-        api_consumer.find(js, tokens)
+        """CONSUMER.LEADER.STEPDOWN.<stream>.<consumer>: a consumer is led with its stream. One that
+        asks for a single replica has nobody to give way to."""
+        if not is_replicated(api_consumer.find(js, tokens)):
+            return Success(success=True)
         return self.step_down(js, tokens, payload, ctx)
 
     def _transfer(self, assignment: Assignment, payload: bytes) -> None:
@@ -85,14 +88,11 @@ class StreamAdmin:
         if assignment.group == NO_GROUP or cluster.groups is None:
             return
         others = [n for n in assignment.peers if n != cluster.number]
-        target = preferred(cluster, payload, others)
+        if not others:
+            return
         status = cluster.groups.status(assignment.group)
-        if not target and status is not None:
-            current = [p.number for p in status.peers if p.current and p.number in others]
-            online = [n for n in current if cluster.founding.is_online(n)]
-            if not online:
-                raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
-            target = online[0]
+        peers = status.peers if status is not None else ()
+        target = successor(cluster, payload, others, {p.number for p in peers if p.current})
         try:
             cluster.groups.transfer(assignment.group, target)
         except RaftError as error:
@@ -139,7 +139,9 @@ class SystemAdmin:
                 return
             tokens = subject.decode("utf-8", "replace").split(".")
             tokens = tokens[len(tokens) - wildcards :]
-            self.requests.spawn(self._answer(reply, kind, handler, tokens, payload, block))
+            self.requests.spawn(
+                self._answer(subject, reply, kind, handler, tokens, payload, block)
+            )
 
         return serve
 
@@ -166,6 +168,7 @@ class SystemAdmin:
 
     async def _answer(
         self,
+        subject: bytes,
         reply: bytes,
         kind: str,
         handler: Handler,
@@ -182,17 +185,20 @@ class SystemAdmin:
         except (RaftError, NoLeader) as error:
             log.warning("the request %s is refused: %s; ask again", kind, error)
             answer["error"] = errors.CLUSTER_SERVER_MEMBER_CHANGE_INFLIGHT.error().wire()
+        body = msgspec.json.encode(answer)
         if reply:
-            self.account.send(reply, msgspec.json.encode(answer))
+            self.account.send(reply, body)
+        # As with nats-server, nothing is told of who asks in the system account.
+        jetstream = self.cluster.jetstream
+        fields = {"server": jetstream.server_name, "client": {}}
+        jetstream.advisories.audit(self.account, fields, subject, payload, body)
 
     async def step_down(self, tokens: list[str], payload: bytes) -> Success:
         """META.LEADER.STEPDOWN"""
         cluster = self.cluster
         others = [n for n in cluster.group.members if n != cluster.number]
-        target = preferred(cluster, payload, others)
-        if not target and not any(cluster.founding.is_online(n) for n in others):
-            raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
-        cluster.group.step_down(target)
+        current = {node_number(p.peer) for p in cluster.meta_info().replicas if p.current}
+        cluster.group.step_down(successor(cluster, payload, others, current))
         return Success(success=True)
 
     def _named(self, payload: bytes) -> int:
@@ -246,32 +252,46 @@ class SystemAdmin:
         return Purge(initiated=True)
 
 
-def preferred(cluster: Cluster, payload: bytes, others: list[int]) -> int:
-    """The node that a request wants to lead, 0 for any. Raises JetStreamError 10005."""
-    if not is_json(payload):
-        return 0
-    placement = decode(payload, StepDownRequest).placement
-    if placement is None:
-        return 0
-    if placement.preferred:
-        number = cluster.find_peer(placement.preferred)
-        if not number:
-            text = f'preferred server "{placement.preferred}" not known'
-            raise errors.CLUSTER_NO_PEERS.error(err=text)
-        if number not in others:
-            text = f'preferred server "{placement.preferred}" is already leader'
-            raise errors.CLUSTER_NO_PEERS.error(err=text)
-        hello = cluster.founding.hello_of(number)
-        if hello is not None and hello.leaving:
-            text = (
-                f'preferred server "{placement.preferred}" is to lead nothing: choose another one, '
-                "or start it again"
-            )
-            raise errors.CLUSTER_NO_PEERS.error(err=text)
-        return number
+def successor(cluster: Cluster, payload: bytes, others: list[int], current: set[int]) -> int:
+    """The node that is to lead instead: one of `others` that a request wants. When the preferred
+    one is away, any other takes its place. `current` have everything: they go first.
+
+    Raises JetStreamError 10005 when there is none.
+    """
+    online = {node.number: node for node in cluster.candidates() if node.online}
+    fit = [number for number in others if number in online]
+    if is_json(payload):
+        placement = decode(payload, StepDownRequest).placement
+        if placement is not None and placement.preferred:
+            wanted = preferred(cluster, placement.preferred, others)
+            fit = [wanted] if wanted in fit else fit
+        elif placement is not None:
+            fit = [number for number in fit if fits(placement, online[number])]
+    if not fit:
+        raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
+    return next((number for number in fit if number in current), fit[0])
+
+
+def fits(placement: Placement, node: Node) -> bool:
+    """Whether a node is one of those that a request wants to lead: it has all tags as they are."""
+    tags = {tag.lower() for tag in node.tags}
     wanted = {tag.lower() for tag in placement.tags}
-    for node in cluster.candidates():
-        fits = wanted <= {tag.lower() for tag in node.tags} and node.online
-        if node.number in others and fits and placement.cluster in ("", node.cluster):
-            return node.number
-    raise errors.CLUSTER_NO_PEERS.error(err="no replacement peer connected")
+    return wanted <= tags and placement.cluster in ("", node.cluster)
+
+
+def preferred(cluster: Cluster, name: str, others: list[int]) -> int:
+    """The node of a server's name. Raises JetStreamError 10005 when it cannot lead instead."""
+    number = next((n for n in [cluster.number, *others] if cluster.names(n) == name), 0)
+    hello = cluster.founding.hello_of(number) if number else None
+    if not number:
+        text = f'preferred server "{name}" not known'
+    elif number not in others:
+        text = f'preferred server "{name}" is already leader'
+    elif hello is not None and hello.leaving and cluster.founding.is_online(number):
+        text = (
+            f'preferred server "{name}" is to lead nothing: choose another one, '
+            "or start it again"
+        )
+    else:
+        return number
+    raise errors.CLUSTER_NO_PEERS.error(err=text)

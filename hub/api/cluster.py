@@ -256,6 +256,13 @@ class Cluster:
         info.replicas.sort(key=lambda row: row.name)
         return info
 
+    def meta_members(self) -> list[PeerInfo]:
+        """Every member of the meta group, its leader too, by name."""
+        leader = self.group.leader
+        rows = self.meta_info().replicas
+        rows = [*rows, self._peer(leader, True, 0)] if leader else rows
+        return sorted(rows, key=lambda row: row.name)
+
     def replicas_of(self, assignment: Assignment) -> list[PeerInfo]:
         """Every member of a stream's group, its leader too, by name."""
         info = self.cluster_info_of(assignment)
@@ -319,6 +326,15 @@ class Cluster:
             lag = max(raft.log.last - progress.match, 0) if progress is not None else 0
             info.replicas.append(self._peer(number, lag == 0, lag))
         return info
+
+
+def is_replicated(consumer: Any) -> bool:
+    """Whether a consumer is to have as many replicas as its replicated stream. One that asks for a
+    single one has no election, though its state is with the stream's."""
+    config, stream = consumer.config, consumer.stream
+    ephemeral = not config.durable_name and stream.config.retention == "limits"
+    alone = config.num_replicas == 1 or (ephemeral and not config.num_replicas)
+    return bool(stream.group) and not alone
 
 
 def group_name(config: StreamConfig, assignment: Assignment) -> str:

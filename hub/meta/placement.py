@@ -73,9 +73,12 @@ def choose(
     """Node numbers for a stream, the preferred leader first. Raises JetStreamError 10005.
 
     `keep` are nodes that have the stream already and stay, as many as there are replicas;
-    `ignore` are nodes that must not get it.
+    `ignore` are nodes that must not get it. A placement that names a value of the unique tag may
+    have several nodes of one value.
     """
     wanted = max(config.num_replicas, 1)
+    if _asks_for(config, unique_tag.lower()):
+        unique_tag = ""
     kept = [node for node in nodes if node.number in keep][:wanted]
     reasons = Reasons()
     used = {_unique(node, unique_tag) for node in kept} - {""}
@@ -127,9 +130,9 @@ def _fits(config: StreamConfig, node: Node, reasons: Reasons) -> bool:
         reasons.excluded = True
         return False
     for tag in placement.tags:
-        name = tag.removeprefix("!").lower()
+        name = tag.removeprefix("!")
         excludes = tag.startswith("!")
-        if excludes == (name in tags):
+        if excludes == (name.lower() in tags):
             rejected = reasons.excluding if excludes else reasons.not_matched
             if name not in rejected:
                 rejected.append(name)
@@ -138,6 +141,13 @@ def _fits(config: StreamConfig, node: Node, reasons: Reasons) -> bool:
         reasons.storage = True
         return False
     return True
+
+
+def _asks_for(config: StreamConfig, unique_tag: str) -> bool:
+    """Whether the placement names a value of the unique tag, or excludes one. As with the anchor,
+    its case counts."""
+    tags = config.placement.tags if config.placement is not None else []
+    return any(tag.removeprefix("!").startswith(unique_tag) for tag in tags)
 
 
 def _unique(node: Node, prefix: str) -> str:

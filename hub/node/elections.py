@@ -1,14 +1,16 @@
-"""Advisories of who leads, and of who cannot: streams, and consumers that are led with them.
+"""Advisories of who leads, and of who cannot: the cluster, streams, and consumers that are led with
+them.
 
-Each goes to the account of the stream, and with the account's name to the system account, as those
-of nats-server do.
+Those of the cluster go to the system account. Others go to the account of the stream, and with the
+account's name to the system account, as those of nats-server do.
 """
 
 from typing import Any
 
 import msgspec
 
-from headwater.hub.api.cluster import Cluster
+from headwater.hub.api.cluster import Cluster, is_replicated
+from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import Assignment
 
 
@@ -17,6 +19,20 @@ class ElectionAdvisories:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+
+    def meta_elected(self) -> None:
+        """Another node leads the cluster: the new leader tells the system account."""
+        cluster = self.cluster
+        account = cluster.jetstream.lookup(cluster.system_account)
+        if cluster.group.leader != cluster.number or account is None:
+            return
+        fields = {
+            "leader": peer_of(cluster.number),
+            "replicas": msgspec.to_builtins(cluster.meta_members()),
+            "cluster": cluster.cluster_name,
+        }
+        send = cluster.jetstream.advisories.send
+        send(account, "DOMAIN.LEADER_ELECTED", "domain_leader_elected", fields)
 
     def elected(self, assignment: Assignment) -> None:
         """A replicated stream is led here from now on, and its consumers with it."""
@@ -29,11 +45,9 @@ class ElectionAdvisories:
     def consumer_elected(self, consumer: Any) -> None:
         """A consumer is led here from now on, by its creation or with its stream. One that asks for
         a single replica has no election elsewhere, so nothing is said of it."""
-        stream, config = consumer.stream, consumer.config
+        stream = consumer.stream
         known = self.cluster.state.stream(stream.account.name, stream.name)
-        ephemeral = not config.durable_name and stream.config.retention == "limits"
-        alone = config.num_replicas == 1 or (ephemeral and not config.num_replicas)
-        if known is None or not stream.group or alone:
+        if known is None or not is_replicated(consumer):
             return
         fields = {"consumer": consumer.name, "leader": self.cluster.jetstream.server_name}
         kind = "consumer_leader_elected"

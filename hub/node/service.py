@@ -123,6 +123,7 @@ class ClusterService:
         self.cluster.groups = groups
         self.elections = elections = ElectionAdvisories(self.cluster)
         jetstream.on_consumer_made = elections.consumer_elected
+        group.watchers.append(elections.meta_elected)
         groups.on_leader = self._led_here
         groups.on_quorum_lost = self._quorum_lost
         groups.on_change_done = self._change_done

@@ -194,15 +194,8 @@ class Router:
         node = self.account_js.node
         if not node.advisories.wanted(account, "API"):
             return
-        fields: dict[str, Any] = {
-            "server": node.server_name,
-            "client": self.client(context),
-            "subject": context.subject.decode("utf-8", "replace"),
-            "response": answer.decode("utf-8", "replace"),
-        }
-        if context.payload:
-            fields["request"] = context.payload.decode("utf-8", "replace")
-        node.advisories.send(account, "API", "api_audit", fields)
+        fields = {"server": node.server_name, "client": self.client(context)}
+        node.advisories.audit(account, fields, context.subject, context.payload, answer)
 
     def client(self, context: Context) -> dict[str, Any]:
         """Who asks, for advisories."""

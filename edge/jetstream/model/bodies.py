@@ -8,10 +8,10 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
+from msgspec.inspect import DictType, ListType, NoneType, StructType, Type, UnionType, type_info
 
 from headwater.edge.jetstream.model import bounds, errors, syntax
-from headwater.edge.jetstream.model.models import PullRequest
+from headwater.edge.jetstream.model.models import PullRequest, SubjectTransform
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.jetstream.model.times import canonical_time
 from headwater.edge.wire.json_objects import BAD_JSON
@@ -36,6 +36,11 @@ _GO_NAMES = {
     "RestoreRequest": "JSApiStreamRestoreRequest",
     "SnapshotRequest": "JSApiStreamSnapshotRequest",
     "UnpinRequest": "JSApiConsumerUnpinRequest",
+}
+_GO_OBJECTS = {
+    "ConsumerLimits": "StreamConsumerLimits",
+    "Republish": "RePublish",
+    "SubjectTransform": "SubjectTransformConfig",
 }
 _GO_TYPES = {"int": "int64", "str": "string", "array": "[]string", "float": "float64"}
 _GO_KINDS = {
@@ -198,8 +203,41 @@ def _go_text(text: str, kind: type[Any], raw: Any = None) -> str:
     found = _WRONG.search(text)
     if found is None:
         return text
-    wanted = _GO_TYPES.get(found[1].split(" ")[0], found[1])
     value = _GO_KINDS.get(found[2], found[2])
-    path = re.sub(r"\[.*?\]", "", found[3])
+    path = re.sub(r"\[(\d+)\]", r".\1", found[3])
+    if path.endswith("[...]"):
+        path = _of_key(raw, path.removesuffix("[...]"))
+    wanted = _go_type(kind, path) or _GO_TYPES.get(found[1].split(" ")[0], found[1])
     field = f"{_go_name(kind)}.{path}"
-    return f"json: cannot unmarshal {value} into Go struct field {field} of type {wanted}"
+    target = field if path[-1:].isdigit() else f"Go struct field {field}"
+    return f"json: cannot unmarshal {value} into {target} of type {wanted}"
+
+
+def _of_key(raw: Any, path: str) -> str:
+    """The path of the first value in the map of texts at `path` that is no text."""
+    for step in path.split("."):
+        raw = raw[step] if isinstance(raw, dict) else {}
+    found = [key for key, value in raw.items() if not isinstance(value, str)]
+    return ".".join([path, *found[:1]])
+
+
+def _go_type(kind: type[Any], path: str) -> str:
+    """What the reference decoder calls the object, the map of texts or the list of objects at a
+    path of a body; empty for anything else."""
+    found: Any = type_info(kind)
+    for step in path.split("."):
+        if isinstance(found, StructType):
+            found = next(each.type for each in found.fields if each.encode_name == step)
+        else:
+            found = getattr(found, "item_type", None)
+        if isinstance(found, UnionType):
+            found = next((t for t in found.types if isinstance(t, StructType)), found)
+    prefix = ""
+    if isinstance(found, ListType):
+        found = found.item_type
+        prefix = "[]" if getattr(found, "cls", None) is SubjectTransform else "[]*"
+    if isinstance(found, DictType):
+        return "map[string]string"
+    if not isinstance(found, StructType):
+        return ""
+    return f"{prefix}server.{_GO_OBJECTS.get(found.cls.__name__, found.cls.__name__)}"

@@ -37,6 +37,16 @@ class Advisories:
             event["domain"] = self.domain
         account.send((PREFIX + tail).encode(), msgspec.json.encode(event))
 
+    def audit(
+        self, account: Any, fields: dict[str, Any], subject: bytes, payload: bytes, answer: bytes
+    ) -> None:
+        """A request of the API was answered; `fields` are the server and the client."""
+        fields["subject"] = subject.decode("utf-8", "replace")
+        fields["response"] = answer.decode("utf-8", "replace")
+        if payload:
+            fields["request"] = payload.decode("utf-8", "replace")
+        self.send(account, "API", "api_audit", fields)
+
     def stream_action(self, stream: Any, action: str) -> None:
         """A stream was made (`create`), changed (`modify`) or deleted (`delete`)."""
         tail = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}[action]

@@ -7,7 +7,7 @@ import msgspec
 
 from headwater.edge.facts.moments import nanoseconds, rfc3339
 from headwater.edge.facts.version import API_LEVEL
-from headwater.edge.monitor.errors import MonitorError
+from headwater.edge.monitor.errors import FilteredError, MonitorError
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
 
@@ -54,7 +54,7 @@ def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
     identity = {"server_id": node.server_id, "now": rfc3339(node.kernel.wall_ns())}
     if node.jetstream is None:
         if wanted.leader_only:
-            raise MonitorError("filtered response: not leader")
+            raise FilteredError
         return {**_stats([], 0, 0), **identity, "disabled": True, **_counts([]), "total": 0}
     enabled = enabled_accounts(node)
     answer: dict[str, Any] = {
@@ -69,7 +69,7 @@ def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
         answer["meta_cluster"] = view.meta()
         answer["ha_assets"] = view.ha_assets()
         if wanted.leader_only and answer["meta_cluster"]["leader"] != node.server_name:
-            raise MonitorError("filtered response: not leader")
+            raise FilteredError
     storage = node.jetstream.storage
     if storage is not None and (storage.lost or storage.quarantined):
         answer["headwater"] = {"lost": storage.lost, "quarantined": storage.quarantined}

@@ -1,10 +1,12 @@
 """One cluster, run by nats-servers and by this server in turn, with the same configuration."""
 
+import asyncio
 import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,17 @@ Configure = Callable[[str], str]
 """Makes the configuration of a node from its own part: its name, its ports, its store."""
 
 Begin = Callable[..., contextlib.AbstractAsyncContextManager[int]]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A cluster that runs: the first node's port, and how to stop the node of an index."""
+
+    port: int
+    stop: Callable[[int], Awaitable[None]]
+
+
+BeginNodes = Callable[..., contextlib.AbstractAsyncContextManager[Nodes]]
 
 
 def with_users(own: str) -> str:
@@ -50,10 +63,10 @@ def write_configs(path: Path, size: int, configure: Configure) -> tuple[int, lis
 
 
 @contextlib.asynccontextmanager
-async def theirs(
+async def their_nodes(
     path: Path, size: int = 3, configure: Configure = with_users
-) -> AsyncIterator[int]:
-    """So many nats-servers; the first one's port."""
+) -> AsyncIterator[Nodes]:
+    """So many nats-servers."""
     path.mkdir()
     port, configs = write_configs(path, size, configure)
     with (path / "log").open("w") as output:
@@ -61,8 +74,13 @@ async def theirs(
             subprocess.Popen([str(ANCHOR), "-c", str(config)], stderr=output)
             for config in configs
         ]
+
+    async def stop(index: int) -> None:
+        processes[index].terminate()
+        await asyncio.to_thread(processes[index].wait, 10)
+
     try:
-        yield port
+        yield Nodes(port, stop)
     finally:
         for process in processes:
             process.terminate()
@@ -71,8 +89,10 @@ async def theirs(
 
 
 @contextlib.asynccontextmanager
-async def ours(path: Path, size: int = 3, configure: Configure = with_users) -> AsyncIterator[int]:
-    """So many nodes of this server; the first one's port."""
+async def our_nodes(
+    path: Path, size: int = 3, configure: Configure = with_users
+) -> AsyncIterator[Nodes]:
+    """So many nodes of this server."""
     path.mkdir()
     port, configs = write_configs(path, size, configure)
     lab = Lab(path, size)
@@ -80,11 +100,28 @@ async def ours(path: Path, size: int = 3, configure: Configure = with_users) -> 
         for index, config in enumerate(configs):
             lab.run(index, parse_args(["-c", str(config)]).options)
         await lab.settled(size)
-        yield port
+        yield Nodes(port, lab.stop_node)
     finally:
         await lab.stop()
 
 
+@contextlib.asynccontextmanager
+async def theirs(
+    path: Path, size: int = 3, configure: Configure = with_users
+) -> AsyncIterator[int]:
+    """So many nats-servers; the first one's port."""
+    async with their_nodes(path, size, configure) as nodes:
+        yield nodes.port
+
+
+@contextlib.asynccontextmanager
+async def ours(path: Path, size: int = 3, configure: Configure = with_users) -> AsyncIterator[int]:
+    """So many nodes of this server; the first one's port."""
+    async with our_nodes(path, size, configure) as nodes:
+        yield nodes.port
+
+
+BOTH_NODES: tuple[BeginNodes, BeginNodes] = (their_nodes, our_nodes)
 BOTH: tuple[Begin, Begin] = (theirs, ours)
 OWN = {"created", "ts", "time", "metadata", "first_ts", "last_ts", "last_active", "api"}
 
