@@ -51,7 +51,7 @@ UNKNOWN_LIMIT = 1 << 40
 DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
 EDGE_SEGMENT_BYTES = 256 << 10
-CLUSTER_SEGMENT_BYTES = 64 << 20
+CLUSTER_SEGMENT_BYTES = 16 << 20
 
 APPLIED_SYNC_SECONDS = 0.2
 """How long the sync of what a group has committed may wait: its entries are on the device."""
