@@ -17,6 +17,8 @@ cdef class Account:
     cdef public dict limits
     cdef public bytes domain_prefix     # of the alias of its JetStream's API; None without
     cdef public Py_ssize_t connections
+    cdef public Py_ssize_t shadows      # subscriptions in accounts that it imports streams from
+    cdef public Py_ssize_t turned       # shadows made or ended since `tires` was true
     cdef public bint system             # it administrates: its members may speak as servers do
     cdef public unsigned long long refused      # messages of the node itself that may not go on
     cdef Match match_prefix(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)

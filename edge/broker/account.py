@@ -30,6 +30,10 @@ from headwater.edge.subjects.tokens import clean_word
 # What the alias of a domain stands for: requests of the API, and views of it with own names.
 API_NAMES = (b"STREAM.", b"CONSUMER.", b"DIRECT.", b"META.", b"SERVER.", b"ACCOUNT.", b"BLOCK.")
 OWN_NAMES = (b"$KV.", b"$OBJ.")
+# Shadows of one account's subscriptions: about 120 bytes each.
+SHADOWS_MAX = 1 << 20
+# Shadows that are made or ended before others have a turn of the loop.
+SHADOWS_AT_ONCE = 2000
 DOORKEEPER_MASK = cython.declare(cython.uint, 4095)
 
 
@@ -100,6 +104,19 @@ class Account:
         self.watchers = []
         self.limits = {}
         memset(cython.address(self.doorkeeper[0]), 0, cython.sizeof(self.doorkeeper))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its subscriptions have so many shadows that it takes no more of them."""
+        return self.shadows >= SHADOWS_MAX
+
+    def tires(self) -> bool:
+        """Whether so many shadows were made or ended that others are to have their turn; then it
+        counts from nothing again."""
+        if self.turned < SHADOWS_AT_ONCE:
+            return False
+        self.turned = 0
+        return True
 
     @cython.ccall
     def insert(self, sink: Sink):

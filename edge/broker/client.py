@@ -498,7 +498,7 @@ class ClientConn(Conn):
         if sid in self.subs:
             self.acknowledge()
             return
-        if 0 <= self.max_subscriptions <= len(self.subs):
+        if 0 <= self.max_subscriptions <= len(self.subs) or self.account.is_full:
             self.warn("maximum subscriptions exceeded")
             return
         if not self.server.may_subscribe(self, subject, queue):
@@ -508,6 +508,8 @@ class ClientConn(Conn):
         self.subs[sid] = sub
         self.account.insert(sub)
         self.acknowledge()
+        if self.account.tires():
+            self.rest()
 
     def unsubscribe(self, args: list) -> None:
         """UNSUB <sid> [max]."""
@@ -531,12 +533,23 @@ class ClientConn(Conn):
         self.account.remove(sub)
 
     def ended(self) -> None:
-        """Forget all subscriptions."""
-        for sub in list(self.subs.values()):
+        """Forget all subscriptions: they hear no more."""
+        subs: list = list(self.subs.values())
+        sub: ClientSub
+        self.subs.clear()
+        for sub in subs:
             if self.tracer is not None:
                 self.tracer.unsubscribed(sub.sid)
-            self.account.remove(sub)
-        self.subs.clear()
+            sub.closed = True
+        self.take_away(self.account, subs)
+
+    def take_away(self, account: Account, subs: list) -> None:
+        """Take interest out of an account; others have their turn where that is long work."""
+        while subs:
+            account.remove(subs.pop())
+            if account.tires():
+                self.loop.call_soon(self.take_away, account, subs)
+                return
 
     def restrict(self, rights: object) -> None:
         """Apply permissions (`rights/grants.py`: `Rights`); None lifts them."""

@@ -164,6 +164,21 @@ class Conn(Endpoint):
             self.reading = True
             self.loop.add_reader(self.fd, self.on_readable)
 
+    def rest(self) -> None:
+        """Let others have their turn before what is left of this peer's input."""
+        if self.paused or self.closed:
+            return
+        self.paused = True
+        if self.reading:
+            self.reading = False
+            self.loop.remove_reader(self.fd)
+        self.loop.call_soon(self.go_on)
+
+    def go_on(self) -> None:
+        """The end of a `rest`."""
+        self.run()
+        self.kernel.turn()
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:

@@ -601,6 +601,8 @@ class Link(Conn):
             account.remove(old)
         self.subs[key] = sub
         account.insert(sub)
+        if account.tires():
+            self.rest()
 
     @cython.ccall
     def fail(self, error: str, reason: str):

@@ -156,7 +156,7 @@ class LeafSession:
             log.error("%s - %s", self.label(conn), text)
             conn.fail(text, "Protocol Violation")
             return False
-        if 0 <= self.max_subscriptions <= len(conn.subs):
+        if 0 <= self.max_subscriptions <= len(conn.subs) or conn.account.is_full:
             log.error("%s - maximum subscriptions exceeded", self.label(conn))
             conn.queue(b"-ERR 'maximum subscriptions exceeded'\r\n")
             return False

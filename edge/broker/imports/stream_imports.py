@@ -205,12 +205,17 @@ class StreamImports:
                 made.append((entry.exporter, shadow))
         if made:
             self.shadows[sink] = made
+            self.account.shadows += len(made)
+            self.account.turned += len(made)
             for exporter, shadow in made:
                 exporter.insert(shadow)
 
     def interest_removed(self, sink: Sink) -> None:
         """The account lost a sink."""
-        for exporter, shadow in self.shadows.pop(sink, ()):
+        made: list = self.shadows.pop(sink, [])
+        self.account.shadows -= len(made)
+        self.account.turned += len(made)
+        for exporter, shadow in made:
             exporter.remove(shadow)
 
     def stop(self) -> None:
