@@ -541,7 +541,8 @@ class ClientConn(Conn):
             if self.tracer is not None:
                 self.tracer.unsubscribed(sub.sid)
             sub.closed = True
-        self.take_away(self.account, subs)
+        if subs:
+            self.take_away(self.account, subs)
 
     def take_away(self, account: Account, subs: list) -> None:
         """Take interest out of an account; others have their turn where that is long work."""
