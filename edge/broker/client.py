@@ -542,14 +542,14 @@ class ClientConn(Conn):
                 self.tracer.unsubscribed(sub.sid)
             sub.closed = True
         if subs:
-            self.take_away(self.account, subs)
+            self.remove_all(self.account, subs)
 
-    def take_away(self, account: Account, subs: list) -> None:
+    def remove_all(self, account: Account, subs: list) -> None:
         """Take interest out of an account; others have their turn where that is long work."""
         while subs:
             account.remove(subs.pop())
             if account.tires():
-                self.loop.call_soon(self.take_away, account, subs)
+                self.loop.call_soon(self.remove_all, account, subs)
                 return
 
     def restrict(self, rights: object) -> None:

@@ -357,12 +357,14 @@ class Node:
         if self.options.pid_file:
             Path(self.options.pid_file).write_text(str(os.getpid()))
         if self.options.ports_file_dir:
-            self._ports_file().write_text(json.dumps(self.ports()))
+            _ports_file(self.options).write_text(json.dumps(self.ports()))
 
-    def _ports_file(self) -> Path:
-        name = Path(sys.argv[0]).name
-        name = "nats-server" if name in ("headwater", "__main__.py", "") else name
-        return Path(self.options.ports_file_dir) / f"{name}_{os.getpid()}.ports"
+    def replace_files(self, old: Options) -> None:
+        """The files that other options name: in new places, and no longer in the old ones."""
+        new = self.options
+        if (old.pid_file, old.ports_file_dir) != (new.pid_file, new.ports_file_dir):
+            _remove_files(old)
+            self._write_files()
 
     # --- end ---
 
@@ -387,9 +389,7 @@ class Node:
             self.callouts.stop()
         self.shares.stop()
         self.kernel.turn()
-        for path in [self.options.pid_file, self.options.ports_file_dir and self._ports_file()]:
-            if path:
-                Path(path).unlink(missing_ok=True)
+        _remove_files(self.options)
         log.info("Server Exiting..")
 
     async def lame_duck(self) -> None:
@@ -418,3 +418,15 @@ def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
     callouts = Callouts(node, key, node.sessions.checks)
     node.sessions.checks.ask_service = callouts.ask
     return callouts
+
+
+def _ports_file(options: Options) -> Path:
+    name = Path(sys.argv[0]).name
+    name = "nats-server" if name in ("headwater", "__main__.py", "") else name
+    return Path(options.ports_file_dir) / f"{name}_{os.getpid()}.ports"
+
+
+def _remove_files(options: Options) -> None:
+    for path in [options.pid_file, options.ports_file_dir and _ports_file(options)]:
+        if path:
+            Path(path).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Putting a new configuration into force without a restart (SIGHUP, `$SYS.REQ.SERVER.*.RELOAD`).
 
 What can change: users, permissions, account limits, connection limits and timeouts, the TLS
-certificate, log settings, the store's disk budget, remotes of leaf links. Whatever a running node
-cannot change is refused, and then nothing has changed.
+certificate, log settings, the store's limits and disk budget, remotes of leaf links. Whatever a
+running node cannot change is refused, and then nothing has changed.
 """
 
 import logging
@@ -16,6 +16,7 @@ from headwater.edge.broker.logins.registry import Session
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.logging import logs
+from headwater.edge.node.reloadable import needs_restart
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -67,7 +68,7 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
         options.headwater, disk_budget=0, sealing=None
     ),
 }
-"""What a running node cannot change."""
+"""What a running node cannot change, and a refusal shows; `reloadable` knows of everything else."""
 
 _REPORTED: dict[str, Callable[[Options], Any]] = {
     "debug": lambda options: options.debug,
@@ -78,6 +79,10 @@ _REPORTED: dict[str, Callable[[Options], Any]] = {
     "accounts": lambda options: options.accounts,
     "cluster.authorization": lambda options: _Secret(options.cluster.authorization),
     "tls": lambda options: options.tls,
+    "pid_file": lambda options: options.pid_file,
+    "ports_file_dir": lambda options: options.ports_file_dir,
+    "jetstream.max_memory_store": lambda options: options.jetstream.max_memory_store,
+    "jetstream.max_file_store": lambda options: options.jetstream.max_file_store,
     "max_connections": lambda options: options.max_connections,
     "max_payload": lambda options: options.max_payload,
     "max_control_line": lambda options: options.max_control_line,
@@ -103,6 +108,12 @@ def reload_node(node: "NodeView", options: Options) -> None:
         for name, read in _FIXED.items()
         if read(old) != read(options)
     ]
+    shown = tuple(name for name, read in _FIXED.items() if read(old) != read(options))
+    problems += [
+        f"config reload not supported for {name}: start the node again"
+        for name in needs_restart(old, options)
+        if not any(name == one or name.startswith(f"{one}.") for one in shown)
+    ]
     if problems:
         raise ConfigError(problems)
     try:
@@ -115,6 +126,9 @@ def reload_node(node: "NodeView", options: Options) -> None:
     node.options = node.sessions.options = options
     node.authenticator = node.sessions.authenticator = authenticator
     node.use_tls(contexts)
+    node.replace_files(old)
+    if node.jetstream is not None:
+        node.jetstream.resize(options.jetstream)
     _apply_log_settings(node, old, options)
     _apply_facts(node)
     node.apply_account_limits()

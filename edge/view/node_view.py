@@ -57,6 +57,9 @@ class NodeView(Protocol):
     def account_changed(self, name: str) -> None:
         """The token of an account has changed: act on it."""
 
+    def replace_files(self, old: Options) -> None:
+        """The files that other options name: in new places, and no longer in the old ones."""
+
     def apply_account_limits(self) -> None:
         """Give accounts the terms, mappings and imports that are in force now."""
 

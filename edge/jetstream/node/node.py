@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.edge.broker.account import Account
-from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.conf.options import AccountJetStreamOptions, JetStreamOptions, Options
 from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
@@ -129,11 +129,17 @@ class NodeJetStream:
 
     # --- life ------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Recover everything that is stored. Raises StoreError with a text for people."""
-        settings = self.options.jetstream
+    def resize(self, settings: JetStreamOptions) -> None:
+        """Take at most so much; what is stored beyond a lower limit stays."""
         self.usage["memory"].limit = memory_limit(settings.max_memory_store)
         self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
+        if self.storage is not None:
+            self.storage.memory_usage.limit = self.usage["memory"].limit
+            self.storage.file_usage.limit = self.usage["file"].limit
+
+    def open(self) -> None:
+        """Recover everything that is stored. Raises StoreError with a text for people."""
+        self.resize(self.options.jetstream)
         self.storage = NodeStore(self.kernel, self.store_options())
         self.storage.damage.listeners.append(self._on_damage)
         recovered = 0

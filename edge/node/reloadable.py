@@ -1,0 +1,77 @@
+"""Which parts of a configuration a running node takes over by a reload; everything else takes a
+restart, and a reload that changes it is refused.
+
+A key that is new in `Options` is refused until it is named here, so that no reload is answered with
+success and does nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from headwater.edge.conf.options import Options
+
+LIVE = frozenset((
+    "config_file", "config_digest", "defined_at", "client_advertise", "server_tags",
+    "server_metadata", "feature_flags", "debug", "trace", "trace_verbose", "trace_headers",
+    "logtime", "logtime_utc", "log_file", "log_size_limit", "log_max_files", "syslog",
+    "remote_syslog", "max_traced_message", "pid_file", "ports_file_dir", "profile_port",
+    "profile_block_rate", "max_payload", "max_pending", "max_connections", "max_control_line",
+    "max_subscriptions", "max_subscription_tokens", "max_closed_clients", "ping_interval",
+    "ping_max", "write_deadline", "write_timeout", "lame_duck_duration", "lame_duck_grace",
+    "no_fast_producer_stall", "no_sublist_cache", "connect_error_reports",
+    "reconnect_error_reports", "auth", "no_auth_user", "default_sentinel", "accounts", "mappings",
+    "operator.preload", "operator.pinned_accounts", "default_js_domain", "proxies", "tls",
+    "allow_non_tls", "jetstream.max_memory_store", "jetstream.max_file_store",
+    "jetstream.unique_tag", "leaf.authorization", "leaf.remotes", "leaf.reconnect",
+    "leaf.dial_timeout", "leaf.compression", "leaf.write_deadline", "leaf.write_timeout",
+    "cluster.advertise", "cluster.no_advertise", "cluster.authorization",
+    "cluster.connect_retries", "cluster.connect_backoff", "cluster.pool_size",
+    "cluster.compression", "cluster.ping_interval", "cluster.ping_max", "cluster.write_deadline",
+    "cluster.write_timeout", "headwater.disk_budget",
+))  # fmt: skip
+"""Paths in `Options`; what stands below one is live, too."""
+
+WITHOUT_EFFECT = frozenset((
+    "jetstream.extension_hint", "jetstream.max_outstanding_catchup",
+    "jetstream.max_buffered_size", "jetstream.max_buffered_messages",
+    "jetstream.request_queue_limit", "jetstream.info_queue_limit", "jetstream.meta_compact",
+    "jetstream.meta_compact_size", "jetstream.meta_compact_sync", "jetstream.max_concurrent_io",
+    "jetstream.limits.max_ha_assets",
+))  # fmt: skip
+"""Nothing reads them but pages, which say what the configuration says."""
+
+SPELLED = {"leaf": "leafnodes", "leaf.isolate_interest": "leafnodes.isolate_leafnode_interest"}
+"""Paths that have another name in a configuration."""
+
+
+def needs_restart(old: Options, new: Options) -> list[str]:
+    """Names, as in a configuration, of what differs and is not live."""
+    return [spelled(path) for path in differing(old, new, "") if not is_live(path)]
+
+
+def is_live(path: str) -> bool:
+    """Whether a path of `Options`, or one above it, is taken over."""
+    parts = path.split(".")
+    above = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    return not above.isdisjoint(LIVE | WITHOUT_EFFECT)
+
+
+def spelled(path: str) -> str:
+    """The name in a configuration."""
+    if path in SPELLED:
+        return SPELLED[path]
+    head, dot, rest = path.partition(".")
+    return SPELLED.get(head, head) + dot + rest
+
+
+def differing(old: Any, new: Any, path: str) -> Iterator[str]:
+    """Paths of all fields with another value."""
+    for name in old.__struct_fields__:
+        here = f"{path}{name}"
+        before, after = getattr(old, name), getattr(new, name)
+        if isinstance(before, msgspec.Struct) and isinstance(after, msgspec.Struct):
+            yield from differing(before, after, f"{here}.")
+        elif before != after:
+            yield here

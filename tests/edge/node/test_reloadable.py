@@ -1,0 +1,158 @@
+"""Each key of a configuration is taken over by a reload, or refused: none is answered with success
+and does nothing."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.servers import HOST, Recipe, Server, program
+from bench.wire import Link
+from headwater.edge.conf.options import Options
+from headwater.edge.node import reload, reloadable
+from headwater.edge.wire.client import ApiError
+from tests.waiting import until_seen
+
+UNSUPPORTED = ("gateway", "mqtt", "listens")
+"""No configuration sets them."""
+
+
+def paths(options: msgspec.Struct, above: str = "") -> list[str]:
+    """All paths in options, those inside of what is not there left out."""
+    found = []
+    for name in options.__struct_fields__:
+        value = getattr(options, name)
+        here = f"{above}{name}"
+        found += paths(value, f"{here}.") if isinstance(value, msgspec.Struct) else [here]
+    return found
+
+
+def changed(options: Any, path: str) -> Any:
+    """Options with another value at a path."""
+    name, _, rest = path.partition(".")
+    old = getattr(options, name)
+    if rest:
+        new: Any = changed(old, rest)
+    elif isinstance(old, bool):
+        new = not old
+    elif isinstance(old, int | float):
+        new = old + 1
+    elif isinstance(old, str):
+        new = f"{old}x"
+    elif isinstance(old, list | tuple):
+        new = type(old)([*old, "x"])
+    elif isinstance(old, dict):
+        new = {**old, "x": "y"}
+    else:
+        new = "x"
+    return msgspec.structs.replace(options, **{name: new})
+
+
+@pytest.mark.parametrize("path", paths(Options()))
+def test_what_is_not_named_is_refused(path: str) -> None:
+    if path.startswith(UNSUPPORTED):
+        return
+    refused = reloadable.needs_restart(Options(), changed(Options(), path))
+    assert refused == ([] if reloadable.is_live(path) else [reloadable.spelled(path)])
+
+
+def test_names_are_those_of_options() -> None:
+    known = paths(Options())
+    for name in reloadable.LIVE | reloadable.WITHOUT_EFFECT:
+        assert any(path == name or path.startswith(f"{name}.") for path in known), name
+
+
+def test_what_a_refusal_shows_is_not_live() -> None:
+    fixed = reload._FIXED
+    for path in paths(Options()):
+        # A callout is not begun or ended by a reload, but changed; so is how TLS asks for staples.
+        if path.startswith(UNSUPPORTED) or path in ("tls", "auth.callout"):
+            continue
+        before, after = Options(), changed(Options(), path)
+        if any(read(before) != read(after) for read in fixed.values()):
+            assert not reloadable.is_live(path), path
+
+
+CONFIG = """
+jetstream {{
+  store_dir: "{dir}/store", max_memory_store: {memory}, max_file_store: 1MB {jetstream} }}
+leafnodes {{ port: -1, host: "127.0.0.1" {leaf} }}
+pid_file: "{dir}/{pid}"
+ports_file_dir: "{dir}/{ports}"
+"""
+FIRST = {"memory": "1MB", "jetstream": "", "leaf": "", "pid": "first.pid", "ports": "ports"}
+
+
+class Reloaded:
+    """A node with a configuration that is loaded again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "ports").mkdir()
+        (folder / "others").mkdir()
+        self.path = folder / "node.conf"
+        self.write()
+        command = ("serve", "-c", str(self.path), "-a", HOST, "-p", "{port}")
+        self.recipe = Recipe("headwater", (program("headwater"), *command))
+
+    def write(self, **parts: str) -> None:
+        """Another configuration: the first one but for `parts`."""
+        self.path.write_text(CONFIG.format(dir=self.folder, **(FIRST | parts)))
+
+    def load(self, server: Server, **parts: str) -> str:
+        """Have it loaded; what the log says of it."""
+        before = server.log
+        self.write(**parts)
+        server.signal(signal.SIGHUP)
+
+        def said() -> str:
+            log = server.log[len(before) :]
+            return log if "Reloaded server configuration" in log or "[ERR]" in log else ""
+
+        return str(until_seen(said))
+
+
+@pytest.mark.parametrize(
+    "parts, name",
+    [
+        ({"jetstream": ", sync_interval: 1s"}, "jetstream.sync_interval"),
+        ({"jetstream": ", strict: false"}, "jetstream.strict"),
+        ({"jetstream": ", limits { max_request_batch: 7 }"}, "jetstream.limits.max_request_batch"),
+        ({"leaf": ", isolate_leafnode_interest: true"}, "leafnodes.isolate_leafnode_interest"),
+        ({"leaf": ", advertise: '127.0.0.1:7'"}, "leafnodes.advertise"),
+    ],
+)
+def test_a_running_node_refuses_what_takes_a_restart(
+    tmp_path: Path, parts: dict[str, str], name: str
+) -> None:
+    """Nothing of that configuration is taken, the limit beside it neither."""
+    node = Reloaded(tmp_path)
+    with Server(node.recipe) as server:
+        said = node.load(server, **parts, memory="8MB")
+        assert f"config reload not supported for {name}: start the node again" in said
+        assert "Reloaded" not in said
+        with Link(server.port) as link, pytest.raises(ApiError):
+            link.api("STREAM.CREATE.M", name="M", storage="memory", max_bytes=3 << 20)
+
+
+def test_limits_and_files_are_taken_over(tmp_path: Path) -> None:
+    node = Reloaded(tmp_path)
+    with Server(node.recipe) as server, Link(server.port) as link:
+        config = {"name": "M", "storage": "memory", "max_bytes": 3 << 20}
+        with pytest.raises(ApiError):
+            link.api("STREAM.CREATE.M", **config)
+        assert [path.name for path in (tmp_path / "ports").iterdir()]
+        said = node.load(server, memory="4MB", pid="second.pid", ports="others")
+        assert "Reloaded: jetstream.max_memory_store" in said
+        link.api("STREAM.CREATE.M", **config)
+        assert not (tmp_path / "first.pid").exists()
+        assert (tmp_path / "second.pid").read_text() == str(server.pid)
+        assert not list((tmp_path / "ports").iterdir())
+        assert len(list((tmp_path / "others").iterdir())) == 1
+        # What is stored beyond a lower limit stays.
+        node.load(server, memory="1MB", pid="second.pid", ports="others")
+        assert link.api("STREAM.INFO.M")["config"]["max_bytes"] == 3 << 20
+    assert not (tmp_path / "second.pid").exists()
+    assert not list((tmp_path / "others").iterdir())
