@@ -179,3 +179,70 @@ async def test_modes_change_on_links_that_stay(lab: Lab) -> None:
     assert (await got.next_msg()).data == big
     reload_node(hub, load_text(hub_made.replace("s2_fast", "off")).options)
     await until(lambda: mode(node, "off") and mode(hub, "off"), "they agree on none")
+
+
+ORIGIN_HUB = """
+jetstream {{ store_dir: "{store}", domain: hub }}
+accounts {{ A {{ jetstream: enabled
+  users: [ {{ user: one, password: p }}
+           {{ user: two, password: p }}
+           {{ user: client, password: p }} ]
+}} }}
+leafnodes {{ listen: "127.0.0.1:{leaf}" }}
+no_auth_user: client
+"""
+CHANGES = (
+    ("two", "compression: s2_fast"),
+    ("two", "compression: off"),
+    ("two", "compression: off, deny_exports: [secret]"),
+    None,
+    ("one", "compression: s2_fast"),
+    ("two", 'compression: s2_fast, dial_timeout: "3s"'),
+)
+"""The remote's user and options with each reload, or that there is no remote."""
+
+
+@pytest.mark.parametrize("kind", ["headwater", "real"])
+async def test_mirrors_go_on_while_their_remote_changes(lab: Lab, kind: str) -> None:
+    """A mirror and a source of a stream that grows meanwhile: each message once, in order."""
+    leaf = free_port()
+    hub = await lab.real(ORIGIN_HUB.format(store="{store}", leaf=leaf), "hub", kind)
+    store = f'jetstream {{ store_dir: "{lab.directory}/edge", domain: edge }}\n'
+
+    def made(change: tuple[str, str] | None) -> str:
+        if change is None:
+            return store + text()
+        user, more = change
+        remote = f'{{ url: "nats://{user}:p@127.0.0.1:{leaf}", {more} }}'
+        return store + text(remote, more='reconnect: "50ms",')
+
+    node = await lab.node(made(("one", "compression: s2_fast")))
+    await until(lambda: leafs(node), "the link is up")
+    there = (await lab.client(hub.port)).jetstream(timeout=10)
+    here = (await lab.client(client_port(node))).jetstream(timeout=10)
+    await there.add_stream(name="ORIGIN", subjects=["data"])
+    origin = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.hub.API"))
+    await here.add_stream(StreamConfig(name="COPY", mirror=origin))
+    await here.add_stream(StreamConfig(name="GATHERED", sources=[origin]))
+    sent = 0
+
+    async def more(count: int) -> None:
+        nonlocal sent
+        for _ in range(count):
+            await there.publish("data", b"%d" % sent)
+            sent += 1
+
+    async def copied() -> bool:
+        infos = [await here.stream_info(name) for name in ("COPY", "GATHERED")]
+        return all(info.state.messages >= sent for info in infos)
+
+    for change in CHANGES:
+        await more(20)
+        reload_node(node, load_text("listen: 127.0.0.1:-1\n" + made(change)).options)
+        await more(20)
+        if change is not None:
+            await until(copied, f"{sent} messages after {change}")
+    for name in ("COPY", "GATHERED"):
+        assert (await here.stream_info(name)).state.messages == sent
+        for number in range(sent):
+            assert (await here.get_msg(name, number + 1)).data == b"%d" % number
