@@ -67,6 +67,11 @@ def ask(r: Core) -> None:
         r.send(Message(Kind.HELLO, r.node, node, term=0))
 
 
+def look_for(r: Core, nodes: list[int]) -> None:
+    """The group may be on these nodes, too: those that were said to have it may have left it."""
+    r.recovery.seeds = tuple({*r.recovery.seeds, *nodes} - {r.node})
+
+
 def asked(r: Core) -> list[int]:
     """Everybody that may know something."""
     nodes = {*r.recovery.seeds, *voters_to_hear(r), *r.log.config.learners, r.leader}

@@ -9,7 +9,7 @@ from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.cluster.leadership import Leadership
-from headwater.hub.raft import election, membership, transfer
+from headwater.hub.raft import election, membership, recovery, transfer
 from headwater.hub.raft.model.errors import ChangeRefused, NotLeader, ProposalsFull
 from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.progress import State
@@ -262,6 +262,8 @@ class StreamGroup:
     def change(self, wanted: Any) -> None:
         """The cluster says something else of the stream."""
         self.wanted = wanted
+        if self.raft is not None:
+            recovery.look_for(self.raft, wanted.peers)
         stream = self.stream
         if stream is not None:
             self._configure(stream)
