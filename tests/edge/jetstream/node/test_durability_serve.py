@@ -29,7 +29,8 @@ Found = dict[str, tuple[dict[int, bytes], dict[str, Any], dict[str, Any]]]
 
 async def api(nc: Any, subject: str, body: object = None) -> dict[str, Any]:
     data = b"" if body is None else json.dumps(body).encode()
-    answer: dict[str, Any] = json.loads((await nc.request(f"$JS.API.{subject}", data)).data)
+    found = await nc.request(f"$JS.API.{subject}", data, timeout=20)
+    answer: dict[str, Any] = json.loads(found.data)
     return answer
 
 
