@@ -57,7 +57,9 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "proxy_protocol": lambda options: options.proxy_protocol,
     "ocsp": lambda options: (options.ocsp_mode, options.ocsp_urls),
     "tls.ocsp_peer": lambda options: options.tls is not None and bool(options.tls.ocsp_peer),
-    "leafnodes.tls": lambda options: options.leaf.tls,
+    "leafnodes.tls": lambda options: (
+        options.leaf.tls is not None and ("TLS", bool(options.leaf.tls.ocsp_peer))
+    ),
     "cluster.accounts": lambda options: options.cluster.accounts,
     "leafnodes.port": lambda options: options.leaf.port,
     "operator": lambda options: (options.operator.operators, options.operator.trusted_keys),

@@ -1,11 +1,14 @@
 """Certificates that are replaced on disk: every listener shows the new one after a reload, and
 clients that are there stay."""
 
+import json
 import os
 import signal
 import socket
 import ssl
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,3 +114,65 @@ def test_a_certificate_that_cannot_be_used_changes_nothing(tmp_path: Path) -> No
         os.kill(server.pid, signal.SIGHUP)
         until_seen(lambda: "cannot use certificate" in server.log)
         assert shown("leafnodes", port, pair) == before
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_links_get_other_files_and_demands(server: str, tmp_path: Path) -> None:
+    """New handshakes go by the new block; a link that is up stays."""
+    files, fresh = (certificate(made(tmp_path / name)) for name in ("old", "new"))
+    port, page = free_port(), free_port()
+    path = tmp_path / "server.conf"
+
+    def write(cert: Any, more: str = "") -> None:
+        tls = f'tls {{ cert_file: "{cert.cert_file}", key_file: "{cert.key_file}" {more} }}'
+        path.write_text(
+            f'leafnodes {{ listen: "127.0.0.1:{port}", {tls} }}\nhttp: "127.0.0.1:{page}"\n'
+        )
+
+    def links() -> list[Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page}/leafz", timeout=10) as answer:
+            return [leaf["id"] for leaf in json.load(answer).get("leafs") or []]
+
+    write(files)
+    base = recipe(server, "")
+    start = type(base)(
+        server, (*base.command, "-c", str(path), "-a", "127.0.0.1", "-p", "{port}")
+    )
+    remote = f'{{ url: "tls://127.0.0.1:{port}", tls {{ insecure: true }} }}'
+    with Server(start) as running, Server(recipe(server, f"leafnodes {{ remotes [ {remote} ] }}")):
+        [link] = until_seen(links)
+        own = (files.cert_file, files.key_file)
+        before = shown("leafnodes", port, own)
+        write(fresh)
+        os.kill(running.pid, signal.SIGHUP)
+        until_seen(lambda: shown("leafnodes", port, own) != before)
+        assert links() == [link]
+        if server == "nats-server":
+            return  # it goes on asking nobody for a certificate, until it starts again
+        write(fresh, f', verify: true, ca_file: "{fresh.cert_file}", timeout: 3')
+        os.kill(running.pid, signal.SIGHUP)
+        until_seen(lambda: not admitted(port, own))
+        assert admitted(port, (fresh.cert_file, fresh.key_file))
+        assert links() == [link]
+
+
+def made(folder: Path) -> Path:
+    """A folder that was not there."""
+    folder.mkdir()
+    return folder
+
+
+def admitted(port: int, files: tuple[str, str]) -> bool:
+    """Whether a leaf listener goes on with whoever shows this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(*files)
+    with socket.create_connection(("127.0.0.1", port), 5) as plain:
+        plain.makefile("rb", 0).readline()
+        try:
+            with context.wrap_socket(plain) as secured:
+                secured.sendall(b"CONNECT {}\r\nPING\r\n")
+                return bool(secured.recv(100))
+        except (ssl.SSLError, ConnectionError):
+            return False
