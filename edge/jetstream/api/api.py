@@ -180,7 +180,7 @@ class Router:
         if kind == "consumer_reset":
             return
         self.account_js.api.total += 1
-        self.account_js.api.errors += 1
+        self.account_js.api.errors += error.refused
         self.audit(context, body)
 
     def send(self, context: Context, body: bytes, block: bytes = b"") -> None:

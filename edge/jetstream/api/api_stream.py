@@ -281,6 +281,15 @@ async def purge_in_group(stream: Stream, request: PurgeRequest, last: int) -> Pu
     return Purged(success=True, purged=count)
 
 
+def not_there(stream: Any, sequence: int) -> errors.JetStreamError:
+    """What is said of a message that cannot be deleted, since there is none."""
+    if stream.config.storage == "file" and sequence < stream.store.first_seq:
+        return errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")
+    if stream.config.storage == "file" and sequence > stream.store.last_seq:
+        return errors.STREAM_MSG_DELETE_FAILED.error(err="stream store EOF")
+    return errors.SEQUENCE_NOT_FOUND.error(seq=sequence)
+
+
 def message_delete(
     js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
 ) -> Awaitable[Success]:
@@ -295,11 +304,9 @@ def message_delete(
         raise errors.STREAM_MSG_DELETE_FAILED.error(err="message delete not permitted")
     js.node.check_removable(stream)
     if not stream.delete_message(request.seq, not request.no_erase):
-        if stream.config.storage == "file" and request.seq < stream.store.first_seq:
-            raise errors.STREAM_MSG_DELETE_FAILED.error(err="no message found")
-        if stream.config.storage == "file" and request.seq > stream.store.last_seq:
-            raise errors.STREAM_MSG_DELETE_FAILED.error(err="stream store EOF")
-        raise errors.SEQUENCE_NOT_FOUND.error(seq=request.seq)
+        error = not_there(stream, request.seq)
+        error.refused = False
+        raise error
     durable = js.node.kept(stream) if request.no_erase else js.node.erased(stream)
     return done(durable, Success(success=True))
 

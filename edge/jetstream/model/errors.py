@@ -15,6 +15,8 @@ class JetStreamError(Exception):
         self.code = code
         self.err_code = err_code
         self.description = description
+        self.refused = True
+        """Whether the request counts as refused; one that was tried and found nothing does not."""
 
     def wire(self) -> dict[str, int | str]:
         """The `error` object of an API response."""

@@ -9,7 +9,8 @@ import pytest
 Compare = Callable[[list[tuple[Any, ...]]], Awaitable[None]]
 ANSWERED = [
     "INFO", "STREAM.CREATE.X", "STREAM.UPDATE.X", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.S",
-    "STREAM.DELETE.X", "STREAM.PURGE.S", "STREAM.MSG.GET.S", "DIRECT.GET.S", "DIRECT.GET.S.s.a",
+    "STREAM.DELETE.X", "STREAM.PURGE.S", "STREAM.MSG.DELETE.S", "STREAM.MSG.GET.S",
+    "DIRECT.GET.S", "DIRECT.GET.S.s.a",
     "STREAM.SNAPSHOT.S", "CONSUMER.CREATE.S", "CONSUMER.CREATE.S.N", "CONSUMER.CREATE.S.N.s.a",
     "CONSUMER.DURABLE.CREATE.S.N", "CONSUMER.NAMES.S", "CONSUMER.LIST.S", "CONSUMER.INFO.S.C",
     "CONSUMER.DELETE.S.N", "CONSUMER.PAUSE.S.C", "CONSUMER.UNPIN.S.C", "CONSUMER.RESET.S.C",
@@ -56,3 +57,20 @@ async def test_bodies_that_are_no_json(compare: Compare) -> None:
     asked.append("CONSUMER.RESET.S.C")
     steps = [(subject, body) for subject in asked for body in NO_JSON]
     await compare([*SETUP, *steps, *END])
+
+
+@pytest.mark.parametrize(
+    "policy", [{}, {"deliver_policy": "by_start_sequence", "opt_start_seq": 3}], ids=["all", "third"]
+)
+async def test_resets_to_any_sequence(compare: Compare, policy: dict[str, Any]) -> None:
+    """Below what the stream has, within, behind its end; what the consumer says afterwards."""
+    config = {"name": "C", "durable_name": "C", "ack_policy": "explicit", **policy}
+    steps: list[tuple[Any, ...]] = [
+        ("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "storage": "memory"}),
+        *[("=s.a", b"hello")] * 8,
+        ("STREAM.PURGE.S", {"seq": 5}),
+        ("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": config}),
+    ]
+    for body in ({}, *({"seq": number} for number in (0, 1, 3, 4, 5, 6, 8, 9, 12))):
+        steps += [("CONSUMER.RESET.S.C", body), ("CONSUMER.INFO.S.C",)]
+    await compare([*steps, *END])
