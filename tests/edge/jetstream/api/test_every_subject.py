@@ -60,7 +60,9 @@ async def test_bodies_that_are_no_json(compare: Compare) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [{}, {"deliver_policy": "by_start_sequence", "opt_start_seq": 3}], ids=["all", "third"]
+    "policy",
+    [{}, {"deliver_policy": "by_start_sequence", "opt_start_seq": 3}],
+    ids=["all", "third"],
 )
 async def test_resets_to_any_sequence(compare: Compare, policy: dict[str, Any]) -> None:
     """Below what the stream has, within, behind its end; what the consumer says afterwards."""
