@@ -149,18 +149,19 @@ class Authenticator:
         claims = self.resolver.claims(key)
         return claims if claims is not None and claims.iss in self.trusted_keys else None
 
-    def update_account(self, token: str) -> AccountClaims:
-        """Take an account's new token. Raises JWTError unless a trusted operator signed it."""
-        self._check_issuer(token)
-        return self.resolver.update(token)
+    def update_account(self, token: str, claims: AccountClaims) -> None:
+        """Take an account's new token, which says `claims`. Raises JWTError unless a trusted
+        operator signed it."""
+        self._check_issuer(claims)
+        self.resolver.update(token, claims)
 
-    def learn_account(self, token: str) -> AccountClaims:
+    def learn_account(self, token: str, claims: AccountClaims) -> None:
         """The same for a token that another server has; it brings nothing back that was deleted."""
-        self._check_issuer(token)
-        return self.resolver.learn(token)
+        self._check_issuer(claims)
+        self.resolver.learn(token, claims)
 
-    def _check_issuer(self, token: str) -> None:
-        if jwt.decode_account(token).iss not in self.trusted_keys:
+    def _check_issuer(self, claims: AccountClaims) -> None:
+        if claims.iss not in self.trusted_keys:
             raise JWTError("the account is not signed by a trusted operator")
 
     def _check_proxy(self, request: AuthRequest) -> None:

@@ -45,7 +45,7 @@ def _says(why: str) -> ClaimDuty:
 _LOGIN = "security.authenticator:Authenticator"
 _TERMS = "edge.node.account_terms:terms_of"
 _JETSTREAM = "edge.jetstream.account.account_js:AccountJetStream"
-_SHARES = "edge.broker.imports.imports_plan:plan_of_claims"
+_SHARES = "edge.broker.imports.claims_plan:ClaimsPlan.plan"
 _PROBLEM = "security.claim_checks:account_problem"
 _RULES = _by("security.permissions:Permissions")
 
@@ -137,7 +137,7 @@ ACCOUNT: dict[str, ClaimDuty] = {
             "local_subject": _by(_SHARES),
             "type": _by(_SHARES),
             "share": _by("edge.sharing.imports_info:RequestInfo"),
-            "allow_trace": _by("edge.sharing.imports_setup:Setup"),
+            "allow_trace": _by("edge.sharing.account_setup:AccountSetup"),
         },
     ),
     **_under(
@@ -148,13 +148,13 @@ ACCOUNT: dict[str, ClaimDuty] = {
             "type": _by(_SHARES),
             "token_req": _by(_SHARES),
             "revocations.*": _by(_SHARES),
-            "response_type": _by("edge.sharing.imports_setup:Setup"),
-            "response_threshold": _by("edge.sharing.imports_setup:Setup"),
+            "response_type": _by("edge.sharing.account_setup:AccountSetup"),
+            "response_threshold": _by("edge.sharing.account_setup:AccountSetup"),
             "service_latency.sampling": _by("edge.broker.imports.service_latency:ServiceLatency"),
             "service_latency.results": _by("edge.broker.imports.service_latency:ServiceLatency"),
             "account_token_position": _by(_SHARES),
             "advertise": _says("whether directories show the export"),
-            "allow_trace": _by("edge.sharing.imports_setup:Setup"),
+            "allow_trace": _by("edge.sharing.account_setup:AccountSetup"),
             "description": _says("a text for people"),
             "info_url": _says("a text for people"),
         },

@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headwater.edge.broker.imports.imports_plan import Plan, plan_of_claims, plan_of_options
+from headwater.edge.broker.imports.imports_plan import Plan, plan_of_options
 from headwater.edge.conf.shares.import_cycles import local_subject
 from headwater.edge.subjects.placeholders import pattern_of
 from headwater.edge.view.node_view import NodeView
 from headwater.security.subjects import matches
 
 if TYPE_CHECKING:
+    from headwater.edge.broker.imports.claims_plan import ClaimsPlan
     from headwater.edge.broker.imports.responses import Crossing
-    from headwater.edge.sharing.imports_setup import Setup
+    from headwater.edge.sharing.account_setup import AccountSetup
 
 
 class Shares:
@@ -21,7 +22,8 @@ class Shares:
         self._node = node
         self._plan: Plan = {}
         self._crossing: Crossing | None = None
-        self._setup: Setup | None = None
+        self._setups: dict[str, AccountSetup] = {}
+        self._claims_plan: ClaimsPlan | None = None
         self.on_change: list[Callable[[], None]] = []
         """Called when other mappings and imports have come into force."""
 
@@ -32,18 +34,28 @@ class Shares:
         """
         node = self._node
         if node.options.operator.enabled():
-            plan = plan_of_claims(node.authenticator, node.kernel.wall_ns() / 1e9)
+            plan = self._plan_of_claims()
         else:
             plan = plan_of_options(node.options)
-        plan = {name: shares for name, shares in plan.items() if shares != type(shares)()}
+        plan = {name: shares for name, shares in plan.items() if shares.any()}
         if plan != self._plan:
             self._apply(plan)
 
+    def _plan_of_claims(self) -> Plan:
+        # What a node without account tokens need not load.
+        from headwater.edge.broker.imports.claims_plan import ClaimsPlan
+
+        if self._claims_plan is None:
+            self._claims_plan = ClaimsPlan()
+        node = self._node
+        return self._claims_plan.plan(node.authenticator, node.kernel.wall_ns() / 1e9)
+
     def _apply(self, plan: Plan) -> None:
+        """Set up anew what differs, account by account."""
         # Compiled code that a node whose accounts share nothing need not load.
         from headwater.edge.broker.imports.responses import Crossing
+        from headwater.edge.sharing.account_setup import AccountSetup
         from headwater.edge.sharing.imports_info import RequestInfo
-        from headwater.edge.sharing.imports_setup import Setup
         from headwater.edge.sharing.remote_latency import RemoteLatency
 
         if self._crossing is None:
@@ -51,14 +63,31 @@ class Shares:
             self._crossing = Crossing(self._node.kernel, describe)
             if not self._node.options.no_system_account:
                 self._crossing.remote = RemoteLatency(self._node, describe)
-        fresh = Setup(self._node, self._crossing, plan)
-        if self._setup is not None:
-            self._setup.stop()
+        before, standing, fresh = self._setups, {}, {}
+        for name in plan:
+            setup = before.get(name)
+            if setup is not None and setup.fits(name, plan):
+                standing[name] = setup
+            else:
+                fresh[name] = AccountSetup(self._node, self._crossing, name, plan)
+        for name, setup in before.items():
+            if name not in standing:
+                setup.stop()
         self._plan = plan
-        self._setup = fresh
-        fresh.start()
+        self._setups = {name: fresh.get(name) or standing[name] for name in plan}
+        for setup in fresh.values():
+            setup.start()
+        self._watch(before)
         for action in self.on_change:
             action()
+
+    def _watch(self, before: "dict[str, AccountSetup]") -> None:
+        """Measure the services that are to be measured now, if they are others than before."""
+        assert self._crossing is not None
+        measured = [service for setup in self._setups.values() for service in setup.measured]
+        known = [service for setup in before.values() for service in setup.measured]
+        if self._crossing.remote is not None and measured != known:
+            self._crossing.remote.watch(measured)
 
     def imports_service(self, name: str, subject: str) -> bool:
         """Whether requests of an account on a literal subject go to another account."""
@@ -72,9 +101,9 @@ class Shares:
 
     def stop(self) -> None:
         """End: nothing crosses any more."""
-        if self._setup is not None:
-            self._setup.stop()
-            self._setup = None
+        for setup in self._setups.values():
+            setup.stop()
+        self._setups = {}
         if self._crossing is not None:
             self._crossing.stop()
         self._plan = {}

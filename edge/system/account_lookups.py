@@ -122,9 +122,10 @@ class AccountLookups:
                 token = await self._ask(account)
             if not token:
                 raise JWTError("nobody has it")
-            if jwt.decode_account(token).sub != account:
+            claims = jwt.decode_account(token)
+            if claims.sub != account:
                 raise JWTError("it is the token of another account")
-            self._node.authenticator.learn_account(token)
+            self._node.authenticator.learn_account(token, claims)
         except SecurityError as error:
             log.warning(
                 "the token of account %s was not found: %s; its logins are refused until it is: "

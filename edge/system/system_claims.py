@@ -103,7 +103,8 @@ class ClaimsService:
         account = NO_ACCOUNT
         try:
             token = payload.decode("ascii", "replace").strip()
-            account = jwt.decode_account(token).sub
+            claims = jwt.decode_account(token)
+            account = claims.sub
             named = subject.decode("utf-8", "replace").split(".CLAIMS.")[0].rpartition(".")[2]
             if is_public_key(named, "A") and named != account:
                 account = named
@@ -112,7 +113,7 @@ class ClaimsService:
             if isinstance(resolver, CacheResolver) and resolver.token(account) is None:
                 self._respond(reply, account, f"{self._what} skipped")
                 return
-            self._node.authenticator.update_account(token)
+            self._node.authenticator.update_account(token, claims)
         except JWTError as error:
             self._respond(reply, account, f"{self._what} resulted in error", error)
             return
@@ -217,9 +218,10 @@ class ClaimsService:
             if not token or self._directory().token(account) == token:
                 continue
             try:
-                if jwt.decode_account(token).sub != account:
+                claims = jwt.decode_account(token)
+                if claims.sub != account:
                     raise JWTError("it is the token of another account")
-                self._node.authenticator.learn_account(token)
+                self._node.authenticator.learn_account(token, claims)
             except JWTError as error:
                 self._tell_deletion(account)
                 log.error(

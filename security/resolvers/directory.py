@@ -59,7 +59,7 @@ class DirectoryResolver(MemoryResolver):
                     key,
                 )
             elif held is None or held.iat < claims.iat:
-                self.update(token)
+                self.update(token, claims)
 
     def seeks(self, account: str, now: float) -> bool:
         """Other servers may hold what is not held here, or has expired."""
@@ -89,22 +89,20 @@ class DirectoryResolver(MemoryResolver):
         if self.token(key) is None and len(self) >= self._limit:
             raise JWTError(f"the resolver is full, its limit is {self._limit} accounts")
 
-    def update(self, token: str) -> AccountClaims:
+    def update(self, token: str, claims: AccountClaims) -> None:
         """As of MemoryResolver; durable when it returns."""
-        claims = self.checked(token)
+        self.check(claims)
         if self.token(claims.sub) != token:
             self._check_room(claims.sub)
             self.deletions.revive(claims.sub)
             write_durably(self._directory, f"{claims.sub}{SUFFIX}", token.encode("ascii"))
-            self._keep(claims, token)
-        return claims
+            self._put(claims, token)
 
-    def learn(self, token: str) -> AccountClaims:
+    def learn(self, token: str, claims: AccountClaims) -> None:
         """As of MemoryResolver; what was deleted here does not come back."""
-        claims = jwt.decode_account(token)
         if self.deletions.covers(claims.sub, claims.iat):
             raise JWTError("the account was deleted")
-        return self.update(token)
+        self.update(token, claims)
 
     def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
         """Forget an account, by a signed request of that Unix second. Raises JWTError."""

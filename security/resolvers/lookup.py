@@ -61,9 +61,9 @@ class CacheResolver(DirectoryResolver):
         since = self._fresh.get(account, now)
         return bool(self._options.ttl) and now - since > self._options.ttl
 
-    def update(self, token: str) -> AccountClaims:
+    def update(self, token: str, claims: AccountClaims) -> None:
         """As of DirectoryResolver; an older file may go for it."""
-        claims = super().update(token)
+        super().update(token, claims)
         now = self._wall_ns()
         self._fresh[claims.sub] = now / NANOSECONDS
         with contextlib.suppress(OSError):
@@ -73,7 +73,6 @@ class CacheResolver(DirectoryResolver):
         for path in files[: max(0, len(files) - self._kept)]:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
-        return claims
 
     def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
         """Forget an account; what is cached may always be deleted. Raises JWTError."""

@@ -50,42 +50,41 @@ class MemoryResolver:
         """Public keys of all accounts."""
         return list(self._claims)
 
-    def checked(self, token: str) -> AccountClaims:
-        """Claims of a token that may take the place of the one that is held. Raises JWTError.
+    def check(self, claims: AccountClaims) -> None:
+        """Refuse a token that may not take the place of the one that is held. Raises JWTError.
 
         Whether its issuer is trusted is for the caller to judge, before and after.
         """
-        claims = jwt.decode_account(token)
         known = self._claims.get(claims.sub)
         if known is not None and known.iat > claims.iat:
             raise JWTError("the token is older than the one that is held")
         problem = account_problem(claims)
         if problem:
             raise JWTError(problem)
-        return claims
 
-    def update(self, token: str) -> AccountClaims:
-        """Replace or add an account's token if it is not older. Raises JWTError."""
-        claims = self.checked(token)
+    def update(self, token: str, claims: AccountClaims) -> None:
+        """Replace or add an account's token, which says `claims`, if it is not older. Raises
+        JWTError."""
+        self.check(claims)
         if claims.sub not in self._claims and len(self._claims) >= MAX_ACCOUNTS:
             raise JWTError("the resolver is full")
-        self._keep(claims, token)
+        self._put(claims, token)
         self._learned.add(claims.sub)
-        return claims
 
     def inherit(self, older: "MemoryResolver") -> None:
         """Keep what `older` has learned since it was made, unless what is held is newer."""
         for account in older.learned():
+            token = older.token(account) or ""
             with contextlib.suppress(JWTError):
-                self.update(older.token(account) or "")
+                self.update(token, jwt.decode_account(token))
 
     def learned(self) -> list[str]:
         """Accounts whose tokens came while the node ran."""
         return sorted(self._learned)
 
-    def learn(self, token: str) -> AccountClaims:
-        """Take a token that another server has, and nobody has pushed here. Raises JWTError."""
-        return self.update(token)
+    def learn(self, token: str, claims: AccountClaims) -> None:
+        """As `update`, with a token that another server has and nobody has pushed here."""
+        self.update(token, claims)
 
     def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
         """Forget an account. Raises JWTError: a configuration is not changed from outside."""
@@ -106,6 +105,10 @@ class MemoryResolver:
                 problem,
             )
             self._claims.pop(claims.sub, None)
+            self._tokens[claims.sub] = token
         else:
-            self._claims[claims.sub] = claims
+            self._put(claims, token)
+
+    def _put(self, claims: AccountClaims, token: str) -> None:
+        self._claims[claims.sub] = claims
         self._tokens[claims.sub] = token

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.security import jwt
 from headwater.security.auth_options import ResolverOptions
 from headwater.security.resolvers.lookup import CacheResolver
 from tests.operator_realm import Realm
@@ -27,7 +28,7 @@ def test_a_cached_token_is_as_old_as_the_nodes_clock_says(age: int, tmp_path: Pa
     watch, realm = Watch(), Realm()
     options = ResolverOptions(kind="cache", directory=str(tmp_path), ttl=TTL_S)
     resolver = CacheResolver(options, None, watch)
-    resolver.update(realm.token("A"))
+    resolver.update(realm.token("A"), jwt.decode_account(realm.token("A")))
     watch.seconds += age
     old = age > TTL_S
     assert resolver.seeks(realm.account("A"), watch.seconds) is old

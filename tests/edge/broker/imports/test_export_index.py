@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.edge.broker.imports.claims_plan import ClaimsPlan
 from headwater.edge.broker.imports.export_index import ExportIndex
-from headwater.edge.broker.imports.imports_plan import plan_of_claims
 from headwater.edge.conf.options import ExportOptions
 from headwater.security.claims import AccountBody, AccountClaims, Export, Import
 from headwater.security.subjects import covers
@@ -44,7 +44,7 @@ def seconds(count: int) -> float:
         resolver=SimpleNamespace(accounts=lambda: list(claims)), account_claims=claims.get
     )
     began = time.process_time()
-    plan = plan_of_claims(authenticator, time.time())
+    plan = ClaimsPlan().plan(authenticator, time.time())
     took = time.process_time() - began
     assert len(plan["A"].imports) == count
     return took
