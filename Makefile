@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
+.PHONY: arm64 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -114,6 +114,9 @@ bench-cluster: $(STAMP) ext  ## Clusters of three beside three nats-servers: spe
 
 bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
 	@$(BIN)/python -m bench.access --check $(ARGS)
+
+arm64: $(STAMP) ext  ## An emulated aarch64 gateway for `make fleet` (root, debootstrap, qemu-user-static, cross compiler)
+	@$(BIN)/python -m tests.deploy.fleet.foreign
 
 bench-fleet: $(STAMP) ext  ## Flash gateways on loopback beside Ansible: HOSTS=.. (root, openssh-server)
 	@test -x build/ansible/bin/ansible-playbook || { $(PYTHON) -m venv build/ansible && build/ansible/bin/pip install -q ansible-core==2.19.14; }

@@ -113,11 +113,15 @@ class Machine(Gateway):
 
     def start(self) -> None:
         """Boot, and wait for its SSH server."""
-        text = BOOT.format(disk=self.disk, folder=self.folder, systemd=SYSTEMD)
+        text = self.boot_script()
         words = ["nsenter", "-m", "-t", str(self._holder.pid), "unshare", "-m", "-p", "-u", "-i",
                  "-f", "--kill-child", "sh", "-c", text]  # fmt: skip
         self._process = subprocess.Popen(words)
         until_seen(self._listens, f"{self.name} boots", 60)
+
+    def boot_script(self) -> str:
+        """What a shell in new namespaces does to become the machine."""
+        return BOOT.format(disk=self.disk, folder=self.folder, systemd=SYSTEMD)
 
     @property
     def first_pid(self) -> int:
