@@ -42,6 +42,8 @@ PROBE_S = 3.0
 CHECK_S = 60.0
 POLL_S = 0.2
 BACK_S = 60.0
+DEADLINE_S = 300.0
+"""For a new version to join, when nobody says another time."""
 GRACE_S = 30.0
 """Time beyond the deadline in which whoever watches a trial has to decide."""
 SETTINGS = ("name", "fleet", "data", "service", "unit", "run_as", "hubs")
@@ -60,7 +62,7 @@ class Apply:
 
     def run(self) -> dict[str, Any]:
         """The result: state, slot, version, and an error. Raises DeviceError, BundleError."""
-        with self.places.lock():
+        with self.places.lock(float(self.spec.get("deadline_s", DEADLINE_S))):
             self.tell("verify")
             end_old_trial(self.places)
             pinned = self.places.pinned() or self.spec["keys"]
@@ -106,7 +108,7 @@ class Apply:
         """Put a slot on trial, and wait for the verdict."""
         state = self.places.state()
         join = any(map(reachable, self.settings["hubs"] or []))
-        deadline = float(self.spec.get("deadline_s", 300))
+        deadline = float(self.spec.get("deadline_s", DEADLINE_S))
         state["trying"] = trial.begin(slot, back, boot_id(), uptime(), deadline, join)
         self.places.keep_state(state)
         self.places.point_at(slot)
@@ -247,7 +249,7 @@ def end_old_trial(places: Places) -> None:
 
 def roll_back(places: Places, tell: Tell, deadline_s: float) -> dict[str, Any]:
     """Put the slot before on trial again. Raises DeviceError when there is none."""
-    with places.lock():
+    with places.lock(deadline_s):
         end_old_trial(places)
         settings, active = places.settings(), places.active()
         other = next((name for name in ("a", "b") if name != active), "")

@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,10 @@ def sync_filesystem(folder: Path) -> None:
             raise OSError(ctypes.get_errno(), "cannot sync the file system")
     finally:
         os.close(descriptor)
+
+
+def _still_locked(*_: object) -> None:
+    raise DeviceError("another flash of this gateway is under way; wait for its end")
 
 
 class Places:
@@ -156,16 +161,18 @@ class Places:
         sync_folder(self.prefix)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Only one program installs at a time. Raises DeviceError when another one does."""
+    def lock(self, wait_s: float) -> Iterator[None]:
+        """Only one program installs at a time. One whose connection was cut may still be at it, so
+        wait for its end, at least a moment. Raises DeviceError when that takes longer."""
         descriptor = os.open(self.prefix / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            before = signal.signal(signal.SIGALRM, _still_locked)
+            signal.setitimer(signal.ITIMER_REAL, wait_s)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise DeviceError(
-                    "another flash of this gateway is under way; wait for its end"
-                ) from error
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
             yield
         finally:
             os.close(descriptor)

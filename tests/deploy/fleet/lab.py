@@ -112,6 +112,12 @@ class Gateway:
             self._process.wait()
             self._process = None
 
+    @property
+    def ssh_pid(self) -> int:
+        """The SSH server that listens; its children are the sessions."""
+        assert self._process is not None
+        return self._process.pid
+
     def agent(self, verb: str) -> dict[str, Any]:
         """A verb of the program on the gateway."""
         done = subprocess.run(
