@@ -9,6 +9,12 @@ SPACE = b" \t\r\n"
 _DIGITS = b"0123456789"
 _HEX = _DIGITS + b"abcdefABCDEF"
 _ESCAPES = b'bfnrt\\/"'
+_ESCAPE_SIZE = 6
+"""Bytes of the longest escape sequence: `\\u` and four digits."""
+_SHORT = {
+    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r",
+    "\t": "\\t", "\v": "\\v",
+}  # fmt: skip
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 _AFTER = {ord("{"): "object key:value pair", ord("["): "array element"}
 _VALUE = "looking for beginning of value"
@@ -23,12 +29,13 @@ class Fault(NamedTuple):
 
 
 class _Stop(Exception):
-    """The scan found a fault."""
+    """The scan found a fault: a character, or a whole escape sequence of `size` bytes."""
 
-    def __init__(self, why: str, at: int) -> None:
+    def __init__(self, why: str, at: int, size: int = 0) -> None:
         super().__init__(why)
         self.why = why
         self.at = at
+        self.size = size
 
 
 def first_value(text: bytes) -> tuple[int, Fault | None]:
@@ -36,6 +43,10 @@ def first_value(text: bytes) -> tuple[int, Fault | None]:
     try:
         return _Scan(text).value(), None
     except _Stop as stop:
+        if stop.size:
+            end = stop.at + stop.size
+            shown = _shown(text[stop.at : end])
+            return stop.at, Fault(f"invalid escape sequence {shown} {stop.why}", end)
         return stop.at, _fault(text, stop.at, stop.why)
 
 
@@ -57,6 +68,26 @@ def _quoted(character: str) -> str:
     if character in "'\\":
         return f"\\{character}"
     return character if character.isascii() and character.isprintable() else ascii(character)[1:-1]
+
+
+def _shown(sequence: bytes) -> str:
+    """An escape sequence as the reference decoder shows it: quoted when it cannot be printed."""
+    text = sequence.decode("utf-8", "surrogateescape")
+    if all(each.isprintable() and each not in "` \ufffd" for each in text):
+        return f"`{text}`"
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    """A character of a quoted text; a byte that is no character has its number."""
+    code = ord(character)
+    if character in _SHORT:
+        return _SHORT[character]
+    if character.isprintable():
+        return character
+    if code < 32 or code == 127 or 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code & 0xFF:02x}"
+    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
 class _Scan:
@@ -147,11 +178,25 @@ class _Scan:
         while (found := self.byte("in string")) != ord('"'):
             if found < ord(" "):
                 raise _Stop("in string", self.at)
-            self.at += 1
-            if found == ord("\\") and self.one_of(_ESCAPES + b"u", "in string escape code") == 117:
-                for _ in range(4):
-                    self.one_of(_HEX, "in \\u hexadecimal character escape")
+            if found == ord("\\"):
+                self.escape()
+            else:
+                self.at += 1
         self.at += 1
+
+    def escape(self) -> None:
+        """Pass an escape sequence."""
+        sequence = self.text[self.at : self.at + _ESCAPE_SIZE]
+        kind, digits = sequence[1:2], sequence[2:]
+        if not kind or kind in _ESCAPES:
+            size = 2
+        elif kind != b"u":
+            raise _Stop("in string", self.at, 2)
+        elif digits.strip(_HEX):
+            raise _Stop("in string", self.at, len(sequence))
+        else:
+            size = _ESCAPE_SIZE
+        self.at = min(self.at + size, len(self.text))
 
     def number(self) -> None:
         """Pass a number."""

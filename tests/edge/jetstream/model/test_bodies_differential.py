@@ -61,6 +61,23 @@ async def test_requests_with_nulls(compare: Compare, subject: str) -> None:
     await compare([STREAM, CONSUMER, *((subject, body) for body in bodies), GONE])
 
 
+ESCAPES = [
+    b'\\q', b"\\'", b'\\ ', b'\\`', b'\\\t', b'\\\n', b'\\\x01', b'\\\x7f', b'\\\xc3\xa9',
+    b'\\\xff', b'\\U0041', b'\\u00g1', b'\\u12', b'\\u', b'\\u``11', b'\\u1\xc3\xa911',
+    b'\\u\xe2\x82\xac1', b'\\u1\xff22', b'\\u\\\\11', b'\\u1"12', b'\\u1\x7f12',
+    b'\\u1\xef\xbf\xbd', b'\\u\xf0\x9f\x98\x80', b'\\u\xe2\x80\xa81', b'\\u\xc2\xa012',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("behind", [b'"}', b"", b"x", b'", "b": 1}   '])
+async def test_escape_sequences_that_are_none(compare: Compare, behind: bytes) -> None:
+    bodies = [b'{"a": "1' + escape + behind for escape in ESCAPES]
+    steps: Steps = [STREAM, CONSUMER]
+    for subject in ("STREAM.INFO.S", "STREAM.CREATE.T", "CONSUMER.MSG.NEXT.S.D"):
+        steps += [(subject, body) for body in bodies]
+    await compare([*steps, GONE])
+
+
 async def test_stream_configurations_with_nulls(compare: Compare) -> None:
     steps: Steps = []
     for field in (*models.StreamRequest.__struct_fields__, "unknown"):
