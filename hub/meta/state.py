@@ -203,6 +203,10 @@ class MetaState:
         """As of `Machine`."""
         return msgspec.json.encode(self.rest)
 
+    def carried(self) -> bytes:
+        """As of `Machine`."""
+        return self.state()
+
     def restore(self, state: bytes) -> None:
         """As of `Machine`: the rest is read from the stream when it is needed."""
         self.rest = msgspec.json.decode(state, type=Rest) if state else Rest()

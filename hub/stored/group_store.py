@@ -362,7 +362,7 @@ class GroupStore:
         store = arrival.store if arrival is not None else None
         invariant(store is not None, f"group {group} installs a state that has not arrived")
         assert arrival is not None and store is not None
-        before = (replica.store, replica.mark, replica.marked, replica.machine.state())
+        before = (replica.store, replica.mark, replica.marked, replica.machine.carried())
         try:
             replica.install(store, arrival.machine, snapshot)
         except StoreError:

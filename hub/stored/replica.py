@@ -24,6 +24,10 @@ class Machine(Protocol):
     def state(self) -> bytes:
         """What must be remembered besides the stream; small."""
 
+    def carried(self) -> bytes:
+        """What goes to another node with the stream. `restore` takes it there, as it takes what
+        `state` gave."""
+
     def restore(self, state: bytes) -> None:
         """Go on from what `state` gave; b"" is the beginning."""
 

@@ -62,7 +62,7 @@ class Sending:
         self.snapshot = Snapshot(mark.index, mark.term, mark.config)
         store = replica.store
         meta = self.meta_of(store)
-        self.end = end_of(replica.log, store, replica.machine.state(), meta).encode()
+        self.end = end_of(replica.log, store, replica.machine.carried(), meta).encode()
         self._digest = int(checksum(mark.config.encode(), int(checksum(self.end))))
 
     def _end_part(self, position: int, offset: int, bytes_max: int) -> Part | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.stream.carried_ids import pack_ids
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
 from headwater.edge.storage.format.errors import StoreError
@@ -23,8 +24,9 @@ SLICE_BYTES = 1 << 20
 
 
 class MemoryCopy:
-    """Of one stream. `wanted` says whether it is still to be made; `done` gets the store, which
-    does not count yet; `failed` is told why there is none, and the stream goes on as it was."""
+    """Of one stream. `wanted` says whether it is still to be made. `done` gets the store, which
+    does not count yet, and the ids of messages that are gone. `failed` is told why there is none,
+    and the stream goes on as it was."""
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class MemoryCopy:
         stream: Stream,
         make: Callable[[], FileStore],
         wanted: Callable[[], bool],
-        done: Callable[[FileStore], None],
+        done: Callable[[FileStore, bytes], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self.jetstream = jetstream  # of the node
@@ -53,12 +55,13 @@ class MemoryCopy:
             if not self._copy():
                 self.jetstream.kernel.loop.call_soon(self.step)
                 return
+            ids = pack_ids(self.stream)
             store = self._end()
         except (StoreError, OSError) as error:
             self._give_up()
             self.failed(error)
             return
-        self.done(store)
+        self.done(store, ids)
 
     def _copy(self) -> bool:
         """Whether everything that is there now is copied."""

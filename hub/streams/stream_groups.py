@@ -174,13 +174,14 @@ class StreamGroups:
         """Make a group of what a stream has in the memory of this node."""
         number, store = group.wanted.group, self.driver.store
 
-        def done(made: FileStore) -> None:
+        def done(made: FileStore, ids: bytes) -> None:
             if self.groups.get(number) is not group:
                 return
+            group.machine.expect_ids(ids)
             try:
                 store.create(number, first, lambda: self._run(group, first, True), made, True)
             except (StoreError, OSError) as error:
-                failed(error, lambda: done(made))
+                failed(error, lambda: done(made, ids))
 
         def failed(error: Exception, again: Callable[[], None] | None = None) -> None:
             log.error("%s has no replicas yet, it is tried again: %s", group.name, error)

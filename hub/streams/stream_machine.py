@@ -16,6 +16,7 @@ from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.publish import replay
 from headwater.edge.jetstream.replication.replicator import Proposals, Replicator
+from headwater.edge.jetstream.stream.carried_ids import keep_ids, pack_ids
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
@@ -31,6 +32,8 @@ class StreamMachine:
     def __init__(self, jetstream: NodeJetStream) -> None:
         self.jetstream = jetstream
         self.stream: Stream | None = None
+        self._ids = b""
+        self._ids_came = 0.0
         self.stuck = ""
         """Why the last entry could not be applied; "" when it was."""
 
@@ -59,10 +62,20 @@ class StreamMachine:
         """Nothing."""
         return b""
 
+    def carried(self) -> bytes:
+        """The ids of messages that are gone, so that who leads next knows them."""
+        return b"" if self.stream is None else pack_ids(self.stream)
+
     def restore(self, state: bytes) -> None:
         """Another store may have come in the place of this one."""
         self.quiet()
         self.forget()
+        if state:
+            self.expect_ids(state)
+
+    def expect_ids(self, carried: bytes) -> None:
+        """The next stream that is followed knows these ids of messages that are gone."""
+        self._ids, self._ids_came = carried, self.jetstream.kernel.loop.time()
 
     # -- the stream -----------------------------------------------------------
 
@@ -82,7 +95,21 @@ class StreamMachine:
             raise StoreError(f"a replica's description cannot be read: {error}") from error
         self.jetstream.set_durability(self.stream)
         self.jetstream.set_compression(self.stream)
+        self._keep_ids(self.stream)
         return self.stream
+
+    def _keep_ids(self, stream: Stream) -> None:
+        """Give a stream the ids that came for it. Without them it only knows fewer."""
+        carried, self._ids = self._ids, b""
+        try:
+            keep_ids(stream, carried, self.jetstream.kernel.loop.time() - self._ids_came)
+        except StoreError as error:
+            log.warning(
+                "stream '%s': %s; messages that are gone and sent again count as new: let all "
+                "nodes run the same version",
+                stream.name,
+                error,
+            )
 
     def adopt(self, stream: Stream, meta: bytes) -> FileStore:
         """Turn a stream of this node alone into the first state of a group: it lives no more, and
@@ -90,6 +117,7 @@ class StreamMachine:
         store, storage = stream.store, self.jetstream.store()
         if not isinstance(store, FileStore):
             raise StoreError("a stream in memory cannot become a replicated one")
+        self.expect_ids(pack_ids(stream))
         owner = store.incarnation.encode()
         kept = {one.key: one.save_whole() for one in stream.consumers.values() if one.key}
         stream_lifecycle.detach(self.account(store), stream)

@@ -1,6 +1,7 @@
 """Deduplication by Nats-Msg-Id: the ids of a window of time, per stream."""
 
 from collections import deque
+from collections.abc import Iterator
 
 import cython
 
@@ -75,6 +76,10 @@ class DedupeWindow:
     def sequence_of(self, msg_id: bytes, ns: int) -> int:
         """`find` for interpreted callers."""
         return self.find(msg_id, ns)
+
+    def newest_first(self) -> Iterator[tuple[int, bytes, int]]:
+        """What is remembered: nanoseconds, id and sequence."""
+        return reversed(self.order)
 
     def resize(self, window_ns: int) -> None:
         """Change the window; what is outside of a smaller one is forgotten at the next look."""

@@ -27,6 +27,9 @@ class Nothing:
     def state(self) -> bytes:
         return b""
 
+    def carried(self) -> bytes:
+        return self.state()
+
     def restore(self, state: bytes) -> None: ...
 
 

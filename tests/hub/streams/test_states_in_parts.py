@@ -1,5 +1,6 @@
 """The state of a group travels in parts while the group goes on."""
 
+import json
 from typing import Any
 
 import pytest
@@ -72,6 +73,32 @@ def test_the_group_goes_on_while_its_state_travels() -> None:
     assert rows[0][1:] == (342, 250)
     assert {row[0] for row in rows if isinstance(row[0], bytes)} >= {b"consumer/C", b"consumer/D"}
     assert not {60, 70, 140, 299} & {row[0] for row in rows[1:]}
+
+
+def test_ids_of_messages_that_are_gone_come_with_the_state() -> None:
+    """Who sends a message again that was done, and reaches a node that never saw it."""
+    cluster, leader, behind = far_behind(1000, retention="workqueue")
+    msg_id = b"NATS/1.0\r\nNats-Msg-Id: %s\r\n\r\n"
+    answers: list[bytes] = []
+    leader.listen("_INBOX.all", answers.append)
+    for n in range(3):
+        leader.publish("s.once", b"x", "_INBOX.all", msg_id % b"id %d" % n)
+    cluster.wait(lambda: len(answers) == 3)
+    last = json.loads(answers[-1])["seq"]
+    for sequence in (last - 2, last - 1, last):
+        leader.ask("$JS.API.STREAM.MSG.DELETE.S", b'{"seq":%d}' % sequence)
+    let_go(cluster)
+    cluster.cut.clear()
+    equal_replicas(cluster)
+    leader.streams.transfer(2, behind.number)
+    cluster.wait(lambda: behind.streams.stream(2) is not None)
+    behind.listen("_INBOX.all", answers.append)
+    for n in (0, 1, 2, 3):
+        behind.publish("s.once", b"x", "_INBOX.all", msg_id % b"id %d" % n)
+    cluster.wait(lambda: len(answers) == 7)
+    found = [json.loads(answer) for answer in answers[3:]]
+    assert [row.get("duplicate", False) for row in found] == [True, True, True, False]
+    assert [row["seq"] for row in found] == [last - 2, last - 1, last, last + 1]
 
 
 def test_a_state_goes_on_where_it_was_under_another_leader() -> None:
