@@ -16,8 +16,9 @@ PAIRS = [("headwater", "headwater"), ("headwater", "nats-server")]
 
 
 def starts(realm: Realm, pair: tuple[str, ...], folder: Path, more: str = "") -> list[Recipe]:
-    """Servers of one cluster with a directory each."""
+    """Servers of one cluster with a directory each, which begin with the same tokens."""
     ports = [free_port() for _ in pair]
+    config = realm.config("@CLUSTER@", "@RESOLVER@")
     made = []
     for at, name in enumerate(pair):
         others = ", ".join(f"'nats://127.0.0.1:{port}'" for port in ports if port != ports[at])
@@ -29,7 +30,8 @@ def starts(realm: Realm, pair: tuple[str, ...], folder: Path, more: str = "") ->
             f"{{ type: full, dir: '{folder / str(at)}', allow_delete: true, interval: '1s', "
             f"timeout: '1s', {more} }}"
         )
-        made.append(recipe(name, realm.config(cluster, resolver)))
+        text = config.replace("@CLUSTER@", cluster).replace("@RESOLVER@", resolver)
+        made.append(recipe(name, text))
     return made
 
 
