@@ -1,5 +1,6 @@
 """Build of the compiled modules; everything declarative is in pyproject.toml."""
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ sys.path.insert(0, str(ROOT))
 import build_accel  # noqa: E402
 
 os.chdir(ROOT)
+# Cython's processes do not need this file read again, which they do by default from Python 3.14 on.
+multiprocessing.set_start_method("fork", force=True)
 # `make ext` makes errors of what a compiler warns of. Whoever installs Headwater, perhaps with a
 # newer compiler, gets warnings.
 WRONG = ("sign-compare", "return-type", "incompatible-pointer-types", "int-conversion", "format")
