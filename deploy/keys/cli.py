@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,9 @@ from headwater.deploy.keys.folder import KeyFolder, KeysError
 from headwater.deploy.keys.realm import Realm
 from headwater.edge.facts.reasons import reason
 from headwater.security.gateway_roles import ENROL, GATEWAY, OWN_SUBJECTS
+
+if TYPE_CHECKING:
+    from headwater.deploy.keys.push import Pushed
 
 DEFAULT_FOLDER = "~/.config/headwater/keys"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -174,12 +177,12 @@ def revoke(
     if not found:
         raise click.UsageError("name users or gateways, or give --key")
     Realm(store).revoke(account, found)
-    nodes = _told(store, [account], server, tlsca)
-    where = f"in force at {', '.join(nodes)}" if nodes else (
+    pushed = _pushed(store, [account], server, tlsca)
+    where = f"in force at {pushed.text()}" if pushed else (
         "not in force yet: run `headwater keys push --server URL`"
     )
     answered(
-        as_json, {"revoked": found, "nodes": nodes}, f"revoked {len(found)} keys; {where}"
+        as_json, {"revoked": found, **_nodes(pushed)}, f"revoked {len(found)} keys; {where}"
     )
 
 
@@ -199,12 +202,19 @@ def _keys_of(store: KeyFolder, account: str, name: str, server: str, tlsca: str)
     return found
 
 
-def _told(store: KeyFolder, accounts: list[str], server: str, tlsca: str) -> list[str]:
+def _pushed(
+    store: KeyFolder, accounts: list[str], server: str, tlsca: str
+) -> "Pushed | None":
     if not server:
-        return []
-    from headwater.deploy.keys.push import push as tell
+        return None
+    from headwater.deploy.keys.push import push as push_tokens
 
-    return tell(store, accounts, server, tlsca)
+    return push_tokens(store, accounts, server, tlsca)
+
+
+def _nodes(pushed: "Pushed | None") -> dict[str, Any]:
+    """What `--json` says of who took a change."""
+    return {"nodes": pushed.nodes if pushed else [], "silent": pushed.silent if pushed else 0}
 
 
 @keys.command()
@@ -219,13 +229,13 @@ def rotate(
     """Give an account another key that signs for gateways or enrolments."""
     store = KeyFolder(Path(folder))
     claims = Realm(store).rotate(account, role, drop)
-    nodes = _told(store, [account], server, tlsca)
+    pushed = _pushed(store, [account], server, tlsca)
     from headwater.security.gateway_roles import key_of_role
 
     path = store.key_path(key_of_role(claims, role))
     answered(
-        as_json, {"key": path.stem, "file": str(path), "nodes": nodes},
-        f"{role} key {path.stem}",
+        as_json, {"key": path.stem, "file": str(path), **_nodes(pushed)},
+        f"{role} key {path.stem}" + (f"; in force at {pushed.text()}" if pushed else ""),
         f"next: give the hub {path} as headwater.fleet.signing_key" if role == GATEWAY else
         "next: headwater keys gateway, for new enrolment tokens",
     )  # fmt: skip
@@ -242,8 +252,9 @@ def push(
     if not server:
         raise click.UsageError("name the hub with --server")
     store = KeyFolder(Path(folder))
-    nodes = _told(store, list(accounts) or store.accounts(), server, tlsca)
-    answered(as_json, {"nodes": nodes}, f"taken by {', '.join(nodes)}")
+    pushed = _pushed(store, list(accounts) or store.accounts(), server, tlsca)
+    assert pushed is not None
+    answered(as_json, _nodes(pushed), f"taken by {pushed.text()}")
 
 
 @keys.command()

@@ -3,12 +3,13 @@
 import base64
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.deploy.keys.folder import KeyFolder, KeysError
 from headwater.deploy.keys.realm import SYSTEM_ACCOUNT
-from headwater.edge.wire.client import Client, NoResponders
+from headwater.edge.wire.client import Client, NoResponders, TimedOut
 from headwater.edge.wire.login import Login
 from headwater.security import jwt
 from headwater.security.claims import UserBody, UserClaims
@@ -31,24 +32,52 @@ def login_as(folder: KeyFolder, account: str, tls_ca: str = "") -> Login:
     return Login(jwt=token, seed=pair.seed, tls_ca=tls_ca)
 
 
-def push(folder: KeyFolder, accounts: Sequence[str], server: str, tls_ca: str = "") -> list[str]:
-    """Tell the hub the tokens of accounts; names of the nodes that took all of them.
+class Pushed(NamedTuple):
+    """Who took what was pushed."""
+
+    nodes: list[str]
+    """Names of the nodes that took all of it."""
+    silent: int
+    """Nodes of the hub that did not answer; they hear of it when they are back."""
+
+    def text(self) -> str:
+        """For people."""
+        more = f"; {self.silent} more did not answer: push again when they are back"
+        return ", ".join(self.nodes) + (more if self.silent else "")
+
+
+def push(folder: KeyFolder, accounts: Sequence[str], server: str, tls_ca: str = "") -> Pushed:
+    """Tell every node of the hub the tokens of accounts.
 
     Raises KeysError when a node refuses, WireError when none answers.
     """
     with Client(server, login_as(folder, SYSTEM_ACCOUNT, tls_ca)) as client:
-        taken: dict[str, int] = {}
+        state = json.loads(client.request("$SYS.REQ.SERVER.PING").payload)
+        there = int(state["statsz"].get("active_servers") or 1)
+        taken: Counter[str] = Counter()
         for name in accounts:
             _, token = folder.account(name)
-            try:
-                first = client.request("$SYS.REQ.CLAIMS.UPDATE", token.encode())
-            except NoResponders as error:
-                raise KeysError(
-                    "the hub takes no account tokens: it has to run with an operator"
-                ) from error
-            node = _took(json.loads(first.payload))
-            taken[node] = taken.get(node, 0) + 1
-    return sorted(taken)
+            taken.update(_taken(client, token.encode(), there))
+    nodes = sorted(node for node, count in taken.items() if count == len(accounts))
+    return Pushed(nodes, max(there - len(nodes), 0))
+
+
+def _taken(client: Client, token: bytes, there: int) -> set[str]:
+    """Names of the nodes that took a token; waits for as many as there are."""
+    nodes: set[str] = set()
+    try:
+        for answer in client.answers("$SYS.REQ.CLAIMS.UPDATE", token):
+            nodes.add(_took(json.loads(answer.payload)))
+            if len(nodes) >= there:
+                break
+    except NoResponders as error:
+        raise KeysError(
+            "the hub takes no account tokens: it has to run with an operator"
+        ) from error
+    except TimedOut:
+        if not nodes:
+            raise
+    return nodes
 
 
 def _took(answer: dict[str, Any]) -> str:

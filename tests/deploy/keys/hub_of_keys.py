@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,12 +48,32 @@ def make_keys(folder: Path) -> Path:
 
 
 @contextmanager
-def running_hub(folder: Path, name: str = "hub", keys: Path | None = None) -> Iterator[Hub]:
+def running_cluster(folder: Path, count: int = 3) -> Iterator[list[Hub]]:
+    """Hub nodes that are one cluster, with a leaf port each."""
+    keys = make_keys(folder)
+    ports = [free_port() for _ in range(count)]
+    routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                running_hub(
+                    folder, f"hub-{number}", keys,
+                    f"cluster {{ name: hub, listen: 127.0.0.1:{port}, routes: [{routes}] }}\n",
+                )
+            )
+            for number, port in enumerate(ports)
+        ]  # fmt: skip
+
+
+@contextmanager
+def running_hub(
+    folder: Path, name: str = "hub", keys: Path | None = None, more: str = ""
+) -> Iterator[Hub]:
     """A hub node with a leaf port."""
     keys = keys or make_keys(folder)
     text = run("keys", "config", "--account", ACCOUNT, "--dir", keys, "--resolver", folder / name)
     leaf = free_port()
     text += f"server_name: {name}\nleafnodes {{ listen: 127.0.0.1:{leaf} }}\n"
-    text += 'jetstream { store_dir: "{dir}", domain: hub }\n'
+    text += f'jetstream {{ store_dir: "{{dir}}", domain: hub }}\n{more}'
     with Server(Recipe(name, (program("headwater"), "serve"), text), parent=folder) as server:
         yield Hub(keys, server, leaf)

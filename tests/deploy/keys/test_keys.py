@@ -7,6 +7,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from headwater.edge.wire.message import WireError
 from headwater.security import creds, jwt
 from headwater.security.gateway_roles import ENROL_INBOX, ENROL_SUBJECT, GATEWAY, key_of_role
 from headwater.security.nkeys import KeyPair
-from tests.deploy.keys.hub_of_keys import ACCOUNT, Hub, make_keys, run, running_hub
+from tests.deploy.keys.hub_of_keys import ACCOUNT, Hub, make_keys, run, running_cluster, running_hub
 from tests.measuring import within
 from tests.operator_realm import Raw, User
 from tests.waiting import stand_by, until_seen
@@ -192,6 +193,37 @@ def test_a_lost_gateway_is_cut_at_every_node(hub: Hub, tmp_path: Path) -> None:
         Client(hub.url, login)
     with pytest.raises(EnrolmentError, match="revoked"):
         enrol(token, [hub.leaf_url], tmp_path / "gw-6")
+
+
+def enrolled(token: str, hub: Hub, folder: Path) -> Path | None:
+    """Credentials; None while the hub does not give any yet."""
+    try:
+        return enrol(token, [hub.leaf_url], folder)
+    except EnrolmentError:
+        return None
+
+
+def test_a_lost_gateway_is_cut_wherever_it_is(tmp_path: Path) -> None:
+    """It joined one node of a cluster, is revoked at another, and none lets it in again."""
+    with running_cluster(tmp_path) as nodes:
+        hub = nodes[0]
+        (token,) = tokens(hub, tmp_path, "gw-1")
+        stolen = until_seen(lambda: enrolled(token, hub, tmp_path / "gw-1"), "its credentials")
+        with ExitStack() as stack:
+            thieves = [
+                stack.enter_context(Client(node.url, Login(creds=str(stolen)))) for node in nodes
+            ]
+            began = time.monotonic()
+            done = run("keys", "revoke", "gw-1", "--account", ACCOUNT, "--dir", hub.keys, "--json",
+                       "--server", nodes[2].url)  # fmt: skip
+            assert sorted(done["nodes"]) == ["hub-0", "hub-1", "hub-2"]
+            for thief in thieves:
+                with pytest.raises(WireError, match=r"Revoked|closed"):
+                    thief.next()
+            assert within(time.monotonic() - began, 5)
+        for node in nodes:
+            with pytest.raises(Refused):
+                Client(node.url, Login(creds=str(stolen)))
 
 
 def test_revoking_whom_nobody_knows_says_so(hub: Hub) -> None:
