@@ -58,9 +58,18 @@ def measured(words: list[str], environment: dict[str, str]) -> Cost:
     wall = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise SystemExit(f"{words[0]} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        raise SystemExit(f"{words[0]} failed:\n{_problems(done.stdout)}\n{done.stderr[-2000:]}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Cost(wall, cpu)
+
+
+def _problems(output: str) -> str:
+    """Gateways with an error, of the object that `--json` prints; else the output's end."""
+    try:
+        hosts = json.loads(output.splitlines()[-1])["hosts"]
+    except (ValueError, LookupError, TypeError):
+        return output[-2000:]
+    return "\n".join(f"{host['name']}: {host['error']}" for host in hosts if host["error"])
 
 
 @contextlib.contextmanager

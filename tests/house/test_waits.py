@@ -32,6 +32,7 @@ SLEEPS = {
     "deploy/fleet/device/apply.py": (2, ANOTHER),
     "deploy/fleet/device/services.py": (2, ANOTHER + ", and old kernels have no pidfd"),
     "deploy/fleet/device/supervisor.py": (1, "its clock: ends, deadlines and signals"),
+    "deploy/fleet/flash/links.py": (1, "a refused session says nothing about when to come again"),
     "deploy/gateway/cli.py": (1, SHOWS),
     "deploy/gateway/report.py": (1, PACES),
     "deploy/hub/drain_command.py": (1, ANOTHER),

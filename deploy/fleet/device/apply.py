@@ -25,7 +25,14 @@ from headwater.deploy.fleet.device.install import (
     target_problem,
     way_back,
 )
-from headwater.deploy.fleet.device.places import DeviceError, Places, boot_id, uptime, write_whole
+from headwater.deploy.fleet.device.places import (
+    DeviceError,
+    Places,
+    boot_id,
+    sync_filesystem,
+    uptime,
+    write_whole,
+)
 from headwater.deploy.fleet.device.services import (
     Supervised,
     as_node,
@@ -47,6 +54,8 @@ DEADLINE_S = 300.0
 GRACE_S = 30.0
 """Time beyond the deadline in which whoever watches a trial has to decide."""
 SETTINGS = ("name", "fleet", "data", "service", "unit", "run_as", "hubs")
+PASSABLE = 0o055
+"""The node's own user passes through, whatever umask a folder was made with."""
 RESTART_KEYS = ("data", "service", "unit", "run_as")
 
 
@@ -70,6 +79,10 @@ class Apply:
             part = path.with_suffix(".part")
             if part.exists():
                 os.replace(part, path)
+            if not path.exists():
+                raise DeviceError(
+                    "another flash of this gateway has used what was uploaded; run it again"
+                )
             try:
                 bundle = Bundle(path, pinned)
                 try:
@@ -101,6 +114,8 @@ class Apply:
         fill(self.places, slot, bundle, self.spec["config"], identity, self._python(), self.tell)
         self.tell("configure")
         self._configure(slot, pinned)
+        for folder in (self.places.prefix, Path(self.settings["data"])):
+            sync_filesystem(folder)
         self.tell("switch")
         return self.switch(slot, active, bundle.manifest.get("next_keys", []))
 
@@ -144,6 +159,8 @@ class Apply:
     def _configure(self, slot: str, pinned: list[str]) -> None:
         """User, folders, settings, credentials; and the configuration is tried."""
         prepare_user(self.settings)
+        for folder in (self.places.prefix, self.places.slots):
+            folder.chmod(folder.stat().st_mode | PASSABLE)
         data = Path(self.settings["data"])
         give(data, self.settings, 0o755)
         for each in ("keys", "run", "store"):

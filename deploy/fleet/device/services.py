@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headwater.deploy.fleet.device.places import DeviceError, Places
+from headwater.deploy.fleet.device.places import DeviceError, Places, write_whole
 
 STOP_S = 30.0
 UNIT_FOLDER = Path("/etc/systemd/system")
@@ -175,7 +175,7 @@ class Systemd:
         for name, text in ((self.unit, NODE_UNIT), (self.guard, GUARD_UNIT)):
             path, wanted = UNIT_FOLDER / name, text.format(**words)
             if not path.exists() or path.read_text() != wanted:
-                path.write_text(wanted)
+                write_whole(path, wanted.encode())
                 changed = True
         if changed:
             _systemctl("daemon-reload")
@@ -226,13 +226,11 @@ class Supervised:
     def install(self) -> None:
         """Write the script that starts and stops it, as init systems expect one."""
         script = self.places.prefix / "headwater-service"
-        script.write_text(
-            INIT_SCRIPT.format(
-                unit=unit_name(self.settings), name=self.settings["name"],
-                python=self.places.python, agent=self.places.agent, prefix=self.places.prefix,
-            )
+        text = INIT_SCRIPT.format(
+            unit=unit_name(self.settings), name=self.settings["name"],
+            python=self.places.python, agent=self.places.agent, prefix=self.places.prefix,
         )  # fmt: skip
-        script.chmod(0o755)
+        write_whole(script, text.encode(), 0o755)
 
     def restart(self) -> None:
         """Have the node of the current slot run; starts the supervisor where none is."""

@@ -25,7 +25,8 @@ from headwater.deploy.fleet.flash.task import Task
 
 PHASES = ("connect", "facts", "validate", "plan", "upload", "verify", "install", "configure",
           "switch", "start", "joined", "commit")  # fmt: skip
-FACTS_S = 30.0
+FACTS_S = 90.0
+"""Small gateways with slow cards take many seconds to start an interpreter."""
 LOG_LINES = 500
 STEP_S = 120.0
 SILENCE_S = 180.0
@@ -86,20 +87,21 @@ class HostRun:
         self.phase("upload")
         name = plan.bundle.digest
         async with self.task.uploads:
-            answer = await link.run(self._prepare_script(plan), STEP_S)
-            offset = int(answer.split()[-1])
+            await link.run(self._prepare_script(plan), STEP_S)
             await link.put(self.task.agent, f"{self.host.prefix}/agent.pyz")
-            self.task.board.to_upload(plan.bundle.size - offset)
             part = f"{self.host.prefix}/incoming/{name}.part"
-            if offset < plan.bundle.size:
-                await link.upload(plan.bundle.path, part, offset, self.task.board.uploaded)
+            board = self.task.board
+            await link.upload(
+                plan.bundle.path, part, lambda has: board.to_upload(plan.bundle.size - has),
+                board.uploaded,
+            )  # fmt: skip
             if not plan.python:
                 await self._bootstrap(link, plan, part)
 
     def _prepare_script(self, plan: Plan) -> str:
         name = plan.bundle.digest
         lines = [
-            "set -e", f"cd_to={shlex.quote(self.host.prefix)}",
+            "set -e", "umask 022", f"cd_to={shlex.quote(self.host.prefix)}",
             'mkdir -p "$cd_to/incoming" "$cd_to/slots"', 'cd "$cd_to"',
             f"find incoming -type f ! -name '{name}.*' -exec rm -f {{}} +",
             f"[ ! -f incoming/{name}.bundle ] || mv incoming/{name}.bundle incoming/{name}.part",
@@ -109,7 +111,6 @@ class HostRun:
         ]  # fmt: skip
         if plan.python:
             lines.append(f"ln -sfn {shlex.quote(plan.python)} python")
-        lines.append(f"wc -c < incoming/{name}.part")
         return "\n".join(lines)
 
     async def _bootstrap(self, link: Link, plan: Plan, part: str) -> None:
@@ -191,7 +192,7 @@ async def rollback_job(run: HostRun, link: Link) -> None:
     """Back to the version before."""
     prefix = shlex.quote(run.host.prefix)
     there = await link.run(f"[ -f {prefix}/agent.pyz ] && echo yes || echo no", FACTS_S)
-    if there.strip() != "yes":
+    if there.split()[-1] != "yes":
         raise Unfit("this gateway was never flashed")
     await run.follow(link, f"rollback --deadline {run.host.deadline:g}", {})
     if run.result.state == ROLLED_BACK:

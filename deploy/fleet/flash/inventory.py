@@ -16,6 +16,9 @@ import msgspec
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 FAILED = "@failed"
+SERVICE_WORD = re.compile(r"[A-Za-z0-9][\w.@-]{0,99}")
+"""Units and users: they become names of files, and words in a unit."""
+DEADLINE_S_MAX = 86400.0
 JUMP = re.compile(r"([^@\s]+@)?[^@:\s]+(:\d{1,5})?")
 
 
@@ -172,6 +175,7 @@ def _meant(word: str, known: list[str]) -> str:
 def _problems(found: Inventory) -> list[str]:
     problems = []
     names: set[str] = set()
+    places: dict[tuple[str, str, int, str], str] = {}
     if not found.host:
         problems.append("there is no [[host]]")
     for host in found.host:
@@ -182,20 +186,52 @@ def _problems(found: Inventory) -> list[str]:
         if host.name in names:
             problems.append(f"two hosts are called {host.name}")
         names.add(host.name)
-        if host.service not in ("systemd", "supervisor"):
-            problems.append(f"{host.name}: service is systemd or supervisor")
-        for key in ("prefix", "data"):
-            path = getattr(host, key)
-            if not re.fullmatch(r"/[\w./@+-]+", path) or ".." in path.split("/"):
-                problems.append(f"{host.name}: {key} has to be a plain absolute path")
-        inside = f"{host.data}/".startswith(f"{host.prefix.rstrip('/')}/slots/")
-        if inside or host.data.rstrip("/") == host.prefix.rstrip("/"):
-            problems.append(f"{host.name}: data has to be outside of the slots")
-        if host.jump and not JUMP.fullmatch(host.jump):
-            problems.append(f"{host.name}: jump is [user@]host[:port]")
-        if not 1 <= host.port <= 65535:
-            problems.append(f"{host.name}: {host.port} is no port")
+        place = (host.jump, host.address, host.port, host.prefix)
+        first = places.setdefault(place, host.name)
+        if first != host.name:
+            problems.append(f"{host.name}: {first} has the same address, port and prefix")
+        problems += [f"{host.name}: {problem}" for problem in _host_problems(host)]
+    named = [("[fleet] ca", found.fleet.ca), ("[template] config", found.template.config)]
+    problems += _missing_files(found, named)
     return problems
+
+
+def _host_problems(host: Host) -> list[str]:
+    problems = []
+    if host.service not in ("systemd", "supervisor"):
+        problems.append("service is systemd or supervisor")
+    for key in ("prefix", "data"):
+        path = getattr(host, key)
+        if not re.fullmatch(r"/[\w./@+-]+", path) or ".." in path.split("/"):
+            problems.append(f"{key} has to be a plain absolute path")
+    inside = f"{host.data}/".startswith(f"{host.prefix.rstrip('/')}/slots/")
+    if inside or host.data.rstrip("/") == host.prefix.rstrip("/"):
+        problems.append("data has to be outside of the slots")
+    if host.jump and not JUMP.fullmatch(host.jump):
+        problems.append("jump is [user@]host[:port]")
+    if not 1 <= host.port <= 65535:
+        problems.append(f"{host.port} is no port")
+    for key in ("unit", "run_as"):
+        word = getattr(host, key)
+        if not SERVICE_WORD.fullmatch(word) and (word or key == "unit"):
+            problems.append(f"{key} is a plain word, not {word!r}")
+    if not 1 <= host.deadline <= DEADLINE_S_MAX:
+        problems.append(f"deadline is 1 to {DEADLINE_S_MAX:.0f} seconds, not {host.deadline:g}")
+    return problems
+
+
+def _missing_files(found: Inventory, named: list[tuple[str, str]]) -> list[str]:
+    """A line for each file that the inventory names and nobody has, however many hosts name it."""
+    wanted = dict.fromkeys(named)
+    for host in found.host:
+        keys = [host.key] if isinstance(host.key, str) else host.key
+        wanted.update(dict.fromkeys(("key", key) for key in keys))
+        wanted[("password_file", host.password_file)] = None
+    return [
+        f"{label}: there is no file {found.path(name)}"
+        for label, name in wanted
+        if name and not found.path(name).is_file()
+    ]
 
 
 def chosen(hosts: Sequence[Host], limits: Sequence[str], failed: Sequence[str]) -> list[Host]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,10 +17,34 @@ from headwater.deploy.fleet.flash.inventory import Host, Inventory
 CONNECT_S = 20.0
 KEEPALIVE_S = 10
 KEEPALIVES_MAX = 3
+REFUSED_S = 10.0
+REFUSED_AGAIN_S = 0.1
 STALL_S = 60.0
 """An upload that does not move for so long is given up."""
 PIECE = 256 * 1024
 OUTPUT_BYTES_MAX = 1 << 20
+
+READY = "headwater-has="
+"""Before the number of bytes that a gateway has of a file."""
+HOLDER_S = 15
+"""An upload of another run that does not move for so long has nobody at its other end."""
+APPEND = """\
+exec 9>>{part}
+if command -v flock >/dev/null && ! flock -n 9; then
+  had=$(wc -c < {part})
+  if ! flock -w {holder} 9; then
+    if [ "$(wc -c < {part})" -gt "$had" ]; then
+      echo "another flash of this gateway is uploading; wait for its end" >&2
+      exit 1
+    fi
+    rm -f {part}
+    exec 9>>{part}
+  fi
+fi
+echo {ready}$(wc -c < {part})
+exec cat >&9
+"""
+"""Only one appends at a time. The lock goes with `cat`, whatever ends it."""
 
 
 class Unreachable(Exception):
@@ -172,14 +197,27 @@ class Link:
     def _command(self, script: str) -> str:
         return f"{self._prefix}/bin/sh -c {shlex.quote(script)}"
 
+    async def _process(self, script: str, **how: Any) -> Any:
+        """A shell that runs a script. A gateway that serves few sessions may still be ending the
+        one before, so its refusal counts only after a while."""
+        until = time.monotonic() + REFUSED_S
+        while True:
+            try:
+                return await self._connection.create_process(self._command(script), **how)
+            except asyncssh.ChannelOpenError:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(REFUSED_AGAIN_S)
+
     async def run(self, script: str, timeout: float, stdin: str = "") -> str:
         """Output of a shell script. Raises CommandFailed and Unreachable."""
         try:
-            done = await self._connection.run(
-                self._command(script), input=stdin, timeout=timeout, encoding="utf-8",
-                errors="replace",
-            )  # fmt: skip
-        except asyncssh.TimeoutError:
+            async with asyncio.timeout(timeout):
+                process = await self._process(script, encoding="utf-8", errors="replace")
+                process.stdin.write(stdin)
+                process.stdin.write_eof()
+                done = await process.wait()
+        except TimeoutError:
             raise Unreachable(f"it logs in, but answers nothing within {timeout:g} s") from None
         except (OSError, asyncssh.Error) as error:
             raise Unreachable(f"the connection was cut: {_said(error)}") from None
@@ -191,29 +229,36 @@ class Link:
     async def put(self, data: bytes, remote: str) -> None:
         """A small file, in one step. Raises CommandFailed, Unreachable."""
         place = shlex.quote(remote)
-        await self._pipe(f"cat > {place}.new && mv -f {place}.new {place}", [data], _ignored)
+        new = f"{place}.new"
+        sync = f"{{ sync {new} || sync || :; }} 2>/dev/null"
+        script = f"echo {READY}0; cat > {new} && {sync} && mv -f {new} {place}"
+        await self._pipe(script, lambda _: [data], _ignored)
 
     async def upload(
-        self, path: Path, remote: str, offset: int, progress: Callable[[int], None]
+        self, path: Path, remote: str, begun: Callable[[int], None], progress: Callable[[int], None]
     ) -> None:
-        """Append what is missing of a file. Raises CommandFailed, Unreachable."""
+        """Append what is missing of a file. `begun` hears how much is there already. Raises
+        CommandFailed, Unreachable."""
 
-        def pieces() -> Iterator[bytes]:
+        def pieces(offset: int) -> Iterator[bytes]:
+            begun(offset)
             with path.open("rb") as file:
                 file.seek(offset)
                 while piece := file.read(PIECE):
                     yield piece
 
-        await self._pipe(f"cat >> {shlex.quote(remote)}", pieces(), progress)
+        script = APPEND.format(part=shlex.quote(remote), ready=READY, holder=HOLDER_S)
+        await self._pipe(script, pieces, progress)
 
     async def _pipe(
-        self, script: str, pieces: Iterable[bytes], progress: Callable[[int], None]
+        self, script: str, pieces: Callable[[int], Iterable[bytes]], progress: Callable[[int], None]
     ) -> None:
+        """Run a script that says `READY` and a number once, and send what `pieces` has from
+        there on."""
         try:
-            async with self._connection.create_process(
-                self._command(script), encoding=None
-            ) as process:
-                for piece in pieces:
+            async with await self._process(script, encoding=None) as process:
+                offset = await asyncio.wait_for(_announced(process.stdout), STALL_S)
+                for piece in pieces(offset) if offset is not None else ():
                     process.stdin.write(piece)
                     await asyncio.wait_for(process.stdin.drain(), STALL_S)
                     self.sent_bytes += len(piece)
@@ -227,13 +272,13 @@ class Link:
         if done.exit_status:
             text = (done.stderr or b"").decode("utf-8", "replace").strip().splitlines()
             raise CommandFailed(text[-1] if text else "the upload failed")
+        if offset is None:
+            raise CommandFailed("its shell did not run what was asked")
 
     async def lines(self, script: str, stdin: str, timeout: float) -> AsyncIterator[str]:
         """Lines of a script's output as they come, at most `timeout` seconds apart."""
         try:
-            async with self._connection.create_process(
-                self._command(script), encoding="utf-8", errors="replace"
-            ) as process:
+            async with await self._process(script, encoding="utf-8", errors="replace") as process:
                 process.stdin.write(stdin)
                 process.stdin.write_eof()
                 while line := await asyncio.wait_for(process.stdout.readline(), timeout):
@@ -245,6 +290,15 @@ class Link:
             raise Unreachable(f"it said nothing for {timeout:g} s") from None
         except (OSError, asyncssh.Error) as error:
             raise Unreachable(f"the connection was cut: {_said(error)}") from None
+
+
+async def _announced(output: Any) -> int | None:
+    """The number after `READY`, whatever a login says before; None when the output ends."""
+    while line := await output.readline():
+        found = line.decode("utf-8", "replace").strip()
+        if found.startswith(READY) and found.removeprefix(READY).isdigit():
+            return int(found.removeprefix(READY))
+    return None
 
 
 def _ignored(count: int) -> None:

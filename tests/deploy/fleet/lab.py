@@ -86,6 +86,11 @@ class Gateway:
         config = self.folder / "sshd_config"
         config.write_text(f"{line}\n{config.read_text()}")
 
+    def replace(self, line: str, other: str) -> None:
+        """Another line of the SSH server's configuration, before it starts."""
+        config = self.folder / "sshd_config"
+        config.write_text(config.read_text().replace(line, other))
+
     def pretend(self, command: str, script: str) -> None:
         """Let a command of the machine say something else."""
         folder = self.folder / "bin"
@@ -97,9 +102,13 @@ class Gateway:
     def start(self) -> None:
         """Listen."""
         os.makedirs("/run/sshd", exist_ok=True)
-        words = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
-        self._process = subprocess.Popen(words, stderr=(self.folder / "sshd.log").open("ab"))
+        with (self.folder / "sshd.log").open("ab") as log:
+            self._process = subprocess.Popen(self.server_words(), stdout=log, stderr=log)
         until_seen(self._listens, what=f"sshd of {self.name}")
+
+    def server_words(self) -> list[str]:
+        """The command of its SSH server."""
+        return [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
