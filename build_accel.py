@@ -28,6 +28,7 @@ COMPILED = (
     "edge/broker/interest_counts.py",
     "edge/broker/link.py",
     "edge/storage/index/subject_table.py",
+    "edge/storage/index/packed_page.py",
     "edge/storage/index/index.py",
     "edge/storage/index/filter.py",
     "edge/storage/index/store.py",

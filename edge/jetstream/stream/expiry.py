@@ -254,7 +254,7 @@ class Expiry:
         due: cython.longlong = 0
         end: cython.longlong
         at: cython.ulonglong
-        entry: cython.pointer(IndexEntry)
+        entry: cython.pointer(cython.const[IndexEntry])
         if self.ticks:
             due = cython.cast(cython.longlong, self.ticks[0]) * TICK
         if self.stream.max_age > 0:
@@ -294,7 +294,7 @@ class Expiry:
     def expire_old(self, now: cython.longlong, left: cython.int) -> cython.int:
         """End messages older than `max_age`, but for those that are to stay for ever."""
         at: cython.ulonglong
-        entry: cython.pointer(IndexEntry)
+        entry: cython.pointer(cython.const[IndexEntry])
         record: Record
         if self.stream.max_age <= 0:
             return 0

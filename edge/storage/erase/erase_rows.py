@@ -18,7 +18,7 @@ IN_SEGMENT = 1
 def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
     """Every location of the message, that in the log first; none when it is not stored. Also wipes
     what the store's read buffer holds of it."""
-    entry: cython.pointer(IndexEntry) = store.at(sequence)
+    entry: cython.pointer(cython.const[IndexEntry]) = store.at(sequence)
     header: cython.pointer(RecordHeader)
     size: cython.Py_ssize_t
     copy: SegmentCopy
@@ -82,8 +82,8 @@ def segment_row(
 def names_subject(store: FileStore, sequence: cython.ulonglong) -> bool:
     """Whether the index file of a message's segment would name its subject for it alone: no
     neighbour of the same subject is served from the same segment."""
-    entry: cython.pointer(IndexEntry) = store.at(sequence)
-    other: cython.pointer(IndexEntry)
+    entry: cython.pointer(cython.const[IndexEntry]) = store.at(sequence)
+    other: cython.pointer(cython.const[IndexEntry])
     if entry == cython.NULL or entry.flags & IN_LOG:
         return False
     for near in (store.precede(sequence, entry), store.follow(sequence, entry)):

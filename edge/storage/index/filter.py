@@ -12,7 +12,9 @@ from cython.cimports.headwater.edge.storage.index.index import (
     PAGE_SHIFT,
     IndexEntry,
     MessageIndex,
+    Page,
 )
+from cython.cimports.headwater.edge.storage.index.packed_page import unpack_subjects
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject, SubjectTable
 from cython.cimports.headwater.edge.subjects.pattern_set import PatternSet
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, subject_matches
@@ -287,7 +289,7 @@ class Filter:
     ) -> cython.ulonglong:
         """First sequence of one subject at or after `start`, going on from the last answer."""
         s: cython.pointer(Subject) = cython.address(self.index.names.items[number])
-        entry: cython.pointer(IndexEntry)
+        entry: cython.pointer(cython.const[IndexEntry])
         at: cython.ulonglong
         if s.count == 0 or start > s.last:
             return 0
@@ -301,9 +303,12 @@ class Filter:
                 entry = self.index.entry(at)
                 if entry == cython.NULL:
                     at = 0
-                elif at >= start and entry.subject:
+                elif at >= start and entry.subject == number:
                     break
-                elif entry.next == FAR or entry.next == 0:
+                elif (
+                    entry.next == FAR or entry.next == 0
+                    or (entry.subject != number and entry.subject)
+                ):  # fmt: skip
                     at = 0
                 else:
                     at += entry.next
@@ -335,14 +340,21 @@ class Filter:
         table: cython.p_uchar = self.table
         number: cython.ulonglong
         stop: cython.ulonglong
-        entries: cython.pointer(IndexEntry)
+        page: cython.pointer(Page)
+        subjects: cython.uint[PAGE_ENTRIES]
         while start <= end:
             number = start >> PAGE_SHIFT
             stop = min(end, ((number + 1) << PAGE_SHIFT) - 1)
-            entries = index.pages[number - index.page_base].entries
-            if entries != cython.NULL:
+            page = cython.address(index.pages[number - index.page_base])
+            if page.entries != cython.NULL:
                 while start <= stop:
-                    if table[entries[start & (PAGE_ENTRIES - 1)].subject] & MATCHES:
+                    if table[page.entries[start & (PAGE_ENTRIES - 1)].subject] & MATCHES:
+                        return start
+                    start += 1
+            elif page.packed != cython.NULL:
+                unpack_subjects(page.packed, subjects)
+                while start <= stop:
+                    if table[subjects[start & (PAGE_ENTRIES - 1)]] & MATCHES:
                         return start
                     start += 1
             start = stop + 1
@@ -356,14 +368,20 @@ class Filter:
         number: cython.ulonglong
         stop: cython.ulonglong
         total: cython.ulonglong = 0
-        entries: cython.pointer(IndexEntry)
+        page: cython.pointer(Page)
+        subjects: cython.uint[PAGE_ENTRIES]
         while start <= end:
             number = start >> PAGE_SHIFT
             stop = min(end, ((number + 1) << PAGE_SHIFT) - 1)
-            entries = index.pages[number - index.page_base].entries
-            if entries != cython.NULL:
+            page = cython.address(index.pages[number - index.page_base])
+            if page.entries != cython.NULL:
                 while start <= stop:
-                    total += table[entries[start & (PAGE_ENTRIES - 1)].subject] & MATCHES
+                    total += table[page.entries[start & (PAGE_ENTRIES - 1)].subject] & MATCHES
+                    start += 1
+            elif page.packed != cython.NULL:
+                unpack_subjects(page.packed, subjects)
+                while start <= stop:
+                    total += table[subjects[start & (PAGE_ENTRIES - 1)]] & MATCHES
                     start += 1
             start = stop + 1
         return total
@@ -435,8 +453,9 @@ class Filter:
         more than `limit` (0: any number) are not looked for."""
         found: list = []
         at: cython.ulonglong
+        after: cython.ulonglong
         end: cython.ulonglong = min(up_to, self.index.last_seq)
-        entry: cython.pointer(IndexEntry)
+        entry: cython.pointer(cython.const[IndexEntry])
         i: cython.uint
         most: cython.uint = limit or 0xFFFF_FFFF
         if not self.index.messages or end < self.index.first_seq:
@@ -453,8 +472,9 @@ class Filter:
         at = self.next_until(self.index.first_seq, end)
         while at and at <= end:
             entry = self.index.entry(at)
-            # The next one of its subject lies beyond: it is the last.
-            if entry.next == 0 or self.index.follow(at, entry) > end:
+            # None of its subject follows up to there: it is the last.
+            after = self.index.follow(at, entry)
+            if after == 0 or after > end:
                 found.append(at)
                 if len(found) > most:
                     break

@@ -1,13 +1,27 @@
 """Which messages a stream holds: one 40-byte entry per sequence, in pages, linked by subject.
 
 Pages of 128 entries (5 KiB) hang on a table that is indexed by sequence, so looking up is
-arithmetic, a gap of skipped sequences costs sixteen bytes per page, and pages go away with the
+arithmetic, a gap of skipped sequences costs 24 bytes per page, and pages go away with the
 messages. The messages of one subject form a doubly linked list of distances, so that a subject's
 first, last and next message need no search. It knows nothing of files or memory: `location` is
 opaque.
+
+A page is open, or packed (`packed_page`): reading needs no open page, writing does. A store that
+packs keeps the pages open that were opened last, more of them while old ones are written again
+and again. Links at the ends of a subject's list are not kept up: its first message has none before
+it, and its last none after it, whatever the entries say.
 """
 
 import cython
+from cython.cimports.headwater.edge.storage.index.packed_page import (
+    bits_between,
+    next_bit,
+    pack_page,
+    packed_bytes,
+    unpack_entry,
+    unpack_page,
+    unpack_subjects,
+)
 from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memmove, memset
 
@@ -15,6 +29,12 @@ from cython.cimports.libc.string import memmove, memset
 PAGE_TABLE_MAX = cython.declare(cython.ulonglong, 1 << 26)
 # Pages at the front that wait to be cut off the table together.
 SPARE_FRONT = cython.declare(cython.Py_ssize_t, 64)
+# Open pages of a stream that is only appended to and read, and of any stream that packs.
+OPEN_LEAST = cython.declare(cython.Py_ssize_t, 256)
+OPEN_MOST = cython.declare(cython.Py_ssize_t, 2048)
+# Pages that are looked at when one more is opened by an append; those that the log still writes
+# about stay.
+PACK_STEP = cython.declare(cython.int, 4)
 
 
 @cython.cclass
@@ -24,49 +44,165 @@ class MessageIndex:
     def __cinit__(self):
         self.names = SubjectTable()
         self.first_seq = 1
+        self.open_least = self.open_wanted = OPEN_LEAST
 
     def __dealloc__(self):
         i: cython.Py_ssize_t
         for i in range(self.page_count):
-            free(self.pages[i].entries)
+            self.free_page(i)
         free(self.pages)
+        free(self.open_pages)
+
+    def index_bytes(self) -> int:
+        """Memory of the entries, subjects not counted."""
+        total: cython.ulonglong = self.page_capacity * cython.sizeof(Page)
+        i: cython.Py_ssize_t
+        for i in range(self.page_count):
+            if self.pages[i].entries != cython.NULL:
+                total += PAGE_ENTRIES * cython.sizeof(IndexEntry)
+            elif self.pages[i].packed != cython.NULL:
+                total += packed_bytes(self.pages[i].packed)
+        return total
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def free_page(self, i: cython.Py_ssize_t) -> cython.int:
+        """Give a page's entries back."""
+        free(self.pages[i].entries)
+        free(self.pages[i].packed)
+        self.pages[i].entries = cython.NULL
+        self.pages[i].packed = cython.NULL
+        return 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def entry(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
-        """The entry of a sequence, alive or not; NULL when its page is not there."""
+    def entry(self, sequence: cython.ulonglong) -> cython.pointer(cython.const[IndexEntry]):
+        """The entry of a sequence, alive or not, for reading; NULL when its page is not there."""
         number: cython.ulonglong = sequence >> PAGE_SHIFT
-        entries: cython.pointer(IndexEntry)
+        page: cython.pointer(Page)
+        copy: cython.pointer(IndexEntry)
         if number < self.page_base or number - self.page_base >= cython.cast(
             cython.ulonglong, self.page_count
         ):
             return cython.NULL
-        entries = self.pages[number - self.page_base].entries
-        if entries == cython.NULL:
+        page = cython.address(self.pages[number - self.page_base])
+        if page.entries != cython.NULL:
+            return cython.address(page.entries[sequence & (PAGE_ENTRIES - 1)])
+        if page.packed == cython.NULL:
             return cython.NULL
-        return cython.address(entries[sequence & (PAGE_ENTRIES - 1)])
+        copy = cython.address(copies.entries[copies.next])
+        copies.next = (copies.next + 1) % COPIES
+        unpack_entry(
+            page.packed, cython.cast(cython.int, sequence & (PAGE_ENTRIES - 1)), copy
+        )
+        return copy
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def at(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
-        """The entry of a stored message; NULL when there is none."""
-        entry: cython.pointer(IndexEntry) = self.entry(sequence)
+    def at(self, sequence: cython.ulonglong) -> cython.pointer(cython.const[IndexEntry]):
+        """The entry of a stored message, for reading; NULL when there is none."""
+        entry: cython.pointer(cython.const[IndexEntry]) = self.entry(sequence)
         if entry != cython.NULL and entry.subject == 0:
             return cython.NULL
         return entry
 
     @cython.cfunc
+    def opened(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
+        """The entry of a sequence whose page is there, for writing, until a page is packed.
+        Raises MemoryError."""
+        page: cython.pointer(Page) = cython.address(
+            self.pages[(sequence >> PAGE_SHIFT) - self.page_base]
+        )
+        grown: cython.p_void
+        if page.entries == cython.NULL:
+            self.remember_open(sequence >> PAGE_SHIFT)
+            grown = calloc(PAGE_ENTRIES, cython.sizeof(IndexEntry))
+            if grown == cython.NULL:
+                raise MemoryError
+            page.entries = cython.cast(cython.pointer(IndexEntry), grown)
+            if page.packed != cython.NULL:
+                unpack_page(page.packed, page.entries)
+                free(page.packed)
+                page.packed = cython.NULL
+                if self.open_wanted < OPEN_MOST:
+                    self.open_wanted += 1
+        return cython.address(page.entries[sequence & (PAGE_ENTRIES - 1)])
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def remember_open(self, number: cython.ulonglong) -> cython.int:
+        """A page is about to be opened. Raises MemoryError."""
+        capacity: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        grown: cython.pointer(cython.ulonglong)
+        if not self.packs:
+            return 0
+        if self.open_count == self.open_capacity:
+            capacity = max(self.open_capacity * 2, 8)
+            grown = cython.cast(
+                cython.pointer(cython.ulonglong),
+                calloc(capacity, cython.sizeof(cython.ulonglong)),
+            )
+            if grown == cython.NULL:
+                raise MemoryError
+            for i in range(self.open_count):
+                grown[i] = self.open_pages[(self.open_first + i) & (self.open_capacity - 1)]
+            free(self.open_pages)
+            self.open_pages = grown
+            self.open_first = 0
+            self.open_capacity = capacity
+        self.open_pages[(self.open_first + self.open_count) & (self.open_capacity - 1)] = number
+        self.open_count += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def pack_some(self) -> cython.int:
+        """Pack pages that were opened first, while too many are open. Nobody may hold an entry
+        for writing, or one of an open page."""
+        number: cython.ulonglong
+        page: cython.pointer(Page)
+        tries: cython.int = PACK_STEP
+        last: cython.int
+        while self.open_count > self.open_wanted and tries:
+            tries -= 1
+            number = self.open_pages[self.open_first]
+            self.open_first = (self.open_first + 1) & (self.open_capacity - 1)
+            self.open_count -= 1
+            if number < self.page_base or number - self.page_base >= cython.cast(
+                cython.ulonglong, self.page_count
+            ):
+                continue
+            page = cython.address(self.pages[number - self.page_base])
+            if page.entries == cython.NULL:
+                continue
+            page.packed = cython.NULL
+            last = PAGE_ENTRIES - 1
+            while last > 0 and page.entries[last].subject == 0:
+                last -= 1
+            if number != self.last_seq >> PAGE_SHIFT and not page.entries[last].flags & IN_LOG:
+                page.packed = pack_page(page.entries)
+            if page.packed == cython.NULL:
+                self.remember_open(number)
+            else:
+                free(page.entries)
+                page.entries = cython.NULL
+        return 0
+
+    @cython.cfunc
     def prepare(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
         """The empty entry of a sequence, with its page made when absent. Raises MemoryError."""
         number: cython.ulonglong = sequence >> PAGE_SHIFT
-        entry: cython.pointer(IndexEntry) = self.entry(sequence)
         i: cython.ulonglong
         capacity: cython.Py_ssize_t
         grown: cython.p_void
-        if entry != cython.NULL:
-            return entry
+        if self.entry(sequence) != cython.NULL:
+            return self.opened(sequence)
+        if self.packs:
+            self.open_wanted = max(self.open_wanted - 1, self.open_least)
+            self.pack_some()
         if self.page_count == 0:
             self.page_base = number
         if number < self.page_base or number - self.page_base >= PAGE_TABLE_MAX:
@@ -86,16 +222,14 @@ class MessageIndex:
                 (cython.cast(cython.Py_ssize_t, i) + 1 - self.page_count) * cython.sizeof(Page),
             )
             self.page_count = cython.cast(cython.Py_ssize_t, i) + 1
-        grown = calloc(PAGE_ENTRIES, cython.sizeof(IndexEntry))
-        if grown == cython.NULL:
-            raise MemoryError
-        self.pages[i].entries = cython.cast(cython.pointer(IndexEntry), grown)
-        return self.entry(sequence)
+        return self.opened(sequence)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def cost(self, subject: cython.uint, entry: cython.pointer(IndexEntry)) -> cython.ulonglong:
+    def cost(
+        self, subject: cython.uint, entry: cython.pointer(cython.const[IndexEntry])
+    ) -> cython.ulonglong:
         """Bytes that a message counts, by the formula of nats-server's store of the same kind."""
         total: cython.ulonglong = self.overhead
         total += entry.size
@@ -120,7 +254,7 @@ class MessageIndex:
         if s.count:
             distance = sequence - s.last
             entry.prev = cython.cast(cython.uint, distance) if distance < FAR else FAR
-            before = self.entry(s.last)
+            before = self.opened(s.last)
             before.next = entry.prev
         else:
             s.first = sequence
@@ -140,46 +274,46 @@ class MessageIndex:
     @cython.exceptval(-1, check=False)
     def drop(self, sequence: cython.ulonglong) -> cython.int:
         """Take a message out; 1 when it was there. `first_seq` moves when it was the first."""
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        entry: cython.pointer(cython.const[IndexEntry]) = self.at(sequence)
         other: cython.pointer(IndexEntry)
         s: cython.pointer(Subject)
+        subject: cython.uint
         before: cython.ulonglong
         after: cython.ulonglong
+        distance: cython.uint
         page: cython.pointer(Page)
+        at: cython.ulonglong
+        i: cython.int = cython.cast(cython.int, sequence & (PAGE_ENTRIES - 1))
         if entry == cython.NULL:
             return 0
-        s = cython.address(self.names.items[entry.subject])
+        subject = entry.subject
+        s = cython.address(self.names.items[subject])
         before = self.precede(sequence, entry)
         after = self.follow(sequence, entry)
-        if before:
-            other = self.entry(before)
-            other.next = 0
-            if after:
-                other.next = (
-                    cython.cast(cython.uint, after - before) if after - before < FAR else FAR
-                )
-        else:
+        self.bytes -= self.cost(subject, entry)
+        if before and after:
+            distance = cython.cast(cython.uint, after - before) if after - before < FAR else FAR
+            other = self.opened(before)
+            other.next = distance
+            other = self.opened(after)
+            other.prev = distance
+        if before == 0:
             s.first = after
-        if after:
-            other = self.entry(after)
-            other.prev = 0
-            if before:
-                other.prev = (
-                    cython.cast(cython.uint, after - before) if after - before < FAR else FAR
-                )
-        else:
+        if after == 0:
             s.last = before
         s.count -= 1
         self.messages -= 1
-        self.bytes -= self.cost(entry.subject, entry)
         if s.count == 0:
-            self.names.free_number(entry.subject)
-        entry.subject = 0
+            self.names.free_number(subject)
         page = cython.address(self.pages[(sequence >> PAGE_SHIFT) - self.page_base])
+        if page.entries != cython.NULL:
+            page.entries[i].subject = 0
+        else:
+            page.packed.alive[i >> 6] &= ~(cython.cast(cython.ulonglong, 1) << (i & 63))
         page.alive -= 1
         if page.alive == 0 and (self.last_seq >> PAGE_SHIFT) != (sequence >> PAGE_SHIFT):
-            free(page.entries)
-            page.entries = cython.NULL
+            at = (sequence >> PAGE_SHIFT) - self.page_base
+            self.free_page(cython.cast(cython.Py_ssize_t, at))
         if sequence == self.first_seq:
             self.move_first(sequence + 1)
         return 1
@@ -188,7 +322,7 @@ class MessageIndex:
     @cython.exceptval(-1, check=False)
     def move_first(self, sequence: cython.ulonglong) -> cython.int:
         """Set `first_seq` to the first message at or after `sequence`; nothing is before it."""
-        entry: cython.pointer(IndexEntry)
+        entry: cython.pointer(cython.const[IndexEntry])
         first: cython.ulonglong = self.next_alive(sequence)
         if first:
             entry = self.entry(first)
@@ -213,14 +347,15 @@ class MessageIndex:
         if front - self.page_base < cython.cast(cython.ulonglong, gone):
             gone = cython.cast(cython.Py_ssize_t, front - self.page_base)
         i = gone - 1
-        while i >= 0 and self.pages[i].entries != cython.NULL:
-            free(self.pages[i].entries)
-            self.pages[i].entries = cython.NULL
+        while i >= 0 and (
+            self.pages[i].entries != cython.NULL or self.pages[i].packed != cython.NULL
+        ):
+            self.free_page(i)
             self.pages[i].alive = 0
             i -= 1
         if gone == self.page_count or (gone >= SPARE_FRONT and gone * 2 >= self.page_count):
             for i in range(gone):
-                free(self.pages[i].entries)
+                self.free_page(i)
             memmove(self.pages, self.pages + gone, (self.page_count - gone) * cython.sizeof(Page))
             self.page_count -= gone
             self.page_base += gone
@@ -232,8 +367,9 @@ class MessageIndex:
         """Take every message out; the next one gets sequence `first`."""
         i: cython.Py_ssize_t
         for i in range(self.page_count):
-            free(self.pages[i].entries)
+            self.free_page(i)
         self.page_count = 0
+        self.open_count = 0
         self.names.clear()
         self.messages = 0
         self.bytes = 0
@@ -249,6 +385,7 @@ class MessageIndex:
         """First stored sequence at or after `start`; 0 when there is none."""
         number: cython.ulonglong
         end: cython.ulonglong
+        bit: cython.int
         page: cython.pointer(Page)
         if start < self.first_seq:
             start = self.first_seq
@@ -261,7 +398,11 @@ class MessageIndex:
                 return 0
             page = cython.address(self.pages[number - self.page_base])
             end = (number + 1) << PAGE_SHIFT
-            if page.alive:
+            if page.alive and page.entries == cython.NULL:
+                bit = next_bit(page.packed, cython.cast(cython.int, start & (PAGE_ENTRIES - 1)))
+                if bit < PAGE_ENTRIES:
+                    return (number << PAGE_SHIFT) + bit
+            elif page.alive:
                 while start < end:
                     if page.entries[start & (PAGE_ENTRIES - 1)].subject:
                         return start
@@ -275,6 +416,7 @@ class MessageIndex:
     def prev_alive(self, start: cython.ulonglong) -> cython.ulonglong:
         """Last stored sequence at or before `start`; 0 when there is none."""
         number: cython.ulonglong
+        i: cython.int
         page: cython.pointer(Page)
         if start > self.last_seq:
             start = self.last_seq
@@ -286,7 +428,11 @@ class MessageIndex:
                 page = cython.address(self.pages[number - self.page_base])
                 if page.alive:
                     while (start >> PAGE_SHIFT) == number and start:
-                        if page.entries[start & (PAGE_ENTRIES - 1)].subject:
+                        i = cython.cast(cython.int, start & (PAGE_ENTRIES - 1))
+                        if page.entries == cython.NULL:
+                            if (page.packed.alive[i >> 6] >> (i & 63)) & 1:
+                                return start
+                        elif page.entries[i].subject:
                             return start
                         start -= 1
                     continue
@@ -324,6 +470,12 @@ class MessageIndex:
                 else:
                     if stop > end:
                         stop = end
+                    if page.entries == cython.NULL:
+                        total += bits_between(
+                            page.packed, cython.cast(cython.int, start & (PAGE_ENTRIES - 1)),
+                            cython.cast(cython.int, stop & (PAGE_ENTRIES - 1)),
+                        )  # fmt: skip
+                        start = stop + 1
                     while start <= stop:
                         if page.entries[start & (PAGE_ENTRIES - 1)].subject:
                             total += 1
@@ -338,17 +490,24 @@ class MessageIndex:
         """First sequence at or after `start` of a subject, found by looking at every entry."""
         end: cython.ulonglong
         number: cython.ulonglong
-        entries: cython.pointer(IndexEntry)
+        page: cython.pointer(Page)
+        subjects: cython.uint[PAGE_ENTRIES]
         if start < self.first_seq:
             start = self.first_seq
         while start <= self.last_seq:
             number = start >> PAGE_SHIFT
             end = (number + 1) << PAGE_SHIFT
             if number - self.page_base < cython.cast(cython.ulonglong, self.page_count):
-                entries = self.pages[number - self.page_base].entries
-                if entries != cython.NULL:
+                page = cython.address(self.pages[number - self.page_base])
+                if page.entries != cython.NULL:
                     while start < end:
-                        if entries[start & (PAGE_ENTRIES - 1)].subject == subject:
+                        if page.entries[start & (PAGE_ENTRIES - 1)].subject == subject:
+                            return start
+                        start += 1
+                elif page.packed != cython.NULL:
+                    unpack_subjects(page.packed, subjects)
+                    while start < end:
+                        if subjects[start & (PAGE_ENTRIES - 1)] == subject:
                             return start
                         start += 1
             start = end
@@ -369,9 +528,11 @@ class MessageIndex:
     @cython.nogil
     @cython.exceptval(check=False)
     def follow(
-        self, sequence: cython.ulonglong, entry: cython.pointer(IndexEntry)
+        self, sequence: cython.ulonglong, entry: cython.pointer(cython.const[IndexEntry])
     ) -> cython.ulonglong:
         """Next sequence of the same subject; 0 at the end."""
+        if self.names.items[entry.subject].last == sequence:
+            return 0
         if entry.next == FAR:
             return self.scan_next(entry.subject, sequence + 1)
         return sequence + entry.next if entry.next else 0
@@ -380,9 +541,11 @@ class MessageIndex:
     @cython.nogil
     @cython.exceptval(check=False)
     def precede(
-        self, sequence: cython.ulonglong, entry: cython.pointer(IndexEntry)
+        self, sequence: cython.ulonglong, entry: cython.pointer(cython.const[IndexEntry])
     ) -> cython.ulonglong:
         """Sequence of the same subject before this one; 0 at the start."""
+        if self.names.items[entry.subject].first == sequence:
+            return 0
         if entry.prev == FAR:
             return self.scan_prev(entry.subject, sequence - 1)
         return sequence - entry.prev if entry.prev else 0

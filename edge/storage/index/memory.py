@@ -36,7 +36,7 @@ class MemoryStore(MessageStore):
     def free_all(self) -> cython.int:
         """Free every body; the index must not be used for bodies afterwards."""
         sequence: cython.ulonglong = self.next_alive(self.first_seq)
-        entry: cython.pointer(IndexEntry)
+        entry: cython.pointer(cython.const[IndexEntry])
         slab: cython.pointer(Slab) = self.active
         while sequence:
             entry = self.entry(sequence)
@@ -138,7 +138,7 @@ class MemoryStore(MessageStore):
     def load_body(
         self,
         sequence: cython.ulonglong,
-        entry: cython.pointer(IndexEntry),
+        entry: cython.pointer(cython.const[IndexEntry]),
         out: cython.pointer(Record),
     ) -> cython.int:
         out.body = cython.cast(cython.p_const_uchar, entry.location)
@@ -147,18 +147,19 @@ class MemoryStore(MessageStore):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def before_erase(self, sequence: cython.ulonglong) -> cython.int:
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        entry: cython.pointer(cython.const[IndexEntry]) = self.at(sequence)
         memset(cython.cast(cython.p_void, entry.location), 0, entry.size)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def free_location(self, entry: cython.pointer(IndexEntry)) -> cython.int:
+    def free_location(self, entry: cython.pointer(cython.const[IndexEntry])) -> cython.int:
         """Free a body, and its slab when little else of it is alive."""
         slab: cython.pointer(Slab)
         if entry.flags & LARGE:
             free(cython.cast(cython.p_void, entry.location))
-            entry.flags = 0
+            # Nothing of this store is packed, so this is the entry itself.
+            cython.cast(cython.pointer(IndexEntry), entry).flags = 0
             return 0
         slab = cython.cast(
             cython.pointer(Slab),
@@ -170,7 +171,7 @@ class MemoryStore(MessageStore):
                 slab.used = cython.sizeof(Slab)
                 slab.dead = 0
         elif slab.used - slab.dead <= SLAB_BYTES >> ALIVE_SHIFT:
-            entry.location = 0
+            cython.cast(cython.pointer(IndexEntry), entry).location = 0
             self.evacuate(slab)
         return 0
 
@@ -182,14 +183,16 @@ class MemoryStore(MessageStore):
         item: cython.pointer(Item)
         body: cython.p_uchar
         room: cython.p_uchar
+        found: cython.pointer(cython.const[IndexEntry])
         entry: cython.pointer(IndexEntry)
         sequence: cython.ulonglong
         while at < slab.used:
             item = cython.cast(cython.pointer(Item), cython.cast(cython.p_uchar, slab) + at)
             body = cython.cast(cython.p_uchar, item) + cython.sizeof(Item)
             sequence = (cython.cast(cython.ulonglong, item.high) << 32) | item.low
-            entry = self.at(sequence)
-            if entry != cython.NULL and entry.location == cython.cast(cython.ulonglong, body):
+            found = self.at(sequence)
+            if found != cython.NULL and found.location == cython.cast(cython.ulonglong, body):
+                entry = self.opened(sequence)
                 room = self.allocate(sequence, item.size, cython.address(entry.flags))
                 memcpy(room, body, item.size)
                 entry.location = cython.cast(cython.ulonglong, room)

@@ -40,10 +40,10 @@ cdef class MessageStore(MessageIndex):
     cdef public Filter handed_over              # for the next one who asks for its patterns; None
     cdef unsigned long long append(self, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef int load(self, unsigned long long sequence, Record* out) except -1
-    cdef int load_body(self, unsigned long long sequence, IndexEntry* entry, Record* out) except -1
+    cdef int load_body(self, unsigned long long sequence, const IndexEntry* entry, Record* out) except -1
     cdef int remove(self, unsigned long long sequence, bint erase) except -1
     cdef int before_erase(self, unsigned long long sequence) except -1
-    cdef int free_location(self, IndexEntry* entry) except -1
+    cdef int free_location(self, const IndexEntry* entry) except -1
     cdef int removed(self, unsigned long long sequence, bint interior) except -1
     cdef int check_append(self, Msg* m, unsigned long long sequence) except -1
     cdef unsigned long long last_for(self, const unsigned char* subject, Py_ssize_t n) except? 0

@@ -100,8 +100,11 @@ class MessageStore(MessageIndex):
     @cython.exceptval(-1, check=False)
     def load(self, sequence: cython.ulonglong, out: cython.pointer(Record)) -> cython.int:
         """Fill `out`; 1 when the message is there, 0 when it is not. Raises Damaged."""
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        entry: cython.pointer(cython.const[IndexEntry])
         s: cython.pointer(Subject)
+        if self.open_count > self.open_wanted:
+            self.pack_some()
+        entry = self.at(sequence)
         if entry == cython.NULL:
             if self.lost and sequence in self.lost:
                 raise Damaged(sequence, self.lost[sequence])
@@ -121,7 +124,7 @@ class MessageStore(MessageIndex):
     def load_body(
         self,
         sequence: cython.ulonglong,
-        entry: cython.pointer(IndexEntry),
+        entry: cython.pointer(cython.const[IndexEntry]),
         out: cython.pointer(Record),
     ) -> cython.int:
         """Set `out.body`; 1 when it could."""
@@ -131,9 +134,12 @@ class MessageStore(MessageIndex):
     @cython.exceptval(-1, check=False)
     def remove(self, sequence: cython.ulonglong, erase: cython.bint) -> cython.int:
         """Take a message out; 1 when it was there. `erase`: its bytes are overwritten, too."""
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        entry: cython.pointer(cython.const[IndexEntry])
         cost: cython.ulonglong
         interior: cython.bint = sequence != self.first_seq
+        if self.open_count > self.open_wanted:
+            self.pack_some()
+        entry = self.at(sequence)
         if entry == cython.NULL:
             return 0
         if erase:
@@ -153,7 +159,7 @@ class MessageStore(MessageIndex):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def free_location(self, entry: cython.pointer(IndexEntry)) -> cython.int:
+    def free_location(self, entry: cython.pointer(cython.const[IndexEntry])) -> cython.int:
         """Give back what `entry.location` points to; the entry is about to be dropped."""
         return 0
 
@@ -217,7 +223,7 @@ class MessageStore(MessageIndex):
     @cython.exceptval(0, check=True)
     def cost_of(self, sequence: cython.ulonglong) -> cython.ulonglong:
         """Bytes that a stored message counts; 0 when it is not there."""
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        entry: cython.pointer(cython.const[IndexEntry]) = self.at(sequence)
         return 0 if entry == cython.NULL else self.cost(entry.subject, entry)
 
     @cython.cfunc
@@ -403,7 +409,7 @@ class MessageStore(MessageIndex):
 
     def subject_at(self, sequence: int) -> Text | None:
         """Subject of a stored message, from the index alone."""
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        entry: cython.pointer(cython.const[IndexEntry]) = self.at(sequence)
         return None if entry == cython.NULL else self.names.text(entry.subject)
 
     def subjects_matching(self, pattern: Text) -> list[tuple[Text, int, int, int]]:
@@ -457,7 +463,7 @@ class MessageStore(MessageIndex):
 
     def time_of(self, sequence: int) -> int:
         """Timestamp of a stored message in ns; 0 when it is not there."""
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
+        entry: cython.pointer(cython.const[IndexEntry]) = self.at(sequence)
         return 0 if entry == cython.NULL else entry.timestamp
 
     def deleted(self, limit: int = 0) -> list[int]:

@@ -22,7 +22,7 @@ cdef class LoggedStore(MessageStore):
     cdef bint may_reach(self, unsigned long long last) except -1
     cdef Py_ssize_t body_size(self, Msg* m) except -1
     cdef int write_body(self, RecordHeader* header, Msg* m) except -1
-    cdef Py_ssize_t body_length(self, IndexEntry* entry) noexcept nogil
+    cdef Py_ssize_t body_length(self, const IndexEntry* entry) noexcept nogil
     cdef const unsigned char* plain_body(self, const unsigned char* record)
     cdef Py_ssize_t plain_size(self, const unsigned char* record) noexcept
     cdef int flush_turn(self) except -1

@@ -88,7 +88,7 @@ class LoggedStore(MessageStore):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def body_length(self, entry: cython.pointer(IndexEntry)) -> cython.Py_ssize_t:
+    def body_length(self, entry: cython.pointer(cython.const[IndexEntry])) -> cython.Py_ssize_t:
         """Bytes that the body of a stored message's record has."""
         packed: cython.Py_ssize_t = entry.flags >> 1
         if packed:

@@ -425,7 +425,7 @@ def cut_off(
 ) -> list[tuple[int, int]]:
     """(sequence, bytes it counts) of messages served from a segment of whose file there are only
     `size` bytes, that end behind them."""
-    entry: cython.pointer(IndexEntry)
+    entry: cython.pointer(cython.const[IndexEntry])
     found: list = []
     length: cython.ulonglong
     sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0

@@ -50,7 +50,7 @@ def restore_message(
 
 def restore_removal(store: FileStore, first: int, last: int) -> None:
     """A run of sequences was removed, first and last included."""
-    entry: cython.pointer(IndexEntry)
+    entry: cython.pointer(cython.const[IndexEntry])
     at: cython.ulonglong = store.next_alive(first)
     while at and at <= last:
         entry = store.at(at)

@@ -39,7 +39,7 @@ cdef class FileStore(LoggedStore):
     cdef public object copy             # SegmentCopy of the checkpoint that is under way; None
     cdef StreamSegment segment_of(self, unsigned int number)
     cdef int add_gone(self, unsigned long long sequence) except -1
-    cdef const unsigned char* read_record(self, unsigned long long sequence, IndexEntry* entry)
+    cdef const unsigned char* read_record(self, unsigned long long sequence, const IndexEntry* entry)
     cdef const unsigned char* read_part(self, unsigned int number, Py_ssize_t offset, Py_ssize_t need)
     cdef int damage(self, unsigned long long sequence, str reason) except -1
     cpdef int advance_durable(self, unsigned long long last, long long last_ts) except -1

@@ -49,6 +49,7 @@ class FileStore(LoggedStore):
     def __cinit__(self, *args, **kwargs):
         self.overhead = 30
         self.header_overhead = 4
+        self.packs = True
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class FileStore(LoggedStore):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def free_location(self, entry: cython.pointer(IndexEntry)) -> cython.int:
+    def free_location(self, entry: cython.pointer(cython.const[IndexEntry])) -> cython.int:
         """Account for a message that goes away."""
         segment: StreamSegment
         if entry.flags & IN_LOG:
@@ -246,7 +247,7 @@ class FileStore(LoggedStore):
     def load_body(
         self,
         sequence: cython.ulonglong,
-        entry: cython.pointer(IndexEntry),
+        entry: cython.pointer(cython.const[IndexEntry]),
         out: cython.pointer(Record),
     ) -> cython.int:
         record: cython.p_const_uchar
@@ -268,7 +269,7 @@ class FileStore(LoggedStore):
 
     @cython.cfunc
     def read_record(
-        self, sequence: cython.ulonglong, entry: cython.pointer(IndexEntry)
+        self, sequence: cython.ulonglong, entry: cython.pointer(cython.const[IndexEntry])
     ) -> cython.p_const_uchar:
         """Read a message from its segment and verify it. Raises Damaged."""
         s: cython.pointer(Subject) = cython.address(self.names.items[entry.subject])
@@ -414,8 +415,10 @@ class FileStore(LoggedStore):
     def moved(
         self, sequence: cython.ulonglong, old: cython.ulonglong, new: cython.ulonglong
     ) -> cython.int:
-        entry: cython.pointer(IndexEntry) = self.at(sequence)
-        if entry == cython.NULL or not entry.flags & IN_LOG or entry.location != old:
+        found: cython.pointer(cython.const[IndexEntry]) = self.at(sequence)
+        entry: cython.pointer(IndexEntry)
+        if found == cython.NULL or not found.flags & IN_LOG or found.location != old:
             return 0
+        entry = self.opened(sequence)
         entry.location = new
         return 1

@@ -12,7 +12,7 @@ from headwater.edge.storage.segments.segment_files import IndexFile
 def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytearray, bytearray]:
     """What an index file lists: [(subject number, subject)], a row per message served from the
     segment, and if some are packed the lengths of their bodies."""
-    entry: cython.pointer(IndexEntry)
+    entry: cython.pointer(cython.const[IndexEntry])
     row: cython.pointer(IndexRow)
     used: dict = {}
     met: bytearray = bytearray(store.names.used)

@@ -11,7 +11,7 @@ INDEX_BYTES = cython.declare(cython.Py_ssize_t, 48)
 
 def log_share(store: FileStore) -> int:
     """Bytes that these messages will take in segments and indexes. Looks at each of them."""
-    entry: cython.pointer(IndexEntry)
+    entry: cython.pointer(cython.const[IndexEntry])
     sequence: cython.ulonglong = store.last_seq
     oldest: cython.ulonglong = max(store.durable_last + 1, store.first_seq)
     total: cython.Py_ssize_t = 0
@@ -25,7 +25,7 @@ def log_share(store: FileStore) -> int:
 
 def last_of(store: FileStore, size: int) -> int:
     """The last of the oldest messages whose records take `size` bytes together."""
-    entry: cython.pointer(IndexEntry)
+    entry: cython.pointer(cython.const[IndexEntry])
     sequence: cython.ulonglong = store.first_seq
     left: cython.Py_ssize_t = size
     while sequence < store.last_seq:

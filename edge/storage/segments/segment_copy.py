@@ -54,7 +54,7 @@ class SegmentCopy:
     def add_message(self, record: cython.p_const_uchar, log_segment: cython.uint) -> cython.int:
         """List a message's record when it still lives in the log at this address."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-        entry: cython.pointer(IndexEntry) = self.store.at(header.sequence)
+        entry: cython.pointer(cython.const[IndexEntry]) = self.store.at(header.sequence)
         size: cython.Py_ssize_t = record_size(header.length)
         segment: StreamSegment
         row: cython.pointer(CopiedRow)
@@ -213,16 +213,19 @@ class SegmentCopy:
         With none left, the copy is over."""
         store: FileStore = self.store
         row: cython.pointer(CopiedRow)
+        found: cython.pointer(cython.const[IndexEntry])
         entry: cython.pointer(IndexEntry)
         segment: StreamSegment
+        store.pack_some()
         store.window.forget()  # what a crash left behind the end may have been read along
         while self.published < self.count and limit:
             limit -= 1
             row = cython.address(self.rows[self.published])
             self.published += 1
-            entry = store.at(row.sequence)
-            if entry == cython.NULL or entry.location != row.old or not entry.flags & IN_LOG:
+            found = store.at(row.sequence)
+            if found == cython.NULL or found.location != row.old or not found.flags & IN_LOG:
                 continue
+            entry = store.opened(row.sequence)
             entry.location = row.new
             entry.flags &= ~IN_LOG
             segment = store.segment_of(cython.cast(cython.uint, row.new >> 32))

@@ -56,7 +56,7 @@ log = logging.getLogger("headwater.storage")
 
 def live_records(store: FileStore, segment: StreamSegment) -> list:
     """(sequence, offset) of every message that is served from a segment."""
-    entry: cython.pointer(IndexEntry)
+    entry: cython.pointer(cython.const[IndexEntry])
     sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
     rows: list = []
     while sequence and sequence <= segment.last:
@@ -476,10 +476,12 @@ class Compactor:
     ) -> None:
         """Point the index at the new file."""
         entry: cython.pointer(IndexEntry)
+        found: cython.pointer(cython.const[IndexEntry])
         base: cython.ulonglong = cython.cast(cython.ulonglong, segment.number) << 32
         old: cython.ulonglong
         new: cython.ulonglong
         sequence: cython.ulonglong
+        store.pack_some()
         store.open_files.forget(segment.path)
         store.window.forget()
         segment.generation += 1
@@ -491,8 +493,9 @@ class Compactor:
             sequence = at
             old = before
             new = after
-            entry = store.at(sequence)
-            if entry != cython.NULL and not entry.flags & IN_LOG and entry.location == old:
+            found = store.at(sequence)
+            if found != cython.NULL and not found.flags & IN_LOG and found.location == old:
+                entry = store.opened(sequence)
                 entry.location = base | new
                 segment.live_bytes -= record_size(store.body_length(entry))
                 entry.flags = packed

@@ -1,0 +1,149 @@
+"""Pages of the index that are packed hold what they held; old messages take few bytes of memory."""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from headwater.edge.storage.segments.file_store import FileStore
+from tests.edge.storage.index.store_model import HEADERS, SUBJECTS
+from tests.edge.storage.index.test_contract import FileMachine
+from tests.edge.storage.store_harness import Harness
+
+PAGE = 128
+OPEN_PAGE_BYTES = 40 * PAGE
+SECOND = 1_000_000_000
+
+
+class PackingMachine(FileMachine):
+    """The contract of a store whose old pages are all packed, over streams of many pages."""
+
+    def make_store(self) -> Any:
+        self.path = Path(tempfile.mkdtemp(prefix="headwater-test-"))
+        self.harness = Harness(self.path)
+        self.harness.open()
+        return self.packing(self.harness.create())
+
+    def packing(self, store: Any) -> Any:
+        store.open_least = store.open_wanted = 1
+        return store
+
+    def reopen(self) -> None:
+        self.filters = []
+        (store,) = self.harness.open()
+        self.store = self.packing(store)
+        assert self.harness.node is not None
+        assert self.harness.node.problems == []
+        self.check_everything()
+
+    @rule(seed=st.integers(0, 1 << 16), count=st.integers(PAGE, 6 * PAGE), few=st.booleans())
+    def burst(self, seed: int, count: int, few: bool) -> None:
+        chance = random.Random(seed)
+        subjects = SUBJECTS[:2] if few else SUBJECTS
+        for _ in range(count):
+            self.clock += chance.choice([0, 1, 1000, SECOND])
+            headers = HEADERS if chance.random() < 0.1 else b""
+            payload = b"x" * chance.choice([0, 100, 100, 1000])
+            subject = chance.choice(subjects)
+            want = self.model.append(subject, headers, payload)
+            got = self.store.add_message(subject, payload, headers, timestamp=self.clock)
+            assert got == want
+            self.settle_store()
+
+    @rule(seed=st.integers(0, 1 << 16))
+    def delete_some(self, seed: int) -> None:
+        """Here and there, as consumers of a work queue do."""
+        chance = random.Random(seed)
+        there = sorted(self.model.messages)
+        for sequence in chance.sample(there, len(there) // 8):
+            assert self.store.delete(sequence) == self.model.remove(sequence)
+
+    @rule()
+    def rest(self) -> None:
+        """Everything leaves the log, and files are written anew."""
+        self.harness.commit()
+        self.harness.settle()
+        self.check_everything()
+
+    @rule(index=st.integers(0, 1 << 20))
+    def by_time(self, index: int) -> None:
+        start = self.pick(index)
+        there = [sequence for sequence in sorted(self.model.messages) if sequence >= start]
+        if there:
+            found = self.store.sequence_at_time(self.store.time_of(there[0]))
+            assert self.store.time_of(found) == self.store.time_of(there[0])
+            assert found <= there[0]
+
+    @rule()
+    def gaps(self) -> None:
+        model = self.model
+        if model.messages:
+            whole = range(model.first, model.last + 1)
+            assert self.store.deleted() == [at for at in whole if at not in model.messages]
+
+
+TestPacking = PackingMachine.TestCase
+TestPacking.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    made = Harness(tmp_path, segment_bytes=1 << 20)
+    made.open()
+    yield made
+    made.end()
+
+
+def fill(harness: Harness, store: FileStore, count: int, subjects: int, seed: int = 1) -> None:
+    """Messages as sensors send them: at odd times, of odd sizes, and most of them alike."""
+    chance = random.Random(seed)
+    now = 1_700_000_000 * SECOND
+    for number in range(count):
+        now += chance.randrange(2_000_000)
+        size = 128 + chance.choice([0, 0, 0, 1, 2, -1])
+        subject = b"telemetry.%d" % (number % subjects)
+        store.add_message(subject, b"x" * size, timestamp=now)
+        harness.breathe()
+    harness.commit()
+    harness.settle()
+
+
+@pytest.mark.parametrize(("subjects", "bytes_max"), [(1, 5.0), (100, 6.0)])
+def test_old_messages_take_few_bytes(harness: Harness, subjects: int, bytes_max: float) -> None:
+    store = harness.create()
+    store.open_least = store.open_wanted = 4
+    fill(harness, store, 60_000, subjects)
+    open_bytes = store.open_count * OPEN_PAGE_BYTES
+    assert store.messages == 60_000
+    assert (store.index_bytes() - open_bytes) / store.messages < bytes_max
+
+
+def test_a_start_packs_what_it_reads(harness: Harness) -> None:
+    store = harness.create()
+    fill(harness, store, 60_000, 10)
+    harness.close()
+    (store,) = harness.open()
+    assert store.messages == 60_000
+    assert store.open_count * PAGE < 50_000
+    assert store.count_matching(store.filter((b"telemetry.3",)), 1) == 6_000
+
+
+def test_more_pages_stay_open_while_old_ones_are_written(harness: Harness) -> None:
+    store = harness.create()
+    store.open_least = store.open_wanted = 4
+    fill(harness, store, 20_000, 1)
+    few = store.open_wanted
+    for sequence in range(2, 20_000, 2):
+        store.delete(sequence)
+        harness.breathe()
+    assert store.open_wanted > few
+    assert store.messages == 20_000 - 9_999
+    assert store.deleted(3) == [2, 4, 6]
+    fill(harness, store, 60_000, 1)
+    assert store.open_wanted == few
