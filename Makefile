@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
+.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -116,7 +116,10 @@ bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server,
 	@$(BIN)/python -m bench.access --check $(ARGS)
 
 arm64: $(STAMP) ext  ## An emulated aarch64 gateway for `make fleet` (root, debootstrap, qemu-user-static, cross compiler)
-	@$(BIN)/python -m tests.deploy.fleet.foreign
+	@$(BIN)/python -m tests.deploy.fleet.foreign arm64
+
+python314: $(STAMP) ext  ## A gateway with Python 3.14 for `make fleet` (root, debootstrap)
+	@$(BIN)/python -m tests.deploy.fleet.foreign python314
 
 bench-fleet: $(STAMP) ext  ## Flash gateways on loopback beside Ansible: HOSTS=.. (root, openssh-server)
 	@test -x build/ansible/bin/ansible-playbook || { $(PYTHON) -m venv build/ansible && build/ansible/bin/pip install -q ansible-core==2.19.14; }

@@ -148,7 +148,7 @@ def make_bytecode(recipe: Recipe, work: Path) -> Path | None:
     """Compiled modules, so that no gateway has to compile and a read-only slot starts quickly.
 
     They are taken as they are (PEP 552, unchecked), whatever times an unpacked file gets. None
-    where this machine has no interpreter of the target's version: then the gateway does without.
+    where this machine has no interpreter of the target's version: then the gateway compiles them.
     """
     python = python_for(recipe.target.python)
     if not python:

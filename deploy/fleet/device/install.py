@@ -1,9 +1,11 @@
 """Fills a slot from a bundle: beside everything that runs, and whole or not at all."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from headwater.deploy.fleet.device.places import DeviceError, Places, sync_files
 ROOM_FACTOR = 5
 """Unpacked files take so many times the bundle at most."""
 CONFIG = "edge.conf"
+COMPILE_S = 300.0
 
 LAUNCHER = """\
 #!/bin/sh
@@ -60,9 +63,14 @@ def fill(
     check_room(places.prefix, bundle.path.stat().st_size * ROOM_FACTOR)
     try:
         (fresh / "site").mkdir(parents=True)
+        compiled = False
         for path, content in bundle.files():
             _unpack(path, content, fresh)
+            compiled = compiled or path == BYTECODE
         own = fresh / "python/bin/python3"
+        if not compiled and (own.exists() or python):
+            tell("compiling")
+            compile_site(str(own) if own.exists() else python, fresh / "site")
         if own.exists():
             python = str(slot / "python/bin/python3")
         elif not python:
@@ -77,6 +85,14 @@ def fill(
         shutil.rmtree(slot)
     os.replace(fresh, slot)
     sync_filesystem(places.slots)
+
+
+def compile_site(python: str, site: Path) -> None:
+    """Have the gateway's Python make the bytecode, where who made the bundle had none of its
+    version. A node runs without it, only its starts take longer."""
+    words = [python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(site)]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(words, capture_output=True, check=False, timeout=COMPILE_S)
 
 
 def check_room(folder: Path, needed: int) -> None:

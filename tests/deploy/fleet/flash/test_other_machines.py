@@ -1,4 +1,5 @@
-"""A gateway of another architecture: flashed over SSH, joined, cut from its power, taken back."""
+"""A gateway of another architecture, and one with another Python: each is flashed over SSH, joins,
+is cut from its power, and taken back."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,12 +8,7 @@ import pytest
 
 from headwater.security.nkeys import KeyPair
 from tests.deploy.fleet.flash.flashing import EDGE, flash, store_some, stored, tokens
-from tests.deploy.fleet.foreign import (
-    ARCHITECTURE,
-    ForeignMachine,
-    prepared_bundle,
-    skip_unless_it_runs,
-)
+from tests.deploy.fleet.foreign import SYSTEMS, ForeignMachine
 from tests.deploy.fleet.lab import Lab, needs_sshd, thorough, variant
 from tests.deploy.keys.hub_of_keys import Hub
 from tests.waiting import until_seen
@@ -23,11 +19,13 @@ SLOW_S = 300
 CRASHES = {"headwater/deploy/serve.py": "raise SystemExit(7)\n"}
 
 
-@pytest.fixture
-def machine(lab: Lab) -> Iterator[ForeignMachine]:
+@pytest.fixture(params=SYSTEMS)
+def machine(lab: Lab, request: pytest.FixtureRequest) -> Iterator[ForeignMachine]:
     """A machine that has booted and was never flashed."""
-    skip_unless_it_runs()
+    system = SYSTEMS[request.param]
+    system.skip_unless_it_runs()
     made = lab.keep(ForeignMachine(lab.folder, "gw-1", lab.authorized))
+    made.system = system
     made.start()
     yield made
 
@@ -44,14 +42,17 @@ def write(hub: Hub, lab: Lab, machine: ForeignMachine, bundle: tuple[Path, KeyPa
     )  # fmt: skip
 
 
-def test_a_gateway_of_another_architecture(
+REFUSED = {"arm64": "aarch64", "python314": "Python 3.14"}
+
+
+def test_a_gateway_unlike_this_machine(
     hub: Hub, lab: Lab, machine: ForeignMachine, bundle: tuple[Path, KeyPair], tmp_path: Path
 ) -> None:
     write(hub, lab, machine, bundle)
     wrong = flash(lab, status=1)["gw-1"]
-    assert ARCHITECTURE in wrong["error"], wrong
+    assert REFUSED[machine.system.name] in wrong["error"], wrong
 
-    path, key = prepared_bundle()
+    path, key = machine.system.bundle()
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
     write(hub, lab, machine, (copy, key))
