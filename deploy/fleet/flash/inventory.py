@@ -191,8 +191,10 @@ def _problems(found: Inventory) -> list[str]:
         if first != host.name:
             problems.append(f"{host.name}: {first} has the same address, port and prefix")
         problems += [f"{host.name}: {problem}" for problem in _host_problems(host)]
-    named = [("[fleet] ca", found.fleet.ca), ("[template] config", found.template.config)]
-    problems += _missing_files(found, named)
+    named = {"[fleet] ca": found.fleet.ca, "[template] config": found.template.config}
+    for label, name in named.items():
+        if name and not found.path(name).is_file():
+            problems.append(f"{label}: there is no file {found.path(name)}")
     return problems
 
 
@@ -218,20 +220,6 @@ def _host_problems(host: Host) -> list[str]:
     if not 1 <= host.deadline <= DEADLINE_S_MAX:
         problems.append(f"deadline is 1 to {DEADLINE_S_MAX:.0f} seconds, not {host.deadline:g}")
     return problems
-
-
-def _missing_files(found: Inventory, named: list[tuple[str, str]]) -> list[str]:
-    """A line for each file that the inventory names and nobody has, however many hosts name it."""
-    wanted = dict.fromkeys(named)
-    for host in found.host:
-        keys = [host.key] if isinstance(host.key, str) else host.key
-        wanted.update(dict.fromkeys(("key", key) for key in keys))
-        wanted[("password_file", host.password_file)] = None
-    return [
-        f"{label}: there is no file {found.path(name)}"
-        for label, name in wanted
-        if name and not found.path(name).is_file()
-    ]
 
 
 def chosen(hosts: Sequence[Host], limits: Sequence[str], failed: Sequence[str]) -> list[Host]:

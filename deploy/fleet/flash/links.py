@@ -117,6 +117,11 @@ async def _telling(way: str, user: str) -> "AsyncIterator[None]":
         ) from None
     except asyncssh.PermissionDenied:
         raise Unreachable(f"{way}it does not let {user} in with this key or password") from None
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+        raise Unreachable(
+            f"{way}the private key cannot be used: {error}; one with a passphrase is used by an "
+            "SSH agent"
+        ) from None
     except (OSError, asyncssh.Error) as error:
         raise Unreachable(f"{way}cannot connect: {_said(error)}") from None
 
@@ -126,13 +131,16 @@ def _said(error: BaseException) -> str:
 
 
 def _login(inventory: Inventory, host: Host) -> dict[str, Any]:
-    """Who logs in, by what."""
+    """Who logs in, by what. Raises Unreachable when a file of it is not there."""
     keys = [host.key] if isinstance(host.key, str) else host.key
     words: dict[str, Any] = {
         "username": host.user, "keepalive_interval": KEEPALIVE_S,
         "keepalive_count_max": KEEPALIVES_MAX, "connect_timeout": CONNECT_S,
         "login_timeout": CONNECT_S, "config": None, "compression_algs": None,
     }  # fmt: skip
+    for name in (*keys, host.password_file):
+        if name and not inventory.path(name).is_file():
+            raise Unreachable(f"the inventory names {inventory.path(name)}, which is not there")
     files = [str(inventory.path(key)) for key in keys if key]
     if files:
         words["client_keys"] = files

@@ -70,6 +70,7 @@ class Gateway:
         self.prefix = self.folder / "opt"
         self.data = self.folder / "data"
         self.host_key = make_key(self.folder / "host_key")
+        self.more: dict[str, Any] = {}
         config = self.folder / "sshd_config"
         config.write_text(
             SSHD_CONFIG.format(port=self.port, folder=self.folder, keys=authorized)
@@ -170,7 +171,8 @@ class Gateway:
         """The gateway's table in an inventory."""
         fields = {
             "name": self.name, "address": "127.0.0.1", "port": self.port,
-            "host_key": self.host_key, "prefix": str(self.prefix), "data": str(self.data), **more,
+            "host_key": self.host_key, "prefix": str(self.prefix), "data": str(self.data),
+            **self.more, **more,
         }  # fmt: skip
         lines = [f"{key} = {json.dumps(fields[key])}\n" for key in fields]
         return "".join(["[[host]]\n", *lines, f"vars = {{ port = {self.node_port} }}\n"])

@@ -1,6 +1,7 @@
 """Gateways that are broken in every way, and bundles that are: each is told, none stops another."""
 
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,21 @@ def hangs(lab: Lab, gateway: Gateway) -> None:
     gateway.start()
 
 
+def no_key(lab: Lab, gateway: Gateway) -> None:
+    """The inventory names a key that is not there."""
+    gateway.more["key"] = "gone"
+    gateway.start()
+
+
+def locked_key(lab: Lab, gateway: Gateway) -> None:
+    """The key has a passphrase."""
+    path = lab.folder / "locked"
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "some words", "-f", str(path)]
+    subprocess.run(words, check=True)
+    gateway.more["key"] = str(path)
+    gateway.start()
+
+
 def dead(lab: Lab, gateway: Gateway) -> None:
     """Nothing listens."""
 
@@ -78,6 +94,8 @@ BROKEN: dict[Callable[[Lab, Gateway], None], tuple[str, str, str]] = {
     other_key: ("unreachable", "connect", "not the one that is pinned"),
     refused: ("unreachable", "connect", "does not let root in"),
     hangs: ("unreachable", "facts", "answers nothing within"),
+    no_key: ("unreachable", "connect", "gone, which is not there"),
+    locked_key: ("unreachable", "connect", "is used by an SSH agent"),
     dead: ("unreachable", "connect", "cannot connect"),
     read_only: ("failed", "plan", "cannot be written"),
     full: ("failed", "plan", "no space"),
@@ -147,4 +165,13 @@ def test_a_wrong_inventory_says_everything_at_once(lab: Lab) -> None:
     done = CliRunner().invoke(cli, ["fleet", "flash", "-f", str(lab.inventory)])
     assert done.exit_code == 2
     for text in ("no name of a gateway", "no port", "systemd or supervisor", "jump is"):
+        assert text in done.output
+    same = 'address = "10.0.0.1"\n'
+    wrong = 'unit = "../x"\nrun_as = "a b"\ndeadline = 0\n'
+    hosts = f'[[host]]\nname = "gw-1"\n{same}{wrong}[[host]]\nname = "gw-2"\n{same}'
+    lab.write("tls://hub:7422", hosts=hosts, fleet='ca = "gone.pem"')
+    done = CliRunner().invoke(cli, ["fleet", "flash", "-f", str(lab.inventory)])
+    assert done.exit_code == 2
+    for text in ("unit is a plain word", "run_as is a plain word", "deadline is 1 to", "gone.pem",
+                 "gw-2: gw-1 has the same address"):  # fmt: skip
         assert text in done.output
