@@ -30,6 +30,7 @@ from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.files import device_bytes, tree_bytes
 from headwater.edge.storage.directory.store_options import (
+    DEFAULT_OPEN_PAGES,
     DEFAULT_SEGMENT_BYTES,
     StoreOptions,
 )
@@ -51,6 +52,7 @@ UNKNOWN_LIMIT = 1 << 40
 DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
 EDGE_SEGMENT_BYTES = 256 << 10
+EDGE_OPEN_PAGES = 32
 CLUSTER_SEGMENT_BYTES = 16 << 20
 
 APPLIED_SYNC_SECONDS = 0.2
@@ -181,6 +183,7 @@ class NodeJetStream:
             max_store=self.usage["file"].limit,
             max_memory=self.usage["memory"].limit,
             disk_budget=self.options.headwater.disk_budget,
+            open_pages=open_pages(self.options),
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,
@@ -515,6 +518,11 @@ def segment_bytes(options: Options, directory: Path) -> int:
     while size > DEVICE_SEGMENT_MIN and size * DEVICE_SEGMENTS > device:
         size //= 2
     return size
+
+
+def open_pages(options: Options) -> int:
+    """Pages of a stream's index that stay open."""
+    return EDGE_OPEN_PAGES if options.headwater.profile == "edge" else DEFAULT_OPEN_PAGES
 
 
 def memory_limit(wanted: int) -> int:

@@ -10,6 +10,7 @@ from headwater.security.sealing import KeyRing
 MIB = 1 << 20
 # A gateway's flash is small; a hub sets 64 MiB.
 DEFAULT_SEGMENT_BYTES = 8 * MIB
+DEFAULT_OPEN_PAGES = 256
 
 
 @dataclass
@@ -27,6 +28,9 @@ class StoreOptions:
     max_memory: int = 0
     disk_budget: int = 0
     """What everything in the directory may take on its device; 0: anything."""
+    open_pages: int = DEFAULT_OPEN_PAGES
+    """Pages of a stream's index, of 5 KiB each, that may always stay open; those of messages that
+    are in the log are not counted."""
     scrub_rate: int = 0
     """Bytes per second that the scrubber reads; 0: it does not."""
     scrub_pause: float = 86400.0

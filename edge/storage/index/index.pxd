@@ -9,21 +9,13 @@ from headwater.edge.storage.index.subject_table cimport Subject, SubjectTable
 
 cdef enum:
     FAR = 0xFFFFFFFF                    # a link that does not fit; found by scanning instead
-    COPIES = 256
+    COPIES = 8
     IN_LOG = 1                          # entry flag: `location` is the address of a record in the log
 
 cdef struct Page:                       # at most one of these; none while nothing of it is stored
     IndexEntry* entries                      # open: may be written
     PackedPage* packed
     unsigned int alive
-
-# Entries of packed pages are handed out as copies, of which each is valid until `COPIES` more were:
-# nobody keeps one across a call that may read as many.
-cdef struct CopyRing:
-    IndexEntry entries[COPIES]
-    unsigned int next
-
-cdef CopyRing copies
 
 cdef class MessageIndex:
     cdef public unsigned long long first_seq    # JetStream's: last_seq + 1 when empty
@@ -39,6 +31,10 @@ cdef class MessageIndex:
     cdef unsigned long long page_base           # number of the page behind pages[0]
     cdef unsigned int overhead                  # bytes counted per message besides its content
     cdef unsigned int header_overhead           # further bytes when there are headers
+    # Entries of packed pages are handed out as copies, each valid until so many more were: nobody
+    # keeps one across a call that may read as many.
+    cdef IndexEntry copies[COPIES]
+    cdef unsigned int next_copy
     cdef bint packs                             # old pages are packed; a store of files sets it
     cdef unsigned long long* open_pages         # a ring of page numbers, as they were opened
     cdef Py_ssize_t open_first                  # the ring's oldest

@@ -91,8 +91,8 @@ class MessageIndex:
             return cython.address(page.entries[sequence & (PAGE_ENTRIES - 1)])
         if page.packed == cython.NULL:
             return cython.NULL
-        copy = cython.address(copies.entries[copies.next])
-        copies.next = (copies.next + 1) % COPIES
+        copy = cython.address(self.copies[self.next_copy])
+        self.next_copy = (self.next_copy + 1) % COPIES
         unpack_entry(
             page.packed, cython.cast(cython.int, sequence & (PAGE_ENTRIES - 1)), copy
         )
@@ -288,9 +288,9 @@ class MessageIndex:
             return 0
         subject = entry.subject
         s = cython.address(self.names.items[subject])
+        self.bytes -= self.cost(subject, entry)
         before = self.precede(sequence, entry)
         after = self.follow(sequence, entry)
-        self.bytes -= self.cost(subject, entry)
         if before and after:
             distance = cython.cast(cython.uint, after - before) if after - before < FAR else FAR
             other = self.opened(before)
@@ -518,11 +518,26 @@ class MessageIndex:
     @cython.exceptval(check=False)
     def scan_prev(self, subject: cython.uint, start: cython.ulonglong) -> cython.ulonglong:
         """Last sequence at or before `start` of a subject, found by looking at every entry."""
+        number: cython.ulonglong
+        found: cython.uint
+        page: cython.pointer(Page)
+        subjects: cython.uint[PAGE_ENTRIES]
         while True:
             start = self.prev_alive(start)
-            if start == 0 or self.entry(start).subject == subject:
-                return start
-            start -= 1
+            if start == 0:
+                return 0
+            number = start >> PAGE_SHIFT
+            page = cython.address(self.pages[number - self.page_base])
+            if page.entries == cython.NULL:
+                unpack_subjects(page.packed, subjects)
+            while start and start >> PAGE_SHIFT == number:
+                if page.entries == cython.NULL:
+                    found = subjects[start & (PAGE_ENTRIES - 1)]
+                else:
+                    found = page.entries[start & (PAGE_ENTRIES - 1)].subject
+                if found == subject:
+                    return start
+                start -= 1
 
     @cython.cfunc
     @cython.nogil

@@ -340,6 +340,7 @@ class NodeStore:
             self.file_usage,
             self.disk.stream_segment,
         )
+        store.open_least = store.open_wanted = self.options.open_pages
         store.failure = self.log.failure
         store.on_trim = self._trim
         store.on_compact = self.compactor.add
