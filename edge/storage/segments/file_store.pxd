@@ -37,6 +37,7 @@ cdef class FileStore(LoggedStore):
     cdef list lost_now                  # sequences found damaged, not yet logged
     cdef readonly SegmentWindow window  # what was read last of segments
     cdef public object copy             # SegmentCopy of the checkpoint that is under way; None
+    cdef Py_ssize_t segment_room(self) noexcept
     cdef StreamSegment segment_of(self, unsigned int number)
     cdef int add_gone(self, unsigned long long sequence) except -1
     cdef const unsigned char* read_record(self, unsigned long long sequence, const IndexEntry* entry)

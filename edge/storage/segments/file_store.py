@@ -40,6 +40,9 @@ from headwater.edge.storage.segments.segment_files import RUN, OpenFiles
 # Removals collected in a turn before they are written out.
 GONE_MAX = cython.declare(cython.uint, 4096)
 HEAD = struct.Struct("<Qq")
+# A large stream has larger segments, this share of it each: some hundred of them, not thousands.
+GROWTH_SHIFT = cython.declare(cython.int, 8)
+GROWN_MAX = cython.declare(cython.ulonglong, 8 << 20)
 
 
 @cython.cclass
@@ -109,6 +112,13 @@ class FileStore(LoggedStore):
         self.usage.bytes += self.cost(subject, entry)
         self.add(sequence, subject, entry)
         return sequence
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def segment_room(self) -> cython.Py_ssize_t:
+        """Bytes at which a segment of this stream is full."""
+        grown: cython.ulonglong = min(self.bytes >> GROWTH_SHIFT, GROWN_MAX)
+        return max(self.segment_limit, cython.cast(cython.Py_ssize_t, grown))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -66,7 +66,7 @@ class SegmentCopy:
         ):
             return self.advance(header.sequence, header.timestamp)
         if self.builder is not None and (
-            self.builder.end() + size > self.store.segment_limit
+            self.builder.end() + size > self.store.segment_room()
             and self.builder.end() > FILE_HEADER_BYTES
         ):
             segment = self.builder.segment
@@ -197,7 +197,7 @@ class SegmentCopy:
         self.add_footer(log_segment)
         self.builders.append(self.builder)
         segment.end += self.builder.length
-        if segment.end >= self.store.segment_limit:
+        if segment.end >= self.store.segment_room():
             segment.sealed = True
         self.builder = None
         return 0

@@ -76,4 +76,4 @@ def configured(count: int) -> float:
 
 def test_many_imports_and_exports_cost_no_more_than_their_number() -> None:
     few = min(configured(150) for _ in range(3))
-    assert configured(2400) < 48 * few
+    assert min(configured(2400) for _ in range(2)) < 48 * few
