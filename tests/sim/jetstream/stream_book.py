@@ -31,6 +31,8 @@ class Message:
     sequence: int = 0
     """0 until it is acknowledged."""
     acked_ns: int = 0
+    unanswered: bool = False
+    """It is sent, and not yet acknowledged: the stream may have it, or have it once more."""
     forgotten: bool = False
     """It was removed before a start: the node knows the ids of stored messages alone then."""
 
@@ -116,7 +118,7 @@ class StreamBook:
         if not message.sent_ns:
             message.sent_ns, message.above = now, self.top
             self.by_name[message.name] = message
-        message.again_ns = now
+        message.again_ns, message.unanswered = now, True
 
     def took(self, message: Message, sequence: int, duplicate: bool) -> None:
         """The stream acknowledges a message."""
@@ -140,6 +142,7 @@ class StreamBook:
         if message.sequence != sequence:
             message.forgotten = False
         message.sequence, message.acked_ns = sequence, world.now_ns
+        message.unanswered = False
         self.acked[sequence] = message
         self.top = max(self.top, sequence)
 
@@ -206,7 +209,7 @@ class StreamBook:
         if limits.max_per_subject:
             same = {one.name for one in self.by_name.values() if one.subject == message.subject}
             later = [n for n, name in self.names.items() if n > sequence and name in same]
-            later += [0 for name in same if not self.by_name[name].sequence]
+            later += [0 for name in same if self.by_name[name].unanswered]
             return len(later) >= limits.max_per_subject
         return False
 
