@@ -149,13 +149,14 @@ def reload_node(node: "NodeView", options: Options) -> None:
 
 def _apply_disk_budget(node: "NodeView", options: Options) -> None:
     """Raises ConfigError when it is too small; then nothing has changed."""
+    from headwater.edge.jetstream.node.node import disk_budget
     from headwater.edge.storage.format.errors import StoreError
 
     storage = node.jetstream.storage if node.jetstream is not None else None
     if storage is None:
         return
     try:
-        storage.disk.set(options.headwater.disk_budget)
+        storage.disk.set(disk_budget(options))
     except StoreError as error:
         raise ConfigError([str(error)]) from error
 

@@ -46,9 +46,17 @@ def budget_of(config: StreamConfig) -> int:
     return size
 
 
-def apply(stream: Any, disk: DiskBudget) -> None:
-    """Bound what a stream takes from now on as its configuration says. Raises JetStreamError."""
-    budget = budget_of(stream.config)
+def promised(config: StreamConfig) -> int:
+    """What a stream's messages may take by its `max_bytes`; 0 when that bounds no device, or is
+    too little to be kept to by whole segments."""
+    bounded = config.storage == "file" and config.num_replicas == 1 and config.max_bytes >= LEAST
+    return config.max_bytes if bounded else 0
+
+
+def apply(stream: Any, disk: DiskBudget, share: int = 0) -> None:
+    """Bound what a stream takes from now on as its configuration says, or else at `share` bytes
+    (0: no bound). Raises JetStreamError."""
+    budget = budget_of(stream.config) or share
     stream.disk = None
     if stream.config.storage == "file":
         share = max(budget // SEGMENTS, SEGMENT_MIN) if budget else disk.stream_segment
@@ -105,6 +113,19 @@ class StreamBudget:
         self.measure()
         if self.room >= self.reserve // 2:
             return 0
+        # The bound is set when they are gone: until then, what comes would take their place.
         self._seen = ()
-        ended = [part.last for part in store.segments[:-1] if part.last >= store.first_seq]
-        return int(ended[0] if ended else last_of(store, self.reserve - self.room))
+        self._stream.max_bytes = 1
+        return self._oldest(self.reserve - self.room)
+
+    def _oldest(self, size: int) -> int:
+        """The last of the oldest messages whose segments take `size` bytes, or of all segments but
+        the newest."""
+        store, last = self._store, 0
+        for part in store.segments[:-1]:
+            if part.last >= store.first_seq:
+                last = part.last
+                size -= self._disk.segment_bytes(part)
+                if size <= 0:
+                    break
+        return int(last or last_of(store, size))

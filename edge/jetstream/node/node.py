@@ -29,6 +29,7 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.files import device_bytes, tree_bytes
+from headwater.edge.storage.directory.disk_budget import least_budget
 from headwater.edge.storage.directory.store_options import (
     DEFAULT_OPEN_PAGES,
     DEFAULT_SEGMENT_BYTES,
@@ -52,6 +53,8 @@ UNKNOWN_LIMIT = 1 << 40
 DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
 EDGE_SEGMENT_BYTES = 256 << 10
+LOG_SEGMENTS = 12
+"""Of the log, with its ballast, while a gateway stores as fast as it can."""
 EDGE_OPEN_PAGES = 32
 CLUSTER_SEGMENT_BYTES = 16 << 20
 
@@ -182,7 +185,7 @@ class NodeJetStream:
             max_delay=self.options.headwater.commit_max_delay,
             max_store=self.usage["file"].limit,
             max_memory=self.usage["memory"].limit,
-            disk_budget=self.options.headwater.disk_budget,
+            disk_budget=disk_budget(self.options),
             open_pages=open_pages(self.options),
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
@@ -362,7 +365,9 @@ class NodeJetStream:
         if stream.group:
             return
         try:
-            stream_budget.apply(stream, self.store().disk)
+            of_gateway = self.options.headwater.profile == "edge"
+            share = self._share(stream) if of_gateway else 0
+            stream_budget.apply(stream, self.store().disk, share)
         except errors.JetStreamError as error:
             log.error(
                 "stream '%s' has no disk budget: %s; only its limits bound it: change its "
@@ -370,6 +375,14 @@ class NodeJetStream:
                 stream.name,
                 error,
             )
+
+    def _share(self, stream: Stream) -> int:
+        """Bytes of a gateway's device for a stream that has a bound and no budget of its own: the
+        streams' bounds together are no more than `max_file`, and leave room for the log."""
+        promised, limit = stream_budget.promised(stream.config), self.usage["file"].limit
+        storage = self.store()
+        room = storage.disk.allocation.budget - LOG_SEGMENTS * storage.options.segment_bytes
+        return promised * room // limit if 0 < room < limit else promised
 
     def update_meta(self, stream: Stream, meta: bytes) -> None:
         """Keep a stream's new description; see `durable`."""
@@ -518,6 +531,16 @@ def segment_bytes(options: Options, directory: Path) -> int:
     while size > DEVICE_SEGMENT_MIN and size * DEVICE_SEGMENTS > device:
         size //= 2
     return size
+
+
+def disk_budget(options: Options) -> int:
+    """Bytes that the store may take on its device; 0 is any number. A gateway that says its
+    `max_file` alone has a tenth more for everything besides messages."""
+    budget, limit = options.headwater.disk_budget, options.jetstream.max_file_store
+    if budget or limit <= 0 or options.headwater.profile != "edge":
+        return budget
+    least = least_budget(options.headwater.commit_segment_bytes or EDGE_SEGMENT_BYTES)
+    return max(limit + limit // 10, least)
 
 
 def open_pages(options: Options) -> int:

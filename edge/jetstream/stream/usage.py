@@ -38,7 +38,10 @@ class Usage:
     @cython.exceptval(-1, check=False)
     def refuses(self, more: cython.longlong) -> cython.int:
         """Whether `more` bytes would not fit: 1 the node has no room, 2 the account, 3 the account
-        has no tier for them; 0 they do."""
+        has no tier for them; 0 they do.
+
+        As in nats-server the node refuses when it is above its limit: one message may pass it, so
+        that a stream that may have all of it goes on and discards its oldest."""
         return self.full(more, more, self.replicas)
 
     @cython.cfunc
@@ -50,7 +53,7 @@ class Usage:
         they are with the parents below the node's."""
         refused: cython.int
         if self.parent is None:
-            return 1 if self.limit >= 0 and self.used + more > self.limit else 0
+            return 1 if self.limit >= 0 and self.used > self.limit else 0
         refused = self.parent.full(more, more * replicas, replicas)
         if (
             refused == 0

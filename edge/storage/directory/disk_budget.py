@@ -66,6 +66,11 @@ class DiskBudget:
         directory = getattr(store, "directory", None)
         return self.allocation.folder_bytes(directory) if directory is not None else 0
 
+    def segment_bytes(self, segment: Any) -> int:
+        """Bytes of a stream's segment and its index."""
+        index = self.allocation.bytes_of(index_path(segment.path))
+        return self.allocation.bytes_of(segment.path) + index
+
     def needed_by(self, store: Any) -> tuple[int, int]:
         """What a stream's files, without those that are about to go, and its messages in the log
         take, and the largest of its segments with its index; bytes."""
@@ -73,7 +78,7 @@ class DiskBudget:
         gone = self.stream_bytes(store)
         for segment in [*store.segments, *store.leaving]:
             index = self.allocation.bytes_of(index_path(segment.path))
-            size = self.allocation.bytes_of(segment.path) + index
+            size = self.segment_bytes(segment)
             gone -= size
             if segment not in store.leaving and segment.last >= store.first_seq:
                 total += size if index else size + INDEX_ENTRY * segment.live

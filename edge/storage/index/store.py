@@ -49,7 +49,8 @@ class StoredMessage:
 
 @cython.cclass
 class Usage:
-    """Bytes that all stores of one kind hold together. `limit` 0 is unlimited."""
+    """Bytes that all stores of one kind hold together. `limit` 0 is unlimited; a store above it
+    takes nothing, so that one message may pass it, as in nats-server."""
 
 
 @cython.cclass
@@ -90,9 +91,7 @@ class MessageStore(MessageIndex):
             raise StoreError("the stream has no sequence left")
         if m.size > MESSAGE_MAX or m.subject_len > SUBJECT_MAX or m.header_len > m.size:
             raise StoreError("message is too large to store")
-        if self.usage.limit and (
-            self.usage.bytes + self.overhead + m.subject_len + m.size > self.usage.limit
-        ):
+        if self.usage.limit and self.usage.bytes > self.usage.limit:
             raise StoreFull("the configured storage limit is reached")
         return 0
 

@@ -23,11 +23,13 @@ KNOWN_SEEDS = (
     (1055, 30),
     (928433808576, 120),
     (261891702149, 120),
+    (839921071016, 120),
 )
 """Seeds and steps that found bugs. After the clock was set and a start, an id from before was
 stored twice (144), and messages were taken for ten years older (1055). The last message was removed
-before the mirror had it, and was missed (928433808576). What was sent again and is stored, and not
-yet answered, took the place of another (261891702149). The last two are bugs of the check."""
+before the mirror had it, and was missed (928433808576, 839921071016). What was sent again and is
+stored, and not yet answered, took the place of another (261891702149). The last three are bugs of
+the check."""
 SAMPLE = ("acks-before-sync", "ids-forgotten", "removed-before-durable", "mirror-takes-what-comes")
 """The others: `make sim-jetstream ARGS=--bugs`."""
 TRACE = """

@@ -141,10 +141,11 @@ def test_a_reload_changes_the_budget(tmp_path: Path, config: Path, start_server:
     assert "nats.conf:2:13: headwater.disk_budget of 102400 bytes is too small" in done.stderr
 
 
-@pytest.mark.parametrize("discard", ["new", "old"])
+@pytest.mark.parametrize(("discard", "size"), [("new", 1024), ("old", 1024), ("old", 120_000)])
 def test_a_stream_stays_within_its_budget(
-    tmp_path: Path, start_server: Start, discard: str
+    tmp_path: Path, start_server: Start, discard: str, size: int
 ) -> None:
+    """Some messages are so long that few of them fill a segment."""
     path = tmp_path / "nats.conf"
     path.write_text("headwater { commit_segment_bytes: 1MB }\n")
     server = start_server("-c", str(path))
@@ -172,13 +173,14 @@ def test_a_stream_stays_within_its_budget(
                 await js.purge_stream("S", keep=1000)
                 await until_accepted(js)
         else:
-            for n in range(200):
-                await asyncio.gather(*[js.publish("s", KIB, timeout=5) for _ in range(100)])
+            payload, burst = bytes(size), 102_400 // size or 5
+            for n in range(20 * STREAM_BUDGET // 8 // (burst * size)):
+                await asyncio.gather(*[js.publish("s", payload, timeout=5) for _ in range(burst)])
                 if n % 10 == 0:
                     assert of_stream() <= STREAM_BUDGET
             state = (await js.stream_info("S")).state
-            assert state.last_seq == 20_000
-            assert 5000 < state.messages < STREAM_BUDGET // 1024
+            assert state.last_seq == (n + 1) * burst
+            assert STREAM_BUDGET // 2 < state.bytes < STREAM_BUDGET
         await nc.close()
 
     asyncio.run(run())
