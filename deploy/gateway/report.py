@@ -153,7 +153,7 @@ class GatewayReport:
         kept = (
             "account", "stream", "kind", "origin", "external", "state", "cause", "well",
             "pending_messages", "pending_bytes", "oldest_pending_seconds", "catchup_rate",
-            "eta_seconds",
+            "eta_seconds", "left_out",
         )  # fmt: skip
         return [{key: each.get(key) for key in kept} for each in found[:STREAMS_MAX]]
 

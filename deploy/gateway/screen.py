@@ -79,6 +79,8 @@ def _driver_line(driver: dict[str, Any]) -> str:
         line += f" behind; {driver['catchup_rate']:.0f} messages/s"
         left = driver["eta_seconds"]
         line += ", no end in sight" if left is None else f", {span(left)} left"
+    if driver.get("left_out"):
+        line += f"  {driver['left_out']} left out"
     cause = driver.get("cause")
     return f"{line}  {cause}" if cause else line
 

@@ -66,7 +66,8 @@ def shown_at(reply: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssi
 @cython.exceptval(check=False)
 def is_bulk(m: cython.pointer(Msg)) -> cython.bint:
     """Whether a message is a consumer's delivery, or one of its statuses, which must stay behind
-    the deliveries before it. Everything else may go ahead of them."""
+    the deliveries before it. Everything else may go ahead of them, and so do all deliveries and
+    statuses of a consumer that is urgent (`Kernel.urgent`)."""
     if m.reply_len > 8 and memcmp(m.reply, ACK_PREFIX, 8) == 0:
         return True
     return (
@@ -436,7 +437,7 @@ class Link(Conn):
     ) -> cython.int:
         """Queue a frame of `n` bytes that stands at the end of `out`, and count it."""
         self.count_queued(n)
-        if not is_bulk(m):
+        if self.kernel.urgent or not is_bulk(m):
             self.advance(n)
         self.out_msgs += 1
         self.out_bytes += size

@@ -66,6 +66,7 @@ cdef class Kernel:
     cdef list later                     # tasks for the next turn
     cdef readonly StagedTasks turn_hooks    # run at the end of every turn
     cdef public Endpoint congested      # receiver over its high-water mark met by the last delivery
+    cdef public bint urgent             # what is sent now goes ahead of bulk that waits for a link
     cdef bint turning
     cdef bint kicked
     cdef public unsigned long long in_msgs

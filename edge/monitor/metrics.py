@@ -36,6 +36,7 @@ _ORIGIN_STATES = (
 # What nobody can tell is NaN, which no alarm takes for 0.
 _ORIGIN_NUMBERS = (
     "pending_messages", "pending_bytes", "oldest_pending_seconds", "catchup_rate", "eta_seconds",
+    "left_out",
 )  # fmt: skip
 _STORAGE = ("max_memory", "max_storage")
 _USE = ("memory", "storage", "reserved_memory", "reserved_storage", "accounts", "ha_assets")

@@ -47,6 +47,7 @@ class Health:
         self.sink: OriginSink | None = None
         self.last_lag = 0
         """Messages behind when that was known last."""
+        self._left_out = 0
         self._said: tuple[int, int] = (0, 0)
         self._behind_since = 0.0
         self._begun_ts = 0
@@ -65,6 +66,7 @@ class Health:
         """The consumer is given up."""
         if self.sink is not None:
             self.last_lag = self._lag(self.sink)
+            self._left_out += int(self.sink.left_out)
         self.sink = None
         self.rate = 0.0
 
@@ -107,6 +109,12 @@ class Health:
         behind, at = self._said
         taken, pending = int(sink.dseq), int(sink.pending)
         return max(0, behind - max(0, taken - at), pending) if taken else behind
+
+    @property
+    def left_out(self) -> int:
+        """Sequences of the origin that were passed over since the node's start, since only the
+        last message of each subject was wanted; deleted ones and other subjects' count."""
+        return self._left_out + (int(self.sink.left_out) if self.sink is not None else 0)
 
     def lag(self) -> int | None:
         """Messages that the origin has and this stream has not; None when nobody can tell."""
@@ -153,6 +161,7 @@ class Health:
             "pending_messages": self.lag(),
             "pending_bytes": self.lag_bytes(),
             "oldest_pending_seconds": None if oldest is None else round(oldest, 3),
+            "left_out": self.left_out,
             "catchup_rate": round(self.rate, 1),
             "eta_seconds": None if eta is None else round(eta, 1),
         }

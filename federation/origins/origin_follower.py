@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.jetstream.config.link_choices import keeps_last
 from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX, decimal
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
@@ -20,7 +21,14 @@ from headwater.edge.ports.draws import draw_between
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.transform import transform
 from headwater.edge.wire.json_objects import BAD_JSON
-from headwater.federation.origins.health import LIVE, OFFLINE, RECREATED, WELL, Health
+from headwater.federation.origins.health import (
+    LIVE,
+    LIVE_MESSAGES,
+    OFFLINE,
+    RECREATED,
+    WELL,
+    Health,
+)
 from headwater.federation.origins.origin_errors import (
     Barred,
     LinkChanged,
@@ -315,11 +323,16 @@ class OriginFollower:
             start=StartPoint(),
             identity=self.identity,
             twins=self.driver.has_twins(self.source),
+            choices=self.stream.config.metadata,
         )
         await self._identify(request)
         request.identity = self.identity
         request.start = self._start()
         answer = await self._create(request)
+        last = keeps_last(self.stream.config.metadata) and not request.start.time
+        if last and answer.pending > LIVE_MESSAGES:
+            request.only_last = True
+            answer = await self._create(request)
         self._listen(request, answer)
 
     async def _identify(self, request: OriginRequest) -> None:
@@ -411,6 +424,10 @@ class OriginFollower:
         sink.mirror = self.mirror
         sink.identity = self.identity
         sink.pending = answer.pending
+        had = stream.store.last_seq if self.mirror else self._sseq
+        if request.only_last:
+            sink.sparse = answer.pending
+            sink.left_out = max(answer.delivered - had, 0)
         if self.mirror:
             if answer.delivered > stream.store.last_seq:
                 stream.skip(answer.delivered)
@@ -436,7 +453,11 @@ class OriginFollower:
         self.driver.add_sink(sink)
         stream.account.insert(sink)
         log.info(
-            "%s: goes on at %d, %d messages behind", self._label(), sink.sseq + 1, answer.pending
+            "%s: goes on at %d, %d messages behind%s",
+            self._label(),
+            sink.sseq + 1,
+            answer.pending,
+            ", the last of each subject" if request.only_last else "",
         )
 
     def _drop_sink(self) -> None:

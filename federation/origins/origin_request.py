@@ -5,10 +5,18 @@ ADR-60), the newest way first: a server that does not know a field or a level re
 is asked in the next older form. A named consumer of the origin is reset instead of created.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.config.link_choices import (
+    AFTER_KEY,
+    PRIORITY_KEY,
+    is_urgent,
+    rate_of,
+)
 from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX, decimal
 from headwater.edge.jetstream.model.models import StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
@@ -17,6 +25,7 @@ from headwater.edge.ports.ports import Random
 from headwater.edge.wire.json_objects import object_in
 
 SECOND = 1_000_000_000
+NO_CHOICES: Mapping[str, str] = MappingProxyType({})
 
 HEARTBEAT_S = 1.0
 """How often an idle consumer must show that it lives."""
@@ -112,8 +121,10 @@ class OriginRequest:
         start: StartPoint,
         identity: str = "",
         twins: bool = False,
+        choices: Mapping[str, str] = NO_CHOICES,
     ) -> None:
-        """`twins` says that the stream has several sources with this origin."""
+        """`twins` says that the stream has several sources with this origin, `choices` is the
+        metadata of the stream (`link_choices`)."""
         self.source = source
         self._chance = chance
         self.mirror = mirror
@@ -127,6 +138,11 @@ class OriginRequest:
         self._metadata = {f"_nats.{kind}.stream": stream, f"_nats.{kind}.acc": account}
         if domain:
             self._metadata[f"_nats.{kind}.domain"] = domain
+        if is_urgent(choices):
+            self._metadata[PRIORITY_KEY] = choices[PRIORITY_KEY]
+        self._rate = rate_of(choices)
+        self.only_last = False
+        """Whether the last message of each subject is wanted alone, of what is there now."""
         self._level = 4 if mirror else 5
         self._name = self._base
 
@@ -188,6 +204,10 @@ class OriginRequest:
             **self._start_fields(),
             **self._filter_fields(),
         }
+        if self.only_last:
+            config["metadata"] = {**self._metadata, AFTER_KEY: f"{max(self.start.sequence, 1) - 1}"}
+        if self._rate:
+            config["rate_limit_bps"] = 8 * self._rate
         if self._level:
             config["sourcing"] = True
         return msgspec.json.encode(
@@ -235,6 +255,8 @@ class OriginRequest:
         return f"{prefix}.{letter}.{draw_text(self._chance, TOKEN_LENGTH)}".replace("..", ".")
 
     def _start_fields(self) -> dict[str, Any]:
+        if self.only_last:
+            return {"deliver_policy": "last_per_subject"}
         if self.start.time:
             return {"deliver_policy": "by_start_time", "opt_start_time": self.start.time}
         if self.start.sequence > 0:
@@ -257,6 +279,8 @@ class OriginRequest:
         filters = self._filters()
         if len(filters) == 1:
             return {"filter_subject": filters[0]}
+        if self.only_last and not filters:
+            return {"filter_subject": ">"}
         return {"filter_subjects": filters} if filters else {}
 
 

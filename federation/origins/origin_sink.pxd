@@ -21,6 +21,8 @@ cdef class OriginSink(Sink):
     cdef public unsigned long long sseq     # origin's sequence of the last message taken
     cdef public unsigned long long dseq     # deliveries of this consumer
     cdef public long long pending       # messages behind the last one, as the origin said
+    cdef public unsigned long long sparse   # so many deliveries leave out what is between them
+    cdef public unsigned long long left_out # sequences of the origin that these passed over
     cdef public bint heard              # something came since `silent_ns` was asked
     cdef public long long heard_ns      # last sign of life of the consumer, monotonic ns
     cdef public long long last_ts       # origin's time of the last message taken, ns; 0 before it

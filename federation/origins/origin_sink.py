@@ -206,6 +206,8 @@ class OriginSink(Sink):
             timestamp = parse_number(reply + i, starts[base + 6] - i - 1)
             if not self.store_message(m, sseq, timestamp):
                 return 1
+            if self.dseq < self.sparse:
+                self.left_out += cython.cast(cython.ulonglong, sseq) - self.sseq - 1
             self.sseq = sseq
             self.last_ts = timestamp
         self.dseq = dseq

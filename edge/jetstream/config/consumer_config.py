@@ -7,6 +7,7 @@ import re
 
 import msgspec
 
+from headwater.edge.jetstream.config import link_choices
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError, invalid_config
 from headwater.edge.jetstream.model.models import NO_POLICY, ConsumerConfig, StreamConfig
@@ -168,6 +169,7 @@ def check(config: ConsumerConfig, stream: StreamConfig, limits: Limits) -> None:
     size = sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items())
     if size > METADATA_MAX:
         raise errors.CONSUMER_METADATA_LENGTH.error(limit=f"{METADATA_MAX // 1024}KB")
+    link_choices.check_priority(config.metadata)
     _check_priority(config)
 
 

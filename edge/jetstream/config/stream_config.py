@@ -10,7 +10,12 @@ from typing import Any
 import msgspec
 
 from headwater.edge.facts.version import API_LEVEL, NATS_LEVEL
-from headwater.edge.jetstream.config import stream_budget, stream_durability, stream_sources
+from headwater.edge.jetstream.config import (
+    link_choices,
+    stream_budget,
+    stream_durability,
+    stream_sources,
+)
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX
 from headwater.edge.jetstream.model.errors import invalid_config
@@ -185,6 +190,7 @@ def check_features(new: StreamConfig, scope: Scope) -> None:
             raise invalid_config("async persist mode is not supported with atomic batch publish")
     stream_durability.check(new)
     stream_budget.budget_of(new)
+    link_choices.check(new)
 
 
 def check_counter(new: StreamConfig) -> None:

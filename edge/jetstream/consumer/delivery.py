@@ -36,6 +36,7 @@ from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy
 
 from headwater.edge.jetstream.config import pull_rules
+from headwater.edge.jetstream.config.link_choices import is_urgent
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.progress import consumer_events as events
 from headwater.edge.jetstream.progress import consumer_setup as setup
@@ -120,6 +121,7 @@ class Delivery(Demand):
         self.ruled = self.policy != POLICY_NONE or pull_rules.limited(config)
         self.heartbeat = span(config.idle_heartbeat)
         self.set_rate(config.rate_limit_bps)
+        self.urgent = is_urgent(config.metadata)
         if config.deliver_subject:
             self.deliver_subject = config.deliver_subject.encode()
             self.deliver_group = config.deliver_group.encode() or None
@@ -474,9 +476,11 @@ class Delivery(Demand):
             self.shape(cython.address(m), None, self.inside)
         self.record_delivery(found, now)
         self.kernel.congested = None
+        self.kernel.urgent = self.is_urgent()
         count = self.account.route(
             cython.address(m), None, self.match if request is None else request.match, None
         )
+        self.kernel.urgent = False
         if count == 0:
             self.undo_delivery(found)
             if request is None:

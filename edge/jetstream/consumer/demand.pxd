@@ -26,6 +26,7 @@ cdef class Demand(Consumer):
     cdef public long long pinned_ns     # wall clock
     cdef long long pin_until            # monotonic
     cdef long long pin_timeout          # ns
+    cdef public bint urgent             # its own choice: deliveries go ahead of others on links
     # Push consumers.
     cdef public bytes deliver_subject   # None for a pull consumer
     cdef bytes deliver_group
@@ -43,6 +44,7 @@ cdef class Demand(Consumer):
     cdef object timer
     cdef long long timer_at
     cdef bint due
+    cdef bint is_urgent(self) noexcept
     cdef int touch(self) except -1
     cdef int pull(self, const unsigned char* reply, Py_ssize_t reply_len, const unsigned char* body, Py_ssize_t n) except -1
     cdef int answer(self, const unsigned char* reply, Py_ssize_t n) except -1

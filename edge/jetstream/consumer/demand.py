@@ -185,13 +185,21 @@ class Demand(Consumer):
                 self.arm(self.active_ns + self.threshold)
         return found
 
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def is_urgent(self) -> cython.bint:
+        """Whether deliveries and statuses go ahead of others that wait for a link."""
+        return self.urgent or self.stream.urgent
+
     # --- statuses ---------------------------------------------------------------------------------
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def status(self, reply: bytes, text: bytes) -> cython.int:
         """Send a message that has only a status line."""
+        self.kernel.urgent = self.is_urgent()
         self.account.send(reply, b"", b"", b"NATS/1.0 " + text + b"\r\n\r\n")
+        self.kernel.urgent = False
         return 0
 
     @cython.cfunc
@@ -227,9 +235,11 @@ class Demand(Consumer):
             pull_rules.flow_suffix(self.kernel.random()),
         )
         self.flow.ask(token)
+        self.kernel.urgent = self.is_urgent()
         self.account.send(
             self.deliver_subject, b"", token, b"NATS/1.0 100 FlowControl Request\r\n\r\n"
         )
+        self.kernel.urgent = False
         return 0
 
     # --- pull requests ----------------------------------------------------------------------------
@@ -334,7 +344,9 @@ class Demand(Consumer):
         return 0
 
     def look_again(self) -> None:
-        """The wall clock was set: what waits for a time of day may be due."""
+        """The wall clock was set, and the stream's age offset with it: what is saved before the
+        next run bears right times. What waits for a time of day may be due."""
+        self.wall_offset = self.kernel.wall_ns() - self.kernel.monotonic_ns()
         if self.paused_until:
             self.due = True
             self.kernel.schedule(self)

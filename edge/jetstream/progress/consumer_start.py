@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headwater.edge.jetstream.config.link_choices import after_of
 from headwater.edge.jetstream.model.times import parse_time
 from headwater.edge.jetstream.progress import consumer_setup as setup
 
@@ -12,7 +13,11 @@ def set_start(consumer: Any) -> None:
     if config.deliver_policy == "last_per_subject" and _many_per_subject(consumer.stream):
         _start_last_per_subject(consumer, consumer.stream.store.last_seq)
         return
-    consumer.start_at(first_sequence(consumer))
+    first = first_sequence(consumer)
+    if config.deliver_policy == "last_per_subject":
+        wanted = min(after_of(config.metadata), consumer.stream.store.last_seq) + 1
+        first = max(first, wanted)
+    consumer.start_at(first)
 
 
 def _many_per_subject(stream: Any) -> bool:
@@ -50,7 +55,8 @@ def _first_wanted(store: Any, wanted: tuple[bytes, ...], start: int) -> int:
 
 def _start_last_per_subject(consumer: Any, resume: int) -> None:
     wanted = list(setup.patterns(consumer.config)) or [b">"]
-    sequences = consumer.stream.store.last_sequences(wanted)
+    after = after_of(consumer.config.metadata)
+    sequences = [s for s in consumer.stream.store.last_sequences(wanted) if s > after]
     consumer.set_skip(sequences, resume)
     consumer.start_after(max((sequences[0] if sequences else resume) - 1, 0))
 

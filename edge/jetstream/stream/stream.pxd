@@ -50,6 +50,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef bint discard_new               # what does not fit is refused, else the oldest go
     cdef bint discard_new_per           # the same for each subject
     cdef public bint sealed             # nothing is stored or removed any more
+    cdef public bint urgent             # deliveries of its consumers go ahead of others on links
     cdef bint ttl_allowed               # messages may bear a Nats-TTL
     cdef bint rollup_allowed            # messages may bear a Nats-Rollup
     cdef public bint is_mirror          # messages come from its origin alone

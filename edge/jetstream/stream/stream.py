@@ -24,6 +24,7 @@ from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.wire.header_block import Slice, find_header
 
+from headwater.edge.jetstream.config.link_choices import is_urgent
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.times import SECOND
 from headwater.edge.jetstream.stream import stream_wire
@@ -83,6 +84,7 @@ class Stream(Task):
         self.answers.configure(config.no_ack)
         self.sealed = config.sealed
         self.consumers.configure(config.retention)
+        self.urgent = is_urgent(config.metadata)
         self.ttl_allowed = config.allow_msg_ttl
         self.rollup_allowed = config.allow_rollup_hdrs
         self.is_mirror = config.mirror is not None

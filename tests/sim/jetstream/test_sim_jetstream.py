@@ -24,12 +24,13 @@ KNOWN_SEEDS = (
     (928433808576, 120),
     (261891702149, 120),
     (839921071016, 120),
+    (989969874755, 120),
 )
 """Seeds and steps that found bugs. After the clock was set and a start, an id from before was
-stored twice (144), and messages were taken for ten years older (1055). The last message was removed
-before the mirror had it, and was missed (928433808576, 839921071016). What was sent again and is
-stored, and not yet answered, took the place of another (261891702149). The last three are bugs of
-the check."""
+stored twice (144), messages were taken for ten years older (1055), and what waited for an ack was
+saved as delivered an hour later (989969874755). The others are bugs of the check: the last message
+was removed before the mirror had it, and was missed (928433808576, 839921071016); what was sent
+again and is stored, and not yet answered, took the place of another (261891702149)."""
 SAMPLE = ("acks-before-sync", "ids-forgotten", "removed-before-durable", "mirror-takes-what-comes")
 """The others: `make sim-jetstream ARGS=--bugs`."""
 TRACE = """
@@ -51,6 +52,36 @@ def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
 def test_seeds_that_found_bugs(seed: int, steps: int) -> None:
     outcome = attempt(seed, steps)
     assert not isinstance(outcome, str), explain(seed, steps, outcome)
+
+
+def test_what_waits_for_an_ack_is_saved_right_while_the_clock_is_set() -> None:
+    """What is written down between the clock's step and the consumer's next turn is right."""
+    with World(1) as world:
+        machine = Machine(world, "hub", Network(world), False)
+        machine.start()
+        heard: list[bytes] = []
+        for subject, body in (
+            ("STREAM.CREATE.S", {"name": "S", "subjects": ["s"]}),
+            (
+                "CONSUMER.DURABLE.CREATE.S.C",
+                {"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "explicit"}},
+            ),
+        ):
+            data = json.dumps(body).encode()
+            machine.request(f"$JS.API.{subject}", data, lambda _, body: heard.append(body))
+        machine.request("s", b"one", lambda _, body: heard.append(body))
+        assert world.wait(lambda: len(heard) == 3, 10)
+        machine.request("$JS.API.CONSUMER.MSG.NEXT.S.C", b"1", lambda _, body: heard.append(body))
+        assert world.wait(lambda: len(heard) == 4, 10)
+        stream = machine.stream("S")
+        assert stream is not None
+        waiting = stream.consumers["C"].waiting_entries()
+        assert len(waiting) == 1
+        step = -3600 * SECOND_NS
+        machine.clock.set_by_ns += step
+        stream.timers.clock_set(step)
+        assert stream.consumers["C"].waiting_entries() == waiting
+        machine.switch_off()
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:

@@ -1,0 +1,197 @@
+"""What a stream's metadata chooses for links: who goes first, how fast, and what is left out."""
+
+import asyncio
+import json
+import os
+import time
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
+from nats.js.errors import BadRequestError, ServerError
+
+from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs, wired
+from tests.measuring import within
+from tests.waiting import until, until_state
+
+RATE = 256 * 1024
+LAST = {"headwater.catch_up": "last_per_subject"}
+SUBJECTS = 20
+
+
+def of(name: str) -> StreamSource:
+    return StreamSource(name=name, external=ExternalStream(api="$JS.hub.API"))
+
+
+async def report(client: Client, stream: str) -> dict[str, Any]:
+    """What INFO tells of a mirror or of its first source."""
+    answer = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}")).data)
+    part = answer.get("mirror") or answer["sources"][0]
+    found: dict[str, Any] = part["headwater"]
+    return found
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("chosen_by", ["origin", "mirror"])
+async def test_alarms_pass_bulk(lab: Lab, chosen_by: str) -> None:
+    """Six mirrors keep a slow line busy. Alarms are there at once when somebody says that they go
+    first, and wait for what the line holds otherwise."""
+    hub, edge, wire = await wired(lab)
+    here, there = await lab.client(client_port(edge)), await lab.client(client_port(hub))
+    js, origin = here.jetstream(timeout=30), there.jetstream(timeout=30)
+    chosen = {"headwater.link_priority": "high"}
+    for name in [f"BULK{n}" for n in range(6)]:
+        await origin.add_stream(name=name, subjects=[name])
+        await asyncio.gather(*(origin.publish(name, os.urandom(1000)) for _ in range(1500)))
+    for name in ("ALARMS", "OTHERS"):
+        first = name == "ALARMS"
+        at = {"metadata": chosen} if first and chosen_by == "origin" else {}
+        await origin.add_stream(StreamConfig(name=name, subjects=[name], **at))
+        to = {"metadata": chosen} if first and chosen_by == "mirror" else {}
+        await js.add_stream(StreamConfig(name=name, mirror=of(name), **to))
+    wire.bytes_per_s = RATE
+    for name in [f"BULK{n}" for n in range(6)]:
+        await js.add_stream(StreamConfig(name=name, mirror=of(name)))
+    store = edge.jetstream.accounts["$G"].streams
+    bulk = [store[f"BULK{n}"].store for n in range(6)]
+    await until(lambda: all(each.messages > 50 for each in bulk), "bulk flows")
+    waited: dict[str, list[float]] = {"ALARMS": [], "OTHERS": []}
+
+    async def there_after(name: str) -> float:
+        await origin.publish(name, b"now")
+        begun, wanted = time.monotonic(), len(waited[name]) + 1
+        await until(lambda: store[name].store.messages == wanted, "it is there", 60)
+        return time.monotonic() - begun
+
+    for _ in range(5):
+        for name, waits in waited.items():
+            waits.append(await there_after(name))
+    assert any(each.messages < 1500 for each in bulk)
+    alarms, others = (sorted(waits) for waits in waited.values())
+    assert within(alarms[-1], 2.0), waited
+    assert sum(alarms) < sum(others), waited
+    followers = [row for each in store.values() for row in each.origin_driver.followers]
+    assert all(row.recreations == 0 for row in followers)
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+@pytest.mark.parametrize("program", ["headwater", "nats-server"])
+async def test_only_the_last_of_each_subject(lab: Lab, program: str, kind: str) -> None:
+    """What is left out while a stream is behind is told; what comes while it is not is complete."""
+    port, hub_port = await two(lab, program)
+    here, there = await lab.client(port), await lab.client(hub_port)
+    js, origin = here.jetstream(timeout=10), there.jetstream(timeout=10)
+    await origin.add_stream(name="S", subjects=["s.*"])
+
+    async def publish(first: int, count: int, subjects: int) -> None:
+        sent = (
+            origin.publish(f"s.{n % subjects}", b"%d" % n) for n in range(first, first + count)
+        )
+        await asyncio.gather(*sent)
+
+    await publish(0, 2000, SUBJECTS)
+    made = {"mirror": of("S")} if kind == "mirror" else {"sources": [of("S")]}
+    await js.add_stream(StreamConfig(name="M", metadata=LAST, **made))
+
+    async def held(count: int) -> None:
+        await until_state(js, "M", lambda state: state.messages == count)
+
+    await held(SUBJECTS)
+    found = [await js.get_last_msg("M", f"s.{n}") for n in range(SUBJECTS)]
+    assert [int(one.data or b"") for one in found] == list(range(1980, 2000))
+    assert (await report(here, "M"))["left_out"] == 1980
+    for n in range(10):
+        await origin.publish("s.0", b"%d" % n)
+    await held(SUBJECTS + 10)
+    assert (await report(here, "M"))["left_out"] == 1980
+
+
+async def two(lab: Lab, program: str) -> tuple[int, int]:
+    """Ports of clients of an edge and a hub that are linked."""
+    if program == "headwater":
+        hub, edge, _ = await wired(lab)
+        return client_port(edge), client_port(hub)
+    listener = free_port()
+    real = await lab.real(
+        JETSTREAM.format(store="{store}", domain="hub").replace("server_name: hub\n", "")
+        + f"leafnodes {{ listen: 127.0.0.1:{listener} }}"
+    )
+    edge = await lab.node(
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{listener}" }} ] }}'
+    )
+    await until(lambda: leafs(edge), "the link is up")
+    return client_port(edge), real.port
+
+
+async def test_a_cut_leaves_out_what_has_a_successor(lab: Lab) -> None:
+    """And what was there before the cut does not cross the line again."""
+    hub, edge, wire = await wired(lab)
+    here, there = await lab.client(client_port(edge)), await lab.client(client_port(hub))
+    js, origin = here.jetstream(timeout=10), there.jetstream(timeout=10)
+    await origin.add_stream(name="S", subjects=["s.*"])
+    await js.add_stream(StreamConfig(name="M", mirror=of("S"), metadata=LAST))
+    sent = (origin.publish(f"s.{n}", bytes(1000)) for n in range(300))
+    await asyncio.gather(*sent)
+    await until_state(js, "M", lambda state: state.last_seq == 300)
+    before = (await report(here, "M"))["left_out"]
+    wire.silence(True)
+    wire.cut()
+    await asyncio.gather(*(origin.publish(f"s.{n % 5}", b"%d" % n) for n in range(500)))
+    passed = wire.passed
+    wire.silence(False)
+    await until_state(js, "M", lambda state: state.last_seq == 800)
+    state = (await js.stream_info("M")).state
+    told = await report(here, "M")
+    assert told["left_out"] - before == 495
+    assert state.messages == 300 - before + 5
+    assert wire.passed - passed < 100_000
+    for n in range(5):
+        assert (await js.get_last_msg("M", f"s.{n}")).data == b"%d" % (495 + n)
+
+
+async def test_few_messages_behind_are_all_taken(lab: Lab) -> None:
+    hub, edge, _ = await wired(lab)
+    here, there = await lab.client(client_port(edge)), await lab.client(client_port(hub))
+    js, origin = here.jetstream(timeout=10), there.jetstream(timeout=10)
+    await origin.add_stream(name="S", subjects=["s"])
+    for n in range(10):
+        await origin.publish("s", b"%d" % n)
+    await js.add_stream(StreamConfig(name="M", mirror=of("S"), metadata=LAST))
+    await until_state(js, "M", lambda state: state.messages == 10)
+    assert (await report(here, "M"))["left_out"] == 0
+
+
+async def test_a_mirror_takes_no_more_than_it_may(lab: Lab) -> None:
+    port, hub_port = await two(lab, "headwater")
+    here, there = await lab.client(port), await lab.client(hub_port)
+    js, origin = here.jetstream(timeout=10), there.jetstream(timeout=10)
+    await origin.add_stream(name="S", subjects=["s"])
+    await asyncio.gather(*(origin.publish("s", bytes(1000)) for _ in range(120)))
+    begun = time.monotonic()
+    rate = {"headwater.link_rate": "30KB"}
+    await js.add_stream(StreamConfig(name="M", mirror=of("S"), metadata=rate))
+    await until_state(js, "M", lambda state: state.messages == 120)
+    assert time.monotonic() - begun > 2.0
+
+
+REFUSED = [
+    ({"headwater.link_priority": "urgent"}, {}, "must be high or normal"),
+    ({"headwater.link_rate": "16KB"}, {}, "requires a mirror or sources"),
+    ({"headwater.link_rate": "fast"}, {"mirror": of("S")}, "a size a second like 16KB"),
+    ({"headwater.link_rate": "9" * 30}, {"mirror": of("S")}, "a size a second like 16KB"),
+    ({"headwater.catch_up": "some"}, {"mirror": of("S")}, "must be all or last_per_subject"),
+    (LAST, {}, "requires a mirror or sources"),
+    (LAST, {"sources": [StreamSource(name="S", opt_start_seq=5)]}, "cannot begin at a sequence"),
+]
+
+
+@pytest.mark.parametrize(("metadata", "more", "reason"), REFUSED)
+async def test_what_makes_no_sense_is_refused(
+    lab: Lab, metadata: dict[str, str], more: dict[str, Any], reason: str
+) -> None:
+    node = await lab.node(JETSTREAM.format(store=lab.directory / "s", domain="hub"))
+    js = (await lab.client(client_port(node))).jetstream()
+    with pytest.raises((BadRequestError, ServerError), match=reason):
+        await js.add_stream(StreamConfig(name="M", metadata=metadata, **more))
