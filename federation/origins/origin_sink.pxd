@@ -41,6 +41,7 @@ cdef class OriginSink(Sink):
     cdef public unsigned long long kept # the same in the cursor written last
     cdef list owed                      # flow control answers: (local sequence, reply, dseq, sseq)
     cdef int control(self, Msg* m) except -1
+    cdef void pass_over(self, unsigned long long sseq) noexcept
     cdef bytes source_header(self, Msg* m, unsigned long long sseq)
     cdef int store_message(self, Msg* m, unsigned long long sseq, long long timestamp) except -1
     cdef int release(self, unsigned long long committed) except -1

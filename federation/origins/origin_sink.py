@@ -206,14 +206,20 @@ class OriginSink(Sink):
             timestamp = parse_number(reply + i, starts[base + 6] - i - 1)
             if not self.store_message(m, sseq, timestamp):
                 return 1
-            if self.dseq < self.sparse:
-                self.left_out += cython.cast(cython.ulonglong, sseq) - self.sseq - 1
+            self.pass_over(sseq)
             self.sseq = sseq
             self.last_ts = timestamp
         self.dseq = dseq
         i = starts[base + 6]
         self.pending = max(0, parse_number(reply + i, starts[base + 7] - i - 1))
         return 1
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def pass_over(self, sseq: cython.ulonglong) -> cython.void:
+        """Count what lies before a message that is one of the last of their subjects."""
+        if self.dseq < self.sparse:
+            self.left_out += sseq - self.sseq - 1
 
     @cython.cfunc
     def source_header(self, m: cython.pointer(Msg), sseq: cython.ulonglong) -> bytes:
