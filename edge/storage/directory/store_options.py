@@ -31,6 +31,9 @@ class StoreOptions:
     open_pages: int = DEFAULT_OPEN_PAGES
     """Pages of a stream's index, of 5 KiB each, that may always stay open; those of messages that
     are in the log are not counted."""
+    pack_indexes: bool = False
+    """Whether index files of segments are written packed: fewer bytes, more time of the processor.
+    Both kinds are read."""
     scrub_rate: int = 0
     """Bytes per second that the scrubber reads; 0: it does not."""
     scrub_pause: float = 86400.0

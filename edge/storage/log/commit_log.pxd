@@ -32,6 +32,8 @@ cdef class CommitLog(BatchWriter):
     cdef Task turn_hook                 # a TurnEnd: hands the batch over
     cdef Endpoint gate                  # producers wait here while too much is unsynced
     cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1
+    cdef object gather_timer            # ends the batch that is open over turns; None: none is
+    cdef double gather_due              # when, on the loop's clock
     cdef SecondCopies again             # what follows this batch once more
     cdef list turn_stores               # LoggedStores whose flush_turn is due
     cdef public CommitProgress progress # how far what was handed over is written and synced
@@ -50,6 +52,9 @@ cdef class CommitLog(BatchWriter):
     cdef int write_copies(self) except -1
     cdef int lazy_flag(self) noexcept
     cdef int end_turn(self) except -1
+    cdef bint gathers(self) except -1
+    cdef int stop_gathering(self) except -1
+    cdef long long left_to_wait(self) noexcept
     cdef int advance(self, unsigned long long written, unsigned long long synced) except -1
     cdef int let_go_on(self) except -1
     cpdef when_durable(self, unsigned long long lsn, object waiter)

@@ -4,7 +4,8 @@ Records are encoded straight into the image of the active segment. At the end of
 batch gets its footer and goes to the commit thread; when the thread says that it is durable, the
 stores learn how far they are committed. A log sequence number (lsn) is the number of a batch.
 A batch is synced as soon as its most impatient record asks; stores whose acks come after the write
-learn of that before.
+learn of that before. When all that a batch holds may wait for its sync, it stays open over many
+turns and is written once: a page of the device then takes what came meanwhile.
 
 When a write or sync fails, nothing that was pending is acknowledged; log_restart.py says how the
 log goes on.
@@ -73,6 +74,14 @@ TWICE_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
 PAGE_BYTES = cython.declare(cython.Py_ssize_t, 4096)
 # Where that is less than this part of a log segment. (Smaller ones are for tests.)
 PAGES_MIN = cython.declare(cython.Py_ssize_t, 8)
+# A batch that is gathered over turns goes out when it has so many bytes: then there are many
+# messages for each page that is written.
+GATHERED_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
+# A delay of less is not worth a timer.
+GATHER_NS_MIN = cython.declare(cython.longlong, 1000000)
+# What of a delay a batch may stay open; the rest is for writing it.
+GATHER_SHARE = cython.declare(cython.double, 0.9)
+
 # What says that a device has no room, not that it fails.
 FULL = (errors_by_name.ENOSPC, errors_by_name.EDQUOT, errors_by_name.EFBIG)
 
@@ -185,7 +194,7 @@ class CommitLog(BatchWriter):
             self.roll(need + footers, message)
             if self.active.end + need + footers > self.active.capacity:
                 raise InvariantBroken(f"{need} bytes do not fit log segment {self.active.number}")
-        if self.batch_records == 0 and not self.kernel.turning:
+        if (self.batch_records == 0 or self.gather_timer is not None) and not self.kernel.turning:
             self.kernel.kick()
         if message and self.is_congested():
             self.kernel.congested = self.gate
@@ -296,7 +305,55 @@ class CommitLog(BatchWriter):
                 store = item
                 if store.last_seq > store.reserve_at:
                     self.on_low(store)
+        if self.gathers():
+            return 0
         return self.close_batch(False)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def gathers(self) -> cython.bint:
+        """Whether the batch stays open for what later turns write; a timer ends it in time."""
+        size: cython.Py_ssize_t = self.active.end - self.batch_start
+        if (
+            self.batch_delay_ns < GATHER_NS_MIN
+            or self.batch_delay_ns >= cython.cast(cython.longlong, NO_SYNC)
+            or self.batch_notify
+            or not self.batch_strict
+            or self.again.rows
+            or self.failure is not None
+            or size > GATHERED_MAX
+        ):
+            return False
+        due: cython.double = self.kernel.loop.time() + self.batch_delay_ns * GATHER_SHARE / 1e9
+        if self.gather_timer is None or due < self.gather_due:
+            self.stop_gathering()
+            self.gather_due = due
+            self.gather_timer = self.kernel.loop.call_at(due, self.gathered)
+        return True
+
+    def gathered(self) -> None:
+        """What the batch holds has waited as long as it may."""
+        self.stop_gathering()
+        self.batch_delay_ns = 0
+        self.kernel.kick()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def stop_gathering(self) -> cython.int:
+        if self.gather_timer is not None:
+            self.gather_timer.cancel()
+            self.gather_timer = None
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def left_to_wait(self) -> cython.longlong:
+        """How long the sync of the batch may still wait, of which it spent some time open."""
+        left: cython.double
+        if self.gather_timer is None:
+            return self.batch_delay_ns
+        left = max(self.gather_due - self.kernel.loop.time(), 0.0)
+        return min(self.batch_delay_ns, cython.cast(cython.longlong, left * 1e9))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -352,7 +409,7 @@ class CommitLog(BatchWriter):
         and is released, only together with what follows in the next segment."""
         segment: LogSegment = self.active
         length: cython.Py_ssize_t
-        delay_ns: cython.longlong = NO_SYNC if part else self.batch_delay_ns
+        delay_ns: cython.longlong = NO_SYNC if part else self.left_to_wait()
         notify: cython.bint = self.batch_notify and not part
         start: cython.Py_ssize_t
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
@@ -383,6 +440,7 @@ class CommitLog(BatchWriter):
                 notify,
             )
             self.touched = []
+            self.stop_gathering()
             self.batch_delay_ns = NO_SYNC
             self.batch_notify = self.batch_strict = False
         if self.thread.submit(
@@ -593,6 +651,7 @@ class CommitLog(BatchWriter):
         self.thread.clear_error()
         self.failure = None
         self.touched = []
+        self.stop_gathering()
         self.runs.count = 0
         self.batch_records = 0
         self.batch += 1
@@ -629,6 +688,8 @@ class CommitLog(BatchWriter):
         removals that cannot be written yet. `notify`: somebody will wait for that to be written."""
         self.batch_notify = self.batch_notify or notify
         self.end_turn()
+        if not self.closed and self.gather_timer is not None:
+            self.close_batch(False)
         return self.batch if self.turn_stores else self.handed
 
     @property
@@ -638,7 +699,7 @@ class CommitLog(BatchWriter):
 
     def finish_now(self) -> None:
         """Write and sync everything that is queued, and stop the thread (blocks)."""
-        self.end_turn()
+        self.hand_over()
         if self.watching:
             self.watching = False
             if self.stepper is None:

@@ -101,8 +101,7 @@ class LogRestart:
         self.write_again(slot)
         if fresh:
             log.write_record(KIND_CHECKPOINT, 0, log.live[0].number, b"", b"", b"")
-        log.end_turn()
-        log.when_durable(log.handed, self.recovered)
+        log.when_durable(log.hand_over(), self.recovered)
         log.kernel.kick()
 
     def write_again(self, slot: LogSlot) -> None:

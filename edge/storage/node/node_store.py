@@ -341,6 +341,7 @@ class NodeStore:
             self.disk.stream_segment,
         )
         store.open_least = store.open_wanted = self.options.open_pages
+        store.packs_index = self.options.pack_indexes
         store.failure = self.log.failure
         store.on_trim = self._trim
         store.on_compact = self.compactor.add

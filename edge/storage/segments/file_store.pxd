@@ -20,6 +20,7 @@ cdef class FileStore(LoggedStore):
     cdef public object on_damage        # called with a sequence and what is wrong with it
     cdef public object repacker         # packs records of stale segments again; None
     cdef public Py_ssize_t segment_limit
+    cdef public bint packs_index        # index files are written packed
     cdef public unsigned int first_log_segment       # log segment in which it came back from quarantine, or 0
     cdef public list segments           # StreamSegments, ascending
     cdef public list leaving            # segments whose files go away: others took their messages

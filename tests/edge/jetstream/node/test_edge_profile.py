@@ -98,3 +98,30 @@ async def test_a_stream_without_a_bound_is_refused_what_does_not_fit(tmp_path: P
         held = (await node.jetstream.stream_info("S")).state.messages
         assert held >= 3000
         assert taken(tmp_path) <= 4 * MIB * 11 // 10 + MIB
+
+
+async def test_messages_that_come_slowly_share_the_pages_of_the_device(tmp_path: Path) -> None:
+    """Ten messages come in each `commit_max_delay`: the log writes them at once, and all that is
+    written for a message of 200 bytes is less than three times of it."""
+    config = {
+        "jetstream": {"store_dir": tmp_path, "max_file": 16 * MIB},
+        "headwater": {"profile": "edge", "commit_max_delay": "10ms"},
+    }
+    count = 4000
+    async with headwater.edge.open_node(config, listen=False) as node:
+        await node.stream("S", ["s"])
+        storage = node.node.jetstream.store()
+        before = storage.log.numbers()
+        for _ in range(count // 10):
+            await asyncio.gather(*(node.publish("s", os.urandom(200)) for _ in range(10)))
+        after = storage.log.numbers()
+        stream = node.node.accounts["$G"].jetstream.streams["S"]
+        assert stream.store.messages == count
+        assert after["syncs"] - before["syncs"] <= count // 8
+        logged = after["bytes_written"] - before["bytes_written"]
+        kept = [item for item in stream.store.segments if item.indexed]
+        held = sum(item.path.stat().st_size for item in kept)
+        indexed = sum(item.path.with_suffix(".idx").stat().st_size for item in kept)
+        in_them = kept[-1].last
+    assert in_them > count // 4
+    assert logged / count + (held + indexed) / in_them <= 600

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import struct
+import zlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,9 @@ class Index:
 
     def __init__(self, data: bytes, seed: int) -> None:
         assert crc(seed, data[:-4]) == struct.unpack("<I", data[-4:])[0]
+        if data[:4] == b"HWIZ":
+            data = self.unpacked(data)
+            assert crc(seed, data[:-4]) == struct.unpack("<I", data[-4:])[0]
         head = self.HEADER.unpack_from(data)
         assert head[0] == b"HWIX"
         self.format, self.number, self.generation, self.stream, self.created = head[1:6]
@@ -222,6 +226,13 @@ class Index:
             self.lengths = list(struct.unpack_from(f"<{entries}I", data, end))
             end += 4 * entries
         assert end == len(data) - 4
+
+    def unpacked(self, data: bytes) -> bytes:
+        """A packed index as it was before: bytes 0, 32, 64, ... come first, then 1, 33, 65, ..."""
+        planes = zlib.decompress(data[8:-4])
+        assert len(planes) == struct.unpack_from("<I", data, 4)[0]
+        order = [at for first in range(32) for at in range(first, len(planes), 32)]
+        return bytes(byte for _, byte in sorted(zip(order, planes, strict=True)))
 
 
 def runs(body: bytes) -> list[tuple[int, int]]:
