@@ -9,8 +9,8 @@ import hashlib
 import hmac
 import json
 import struct
-import zlib
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -97,7 +97,7 @@ def test_max_delay_gathers_syncs_and_acks_after_them() -> None:
         assert store.committed == 0
         assert node.syncs == before
         if n < 9:
-            node.wait(0.02)
+            node.wait(0.018)
     node.wait(0.03)
     assert store.committed == 10
     assert node.syncs == before + 1
