@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-mutants wheels clean
+.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -73,6 +73,10 @@ sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from S
 
 sim-jetstream: $(STAMP) ext  ## Simulate a stream, its consumers and a mirror: SEED=.. STEPS=.. RUNS=.., or ARGS=--bugs
 	@$(BIN)/python -m tests.sim.jetstream --seed $(or $(SEED),0) --steps $(or $(STEPS),120) \
+		--runs $(or $(RUNS),1) $(ARGS)
+
+sim-links: $(STAMP) ext  ## Simulate a mirror and sources across a link: SEED=.. STEPS=.. RUNS=.., or ARGS=--bugs
+	@$(BIN)/python -m tests.sim.links --seed $(or $(SEED),0) --steps $(or $(STEPS),100) \
 		--runs $(or $(RUNS),1) $(ARGS)
 
 sim-mutants: $(STAMP) ext  ## Change hub/raft in small ways and list what the simulator does not notice

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.edge.conf.options import (
+    CompressionOptions,
     JetStreamOptions,
     LeafOptions,
     LeafRemoteOptions,
@@ -73,15 +74,17 @@ class SimRemote(LeafRemote):
 class SimLeafs(LeafService):
     """Leaf links over the simulated network: one side dials the other."""
 
-    def __init__(self, network: Network, dials: bool) -> None:
+    def __init__(self, network: Network, dials: bool, compression: str) -> None:
         super().__init__()
         self.network = network
         self.dials = dials
+        self.compression = CompressionOptions(mode=compression)
 
     def start(self, node: Any) -> None:
         self.links = LeafLinks(node)
         if self.dials:
-            remote = SimRemote(self.links, LeafRemoteOptions(urls=["nats://hub:7422"]))
+            options = LeafRemoteOptions(urls=["nats://hub:7422"], compression=self.compression)
+            remote = SimRemote(self.links, options)
             remote.network = self.network
             self.remotes.append(remote)
             remote.start()
@@ -97,11 +100,15 @@ class SimLeafs(LeafService):
 class Machine:
     """One disk and one clock; `node` is None while it is off."""
 
-    def __init__(self, world: World, name: str, network: Network, dials: bool) -> None:
+    def __init__(
+        self, world: World, name: str, network: Network, dials: bool, compression: str = ""
+    ) -> None:
         self.world = world
         self.name = name
         self.network = network
         self.dials = dials
+        self.compression = compression
+        """Of the link."""
         self.disk = StoreDisk()
         self.clock = MachineClock(world)
         self.chance = world.chance.fork(name)
@@ -141,7 +148,9 @@ class Machine:
             max_file_store=1 << 30,
             domain=self.name,
         )
-        options.leaf = LeafOptions(reconnect=0.25)
+        options.leaf = LeafOptions(
+            reconnect=0.25, compression=CompressionOptions(mode=self.compression)
+        )
         return options
 
     def start(self) -> None:
@@ -154,7 +163,7 @@ class Machine:
         chance = self.chance.fork(f"life {self.life}")
         self.node = node = SimNode(self.options(), loop, self.clock, chance)
         node.machine = self
-        leafs = SimLeafs(self.network, self.dials)
+        leafs = SimLeafs(self.network, self.dials, self.compression)
         node.services += [leafs, OriginService(leafs)]
         self.leafs = leafs
         try:
@@ -283,7 +292,7 @@ class Machine:
             return
         node = self.node
         self.requests += 1
-        inbox = f"_INBOX.{self.requests}"
+        inbox = f"_INBOX.{self.name}.{self.requests}"
 
         def once(_: bytes, block: bytes, body: bytes) -> None:
             node.accounts[ACCOUNT].remove(sink)

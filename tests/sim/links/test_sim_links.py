@@ -1,0 +1,69 @@
+"""A small share of the simulated links in every test run, with seeds never seen before."""
+
+import secrets
+
+import pytest
+
+from tests.sim.checks.checker import Violation
+from tests.sim.links.bugs import BUGS
+from tests.sim.links.plan import COMPRESSIONS, FILTERS, draw
+from tests.sim.links.runner import SEARCH, STEPS, attempt, explain
+from tests.sim.links.story import Outcome, Story
+from tests.sim.planted.bug import Bug
+
+SAMPLE = ("mirror-skips-one", "another-unnoticed", "source-forgets-its-end", "unknown-is-zero")
+"""The others: `make sim-links ARGS=--bugs`."""
+
+
+@pytest.mark.fresh
+def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = secrets.randbelow(1 << 40)
+    with capsys.disabled():
+        try:
+            print(f"\nseed={seed}:", SEARCH.run(range(seed, seed + 1000), STEPS, seconds=15))
+        except Violation as violation:
+            pytest.fail(str(violation), pytrace=False)
+
+
+@pytest.mark.parametrize("seed", [12, 13, 113, 268])
+def test_known_seeds(seed: int) -> None:
+    """They found flaws of the checks."""
+    assert isinstance(attempt(seed, STEPS), Outcome)
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    first, second = attempt(7, 40), attempt(7, 40)
+    assert isinstance(first, Outcome)
+    assert first == second
+    assert first.trace != attempt(8, 40).trace  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in SAMPLE], ids=lambda b: b.name)
+def test_planted_bugs_are_found(bug: Bug) -> None:
+    assert SEARCH.hunt(bug, 1) is not None
+
+
+def test_there_are_enough_planted_bugs() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 15
+    assert {bug.name for bug in BUGS} >= set(SAMPLE)
+
+
+def test_runs_see_what_can_happen() -> None:
+    """Of the first seeds every setting, fault and work is in some plan."""
+    plans = [draw(seed, STEPS) for seed in range(1, 40)]
+    assert {setting.compression for setting, _ in plans} == set(COMPRESSIONS)
+    assert {setting.filter for setting, _ in plans} == set(FILTERS)
+    assert len({setting.origin_dials for setting, _ in plans}) == 2
+    assert len({step.kind for _, steps in plans for step in steps}) == 17
+
+
+def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def delete(story: Story, step: object) -> None:
+        story.world.wrong("something was deleted")
+
+    monkeypatch.setattr(Story, "_do_delete", delete)
+    seed = next(s for s in range(1, 50) if any(step.kind == "delete" for step in draw(s, 8)[1]))
+    text = explain(seed, 8, "something was deleted")
+    assert f"make sim-links SEED={seed} STEPS=8" in text
+    assert "1 of 8 steps are enough" in text
+    assert "WRONG something was deleted" in text
