@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants wheels clean
+.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of
 	@mkdir -p build
 	@HEADWATER_STRICT=1 HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace
 	@$(BIN)/python -m compileall -q $(FOLDERS)
+
+edge-512: $(STAMP) ext  ## The tests of the edge and its links in a cgroup of 512 MiB (root; 20 minutes)
+	@$(BIN)/python -m tests.small_machine 512 $(PYTEST) -q -n0 tests/edge tests/federation $(ARGS)
 
 wheels: $(STAMP)  ## Wheels in dist/: TARGETS="x86_64 aarch64" PYTHONS="3.11 3.12" (this machine's without)
 	@mkdir -p build

@@ -225,7 +225,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("leafnodes", By("federation.leaf.leaf_listener"), _LIST + " authorization tls "
             "leafnode_advertise advertise min_version minimum_version isolate_leafnode_interest "
             "isolate"),
-    **_rows("leafnodes", By("federation.leaf.leaf_links"), "write_deadline"),
+    **_rows("leafnodes", By("federation.leaf.leaf_links"), "write_deadline rate"),
     **_rows("leafnodes", By("federation.leaf.leaf_remote"), "remotes reconnect reconnect_delay "
             "reconnect_interval dial_timeout"),
     **_rows("leafnodes", _WRITE, "write_timeout"),
@@ -238,7 +238,7 @@ _FATES: dict[tuple[str, str], Fate] = {
             "account local creds credentials nkey seed tls hub deny_imports deny_import "
             "deny_exports deny_export isolate_leafnode_interest isolate request_isolation "
             "first_info_timeout dial_timeout proxy ignore_discovered_servers hub_pins "
-            "insecure_discovery"),
+            "insecure_discovery rate"),
     **_rows("remotes", By("federation.service"), "disabled"),
     **_rows("remotes", _PLAIN_LINKS, "ws_compress ws_compression websocket_compress "
             "websocket_compression"),

@@ -41,6 +41,9 @@ from headwater.security.nkeys import decode_seed
 from headwater.security.subjects import is_valid_subject
 
 MAX_ROUTE_PING = 30.0
+# Bytes a second: with less no heartbeat comes in time, and the system counts to 32 bits.
+RATE_LEAST = 1000
+RATE_MOST = (1 << 32) - 2
 """Seconds; longer ping intervals of routes are cut to this."""
 
 MIN_LEAF_VERSION = (2, 8, 0)
@@ -211,6 +214,18 @@ def _seed(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOption
     target.nkey = found
 
 
+def _rate(
+    reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions | LeafOptions
+) -> None:
+    found = reader.storage_size(key, value)
+    if found is not None and found != 0 and not RATE_LEAST <= found <= RATE_MOST:
+        reader.error(
+            value, f'"{key}" must be 0, or {RATE_LEAST} to {RATE_MOST} bytes a second, not {found}'
+        )
+    elif found is not None:
+        target.rate = found
+
+
 def _hub_pins(reader: ConfigReader, key: str, value: Value, target: LeafRemoteOptions) -> None:
     target.hub_pins = pins(reader, key, value)
 
@@ -300,6 +315,7 @@ _LEAF_FIELDS = Section(
         **keys("min_version minimum_version", _min_version),
         "compression": _compression("s2_auto"),
         **keys("isolate_leafnode_interest isolate", boolean("isolate_interest")),
+        "rate": _rate,
     },
 )
 _MIGRATE_FIELDS = Section(
@@ -344,6 +360,7 @@ _REMOTE_FIELDS = Section(
         "proxy": _proxy,
         "ignore_discovered_servers": boolean("ignore_discovered_servers"),
         "hub_pins": _hub_pins,
+        "rate": _rate,
         "insecure_discovery": boolean("insecure_discovery"),
     },
 )

@@ -340,6 +340,8 @@ class LeafRemoteOptions(msgspec.Struct, kw_only=True):
     hub_pins: list[str] = []
     """Lower-case hex SHA-256 of the public key infos of hubs: one of them has to prove itself by
     TLS, whoever vouches for its certificate and whatever name that has."""
+    rate: int = 0
+    """Bytes a second that are sent over the link at most; 0 is any number."""
     insecure_discovery: bool = False
     """Log in to whoever answers discovery, without proof of who that is."""
 
@@ -359,6 +361,8 @@ class LeafOptions(msgspec.Struct, kw_only=True):
     min_version: str = ""
     compression: CompressionOptions = msgspec.field(default_factory=CompressionOptions)
     isolate_interest: bool = False
+    rate: int = 0
+    """Bytes a second that are sent over each accepted link at most; 0 is any number."""
     write_deadline: float = 0.0
     write_timeout: str = "default"
 

@@ -25,7 +25,7 @@ LIVE = frozenset((
     "operator.preload", "operator.pinned_accounts", "default_js_domain", "proxies", "tls",
     "allow_non_tls", "jetstream.max_memory_store", "jetstream.max_file_store",
     "jetstream.unique_tag", "leaf.authorization", "leaf.remotes", "leaf.reconnect",
-    "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline",
+    "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline", "leaf.rate",
     "leaf.write_timeout", "cluster.advertise", "cluster.no_advertise", "cluster.authorization",
     "cluster.connect_retries", "cluster.connect_backoff", "cluster.pool_size",
     "cluster.compression", "cluster.ping_interval", "cluster.ping_max", "cluster.write_deadline",

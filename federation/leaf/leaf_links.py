@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,15 @@ NOT_SENT_BYTES = 128 * 1024
 
 KEEPALIVE_IDLE_S = 30
 
+SO_MAX_PACING_RATE = 47
+"""Of Linux (asm-generic/socket.h); Python has no name for it."""
+
+NO_PACE = 0xFFFFFFFF
+PACED_SHARE = 4
+"""Of a second: what the kernel may hold of a link with a rate."""
+
+NOT_SENT_LEAST = 4096
+
 
 class LeafLinks:
     """The registry of links, and the `Links` of every session."""
@@ -62,6 +72,8 @@ class LeafLinks:
         self.cluster = node.options.cluster.name
         self.domain = node.facts.domain
         self.compression = normal_options(node.options.leaf.compression)
+        self.rate = node.options.leaf.rate
+        """Bytes a second to each who dialled this node; 0 is any number."""
         self.conns: dict[int, LeafConn] = {}
         self.total = 0
         self.on_link_up: list[Callable[[Account], None]] = []
@@ -81,8 +93,9 @@ class LeafLinks:
 
     # --- life of a link ----------------------------------------------------
 
-    def open(self, session: LeafSession, sock: socket.socket) -> LeafConn:
-        """Make the connection of a new socket; the caller attaches it."""
+    def open(self, session: LeafSession, sock: socket.socket, rate: int) -> LeafConn:
+        """Make the connection of a new socket; the caller attaches it. `rate` is in bytes a second,
+        0 for any."""
         options = self.node.options
         conn = LeafConn(session, self.node.kernel, self.registry.next_cid(), options.max_pending)
         conn.max_payload = options.max_payload
@@ -90,6 +103,8 @@ class LeafLinks:
         conn.headers = not options.no_header_support
         conn.on_closed = self._on_closed
         tune(sock)
+        if rate:
+            pace(sock, rate)
         local, remote = plain_address(sock.getsockname()), plain_address(sock.getpeername())
         self._details[conn.cid] = {
             "ip": remote[0],
@@ -344,7 +359,14 @@ class LeafLinks:
         return agreed(own.mode, normal(peer), rtt, own.rtt_thresholds)
 
     def reload(self) -> None:
-        """Other options are in force: those who dialled this node go by its new compression."""
+        """Other options are in force: those who dialled this node go by its new compression, and
+        get so many bytes a second as they say."""
+        rate, self.rate = self.rate, self.node.options.leaf.rate
+        if rate != self.rate:
+            log.info("Reloaded: LeafNode rate value is: %d", self.rate)
+            for conn in self.conns.values():
+                if not conn.session.solicited and conn.sock is not None:
+                    pace(conn.sock, self.rate)
         compression = normal_options(self.node.options.leaf.compression)
         if compression == self.compression:
             return
@@ -445,6 +467,19 @@ def tune(sock: socket.socket) -> None:
     for name, value in (("TCP_NOTSENT_LOWAT", NOT_SENT_BYTES), ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def pace(sock: Any, rate: int) -> None:
+    """Have the system send at most `rate` bytes a second; 0: as many as it can. What waits for that
+    is in this node's buffer, where urgent things overtake."""
+    try:
+        most = struct.pack("@I", rate or NO_PACE)
+        sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, most)
+        if rate:
+            waiting = max(rate // PACED_SHARE, NOT_SENT_LEAST)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, waiting)
+    except OSError as error:
+        log.warning("the system cannot keep a link to %d bytes a second: %s", rate, error)
 
 
 def _address(host: str, port: int) -> str:

@@ -81,7 +81,7 @@ class LeafListener:
             draw_nonce(self.links.node.kernel.chance),
             options.min_version,
         )
-        conn = self.links.open(session, sock)
+        conn = self.links.open(session, sock, options.rate)
         conn.allowance = LOGIN_BYTES
         timeout = options.authorization.timeout or LOGIN_TIMEOUT_S
         self.links.node.loop.call_later(timeout, self._login_expired, conn)

@@ -14,7 +14,7 @@ from headwater.federation.dialling.credentials import LeafUrl, credential_fields
 from headwater.federation.dialling.http_proxy import ask_proxy, proxy_address
 from headwater.federation.leaf.compression import OFF, normal_options
 from headwater.federation.leaf.leaf_conn import LeafConn
-from headwater.federation.leaf.leaf_links import LeafLinks
+from headwater.federation.leaf.leaf_links import LeafLinks, pace
 from headwater.federation.leaf.leaf_session import SpokeSession, connect_line
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.errors import SecurityError
@@ -55,6 +55,9 @@ HOW_TO_DIAL = frozenset((
     "ignore_discovered_servers", "jetstream_cluster_migrate", "jetstream_cluster_migrate_delay",
 ))  # fmt: skip
 """Options that a link which is up does not stand by."""
+
+LIVE = frozenset(("compression", "rate"))
+"""Options that a link which is up goes by at once."""
 
 RemoteIdentity = tuple[tuple[str, ...], str, str, str]
 
@@ -136,9 +139,12 @@ class LeafRemote:
             return
         log.info("Reloaded: LeafNode Remote %s: %s", self.label(), ", ".join(changed))
         self._adopt(options)
-        if set(changed) - HOW_TO_DIAL - {"compression"}:
+        if set(changed) - HOW_TO_DIAL - LIVE:
             self._redial()
-        elif "compression" in changed and self._conn is not None:
+            return
+        if "rate" in changed and self._conn is not None:
+            pace(self._conn.sock, options.rate)
+        if "compression" in changed and self._conn is not None:
             if self._conn.ready:
                 self.links.recompress(self._conn)
             else:
@@ -192,7 +198,7 @@ class LeafRemote:
             return self._delay()
         try:
             session = SpokeSession(self.links, f"{url.host}:{url.port}", self)
-            conn = self.links.open(session, sock)
+            conn = self.links.open(session, sock, self.options.rate)
         except OSError as error:
             sock.close()
             self.failures += 1
