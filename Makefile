@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet clients damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants wheels clean
+.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links clients damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -118,6 +118,9 @@ bench-storage: $(STAMP) ext  ## Storage beside nats-server, and what is required
 
 bench-cluster: $(STAMP) ext  ## Clusters of three beside three nats-servers: speed, gaps, many streams
 	@$(BIN)/python -m bench.cluster.speed $(ARGS)
+
+bench-links: $(STAMP) ext  ## Mirrors and sources across links beside nats-server, also on a slow line
+	@$(BIN)/python -m bench.links $(ARGS)
 
 bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
 	@$(BIN)/python -m bench.access --check $(ARGS)

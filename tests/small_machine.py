@@ -1,4 +1,4 @@
-"""Runs a command with as little memory as a gateway has: `python -m tests.small_machine 512 pytest`.
+"""Runs a command with as little memory as a gateway: `python -m tests.small_machine 512 pytest`.
 
 The command and all that it starts share a memory cgroup of so many MiB, without swap: what takes
 more is killed by the system, and the command has failed. Root is needed.
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     limit, *command = arguments
     group = MemoryGroup(int(limit) * MIB)
     try:
-        code = subprocess.run(command, preexec_fn=group.join).returncode  # noqa: PLW1509
+        code = subprocess.run(command, preexec_fn=group.join).returncode
         print(f"limit {limit} MiB, peak {group.peak // MIB} MiB, killed {group.kills}", flush=True)
         return abs(code) or int(group.kills > 0)
     finally:

@@ -8,8 +8,8 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from headwater.edge.conf.problems import ConfigError
 from headwater.edge.conf.load import load_text
+from headwater.edge.conf.problems import ConfigError
 from headwater.edge.node.node import Node
 from headwater.edge.node.reload import reload_node
 from tests.federation.lab import JETSTREAM, Lab, client_port, leaf_port, leafs
