@@ -1,17 +1,23 @@
-"""Runs a command with as little memory as a gateway: `python -m tests.small_machine 512 pytest`.
+"""Runs folders of tests with as little memory as a gateway has: `python -m tests.small_machine 512
+tests/edge/wire ...`.
 
-The command and all that it starts share a memory cgroup of so many MiB, without swap: what takes
-more is killed by the system, and the command has failed. Root is needed.
+The tests of a folder and all that they start share a memory cgroup of so many MiB, without swap:
+what takes more is killed by the system, and the folder has failed. Root is needed.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 V1 = Path("/sys/fs/cgroup/memory")
 V2 = Path("/sys/fs/cgroup")
 MIB = 1 << 20
+NO_TESTS = 5
+"""What pytest ends with when a folder has none."""
 
 
 class MemoryGroup:
@@ -49,20 +55,41 @@ class MemoryGroup:
         return sum(int(value) for key, value in rows if key == "oom_kill")
 
     def remove(self) -> None:
-        """Nothing runs in it any more."""
+        """End what is left in it, and the group."""
+        for _ in range(100):
+            left = (self.path / "cgroup.procs").read_text().split()
+            if not left:
+                break
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.05)
         self.path.rmdir()
 
 
-def main(arguments: list[str]) -> int:
-    """The command's exit code; 1 when something was killed."""
-    limit, *command = arguments
-    group = MemoryGroup(int(limit) * MIB)
+def run(limit: int, command: list[str]) -> int:
+    """One command in a group of its own: its exit code, or 1 when something was killed."""
+    group = MemoryGroup(limit * MIB)
     try:
         code = subprocess.run(command, preexec_fn=group.join).returncode
-        print(f"limit {limit} MiB, peak {group.peak // MIB} MiB, killed {group.kills}", flush=True)
+        print(
+            f"{command[-1]}: limit {limit} MiB, peak {group.peak // MIB} MiB,"
+            f" killed {group.kills}",
+            flush=True,
+        )
         return abs(code) or int(group.kills > 0)
     finally:
         group.remove()
+
+
+def main(arguments: list[str]) -> int:
+    """How many folders of tests failed."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
+    limit, *folders = arguments
+    codes = {folder: run(int(limit), [*pytest, folder]) for folder in folders}
+    failed = [folder for folder, code in codes.items() if code not in (0, NO_TESTS)]
+    print(f"{len(folders) - len(failed)} of {len(folders)} folders pass", *failed, flush=True)
+    return len(failed)
 
 
 if __name__ == "__main__":
