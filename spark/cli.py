@@ -6,6 +6,7 @@ and nothing else; progress and messages go to standard error.
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.spark.errors import OptionError, SourceError
+from headwater.spark.jobs.detector import QUIET, THRESHOLD
 from headwater.spark.options import DEFAULT_SERVER
 
 if TYPE_CHECKING:
+    from headwater.spark.jobs.anomaly import AnomalyResult, Strange
     from headwater.spark.jobs.gaps import GapsResult
     from headwater.spark.jobs.job import JobResult
     from headwater.spark.jobs.uptime import UptimeResult
@@ -311,6 +314,103 @@ def gaps(
 @source_options(required=True)
 @_all_of(_RANGE)
 @_all_of(_EVENTS)
+@click.option("--value", required=True, metavar="FIELD", help="JSON field of the number to judge.")
+@click.option(
+    "--threshold", type=float, default=THRESHOLD, show_default=True,
+    help="Deviations from what was usual that make a value strange.",
+)
+@click.option(
+    "--quiet", type=click.IntRange(1), default=QUIET, show_default=True,
+    help="For so many values of a key, only what is stranger still is told.",
+)
+@click.option("--follow", is_flag=True, help="Judge messages as they come, until interrupted.")
+@click.option(
+    "--checkpoint", metavar="DIR",
+    help="With --follow: where the state is kept, so that a later run goes on.",
+)
+@_all_of(_FINDINGS)
+@_all_of(_RUNNING)
+def anomaly(
+    by: str,
+    message_time: bool,
+    value: str,
+    threshold: float,
+    quiet: int,
+    follow: bool,
+    checkpoint: str | None,
+    out: str | None,
+    overwrite: bool,
+    master: str,
+    verbose: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Find values of a device that are unlike its own values before.
+
+    With --follow each finding is a line of JSON as soon as it is found.
+    """
+    from headwater.spark.jobs.anomaly import Strange, check_anomaly, run_anomaly
+    from headwater.spark.jobs.events import EventKind
+
+    source = _source(given)
+    with _failures():
+        strange = Strange(EventKind(by, message_time, value=value), threshold, quiet=quiet)
+        check_anomaly(source, out, overwrite)
+        _check_follow(follow, checkpoint, out)
+    if follow:
+        _follow_anomaly(source, strange, checkpoint, master, verbose)
+        return
+    with _failures(), _session(master, verbose) as session, _bar() as report:
+        result = run_anomaly(source, strange, out, overwrite, report, session)
+    _show(
+        result,
+        as_json,
+        *(_strange(each) for each in result.findings),
+        f"{result.anomalies:,} strange values among {result.judged:,} of {result.keys:,} keys; "
+        f"unknown {result.unknown:,}",
+        _proof(result),
+    )
+    if result.lost and not given["allow_loss"]:
+        sys.exit(1)
+
+
+def _check_follow(follow: bool, checkpoint: str | None, out: str | None) -> None:
+    """Raise OptionError for options that do not go together."""
+    if checkpoint and not follow:
+        raise OptionError("--checkpoint is for --follow")
+    if follow and out:
+        raise OptionError("--follow prints findings: leave --out away")
+
+
+def _follow_anomaly(
+    source: dict[str, str], strange: "Strange", checkpoint: str | None, master: str, verbose: bool
+) -> None:
+    """Print findings until somebody interrupts."""
+    from headwater.spark.jobs.anomaly import follow_anomaly
+
+    with tempfile.TemporaryDirectory() as own, _failures(), _session(master, verbose) as session:
+        query = follow_anomaly(
+            source, strange, lambda row: click.echo(json.dumps(row)), checkpoint or own, session
+        )
+        click.echo("following; Ctrl-C ends it", err=True)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+
+def _strange(found: dict[str, Any]) -> str:
+    moment = datetime.fromtimestamp(found["t_us"] / 1e6, UTC).isoformat(timespec="milliseconds")
+    return (
+        f"{moment} {found['key']}: {found['value']:g}, "
+        f"{found['strangeness']:.1f} deviations from what was usual"
+    )
+
+
+@run.command()
+@source_options(required=True)
+@_all_of(_RANGE)
+@_all_of(_EVENTS)
 @click.option("--silence", required=True, metavar="SPAN", help="Offline is longer: 30s, 5m, 1h.")
 @_all_of(_FINDINGS)
 @_all_of(_RUNNING)
@@ -425,7 +525,7 @@ def backfill(
         sys.exit(1)
 
 
-def _proof(result: "GapsResult | UptimeResult") -> str:
+def _proof(result: "AnomalyResult | GapsResult | UptimeResult") -> str:
     return (
         f"planned {result.planned:,}, read {result.read:,}, expired {result.expired:,}, "
         f"lost {result.lost:,}, {result.seconds:.1f} s"

@@ -27,12 +27,14 @@ class EventKind:
     `by` is "subject", "token:N" for the N-th token of the subject from 1, or "json:FIELD".
     With `message_time` an event's time is its JSON field `t_us` (microseconds since 1970) or
     else `ts` (RFC 3339); without it, or where both are missing, the time at which the stream
-    took the message in. `counter` is the JSON field of a whole number, "" for none.
+    took the message in. `counter` is the JSON field of a whole number, `value` that of any number;
+    "" for none.
     """
 
     by: str = "subject"
     message_time: bool = False
     counter: str = ""
+    value: str = ""
 
     def __post_init__(self) -> None:
         """Raise OptionError for what cannot be read."""
@@ -41,9 +43,9 @@ class EventKind:
         field = kind == "json" and _NAME.fullmatch(rest) and rest not in _TIMES
         if not (self.by == "subject" or token or field):
             raise OptionError(f"--by {self.by!r} is not subject, token:N (from 1) or json:FIELD")
-        name = self.counter
-        if name and (not _NAME.fullmatch(name) or name in _TIMES or self.by == f"json:{name}"):
-            raise OptionError(f"{name!r} cannot be the JSON field of a counter")
+        for name in filter(None, (self.counter, self.value)):
+            if not _NAME.fullmatch(name) or name in _TIMES or self.by == f"json:{name}":
+                raise OptionError(f"{name!r} cannot be the JSON field of a number")
 
     @property
     def schema(self) -> str:
@@ -53,19 +55,31 @@ class EventKind:
             fields.append(f"{self.by.partition(':')[2]} string")
         if self.counter:
             fields.append(f"{self.counter} long")
+        if self.value:
+            fields.append(f"{self.value} double")
         return ", ".join(fields)
+
+
+def event_options(kind: EventKind) -> dict[str, str]:
+    """Options of the source that give what `event_columns` needs."""
+    more = {"columns": "stream,subject,sequence,timestamp", "metadataPrefix": "_"}
+    if kind.schema:
+        more |= {"valueFormat": "json", "valueSchema": kind.schema}
+    return more
 
 
 def read_events(
     spark: "SparkSession", source: Mapping[str, str], kind: EventKind, account: ReadAccount
 ) -> "DataFrame":
-    """Columns stream, sequence, key, t_us, counter; `key` is null for messages without one."""
+    """The events of a source; see `event_columns`."""
+    return event_columns(load(spark, source, **event_options(kind), **account.options), kind)
+
+
+def event_columns(frame: "DataFrame", kind: EventKind) -> "DataFrame":
+    """Columns stream, sequence, key, t_us, counter, value; `key` is null for messages without
+    one."""
     from pyspark.sql import functions as f
 
-    more = {"columns": "stream,subject,sequence,timestamp", "metadataPrefix": "_"}
-    if kind.schema:
-        more |= {"valueFormat": "json", "valueSchema": kind.schema}
-    frame = load(spark, source, **more, **account.options)
     way, _, rest = kind.by.partition(":")
     key = f.col("_subject")
     if way == "token":
@@ -81,6 +95,7 @@ def read_events(
         key.alias("key"),
         moment.alias("t_us"),
         (f.col(kind.counter) if kind.counter else f.lit(None).cast("long")).alias("counter"),
+        (f.col(kind.value) if kind.value else f.lit(None).cast("double")).alias("value"),
     )
 
 

@@ -11,6 +11,7 @@ ELSEWHERE = {
     "DER", "PEM", "PKCS8", "SubjectPublicKeyInfo",  # cryptography, whose parts load one another
     "SSL_CTX_ctrl", "SSL_ctrl", "from_address", "prctl", "syncfs",  # ctypes, and C behind it
     "appName", "master",  # pyspark's builder of sessions
+    "foreachBatch",  # pyspark's writer of streams
     "bytes_recv", "bytes_sent",  # psutil
     "error_status_hint",  # h11, of its errors
     "new_trial",  # argparse, of an option
