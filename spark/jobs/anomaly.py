@@ -170,7 +170,7 @@ def follow_anomaly(
     def judge(
         key: tuple[str], parts: "Iterator[Rows]", state: Any
     ) -> "Iterator[Rows]":
-        import pandas
+        import pandas  # type: ignore[import-untyped]
 
         detector = Detector(strange.memory, strange.quiet)
         if state.exists:
