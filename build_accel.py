@@ -26,6 +26,7 @@ COMPILED = (
     "edge/broker/msg_trace.py",
     "edge/broker/client.py",
     "edge/broker/interest_counts.py",
+    "edge/broker/lanes.py",
     "edge/broker/link.py",
     "edge/storage/index/subject_table.py",
     "edge/storage/index/packed_page.py",

@@ -55,6 +55,8 @@ cdef class Conn(Endpoint):
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1
     cdef int filter_piece(self) except -1
+    cdef bint next_lane(self) except -1
+    cdef Py_ssize_t unsent(self) except -1
     cdef int finish_send(self) except -1
     cpdef give_back(self)
     cdef int pause(self) except -1

@@ -126,7 +126,7 @@ class Conn(Endpoint):
 
     def pass_queued(self) -> None:
         """Pass what is queued through the filter that is there, before another takes its place."""
-        while self.out_start < self.out_end:
+        while self.out_start < self.out_end or self.next_lane():
             self.filter_piece()
 
     def prove(self) -> None:
@@ -527,7 +527,7 @@ class Conn(Endpoint):
     def send_plain(self) -> cython.int:
         """Send what is queued as it is, up to what the socket takes."""
         n: cython.Py_ssize_t
-        while self.out_start < self.out_end:
+        while self.out_start < self.out_end or self.next_lane():
             n = send(
                 self.fd,
                 self.out + self.out_start,
@@ -562,7 +562,7 @@ class Conn(Endpoint):
         try:
             if self.out_start == self.out_end:
                 self.wire += self.filter.send(b"")
-            while self.wire or self.out_start < self.out_end:
+            while self.wire or self.out_start < self.out_end or self.next_lane():
                 if not self.wire:
                     self.filter_piece()
                     continue
@@ -575,7 +575,7 @@ class Conn(Endpoint):
         except OSError:
             self.close("Write Error")
             return 0
-        self.pending = len(self.wire) + self.out_end - self.out_start
+        self.pending = len(self.wire) + self.unsent()
         return self.finish_send()
 
     @cython.cfunc
@@ -593,6 +593,19 @@ class Conn(Endpoint):
         self.wire += self.filter.send(piece)
         self.out_start += n
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def next_lane(self) -> cython.bint:
+        """Hook of the subclasses: all of `out` has been sent; whether it has been filled again with
+        what stood behind it."""
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def unsent(self) -> cython.Py_ssize_t:
+        """Bytes that wait before the filter."""
+        return self.out_end - self.out_start
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -1,14 +1,14 @@
 # A link to another server. See link.py.
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.authorize cimport Peer
-from headwater.edge.broker.conn cimport Conn
+from headwater.edge.broker.lanes cimport LanedConn
 from headwater.edge.kernel.kernel cimport Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
 
 cdef class RemoteSub(Sink):
     cdef public bytes account           # name of its account, for links that serve several; or None
 
-cdef class Link(Conn):
+cdef class Link(LanedConn):
     cdef public object session          # handshake and life of this link
     cdef public bint ready              # admitted: interest and messages may flow
     cdef public bint headers
@@ -25,15 +25,11 @@ cdef class Link(Conn):
     cdef bint collected                 # whether the message being routed goes to the peer
     cdef bytes name                     # account that it goes out for, when `named`
     cdef list queues                    # the queue groups of the peer that were chosen for it
-    cdef Py_ssize_t boundary            # a frame of `out` begins here, at or before `out_start`
-    cdef Py_ssize_t lane_end            # behind it, `out` holds bulk alone
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room, bint with_headers) except? -2
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
     cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef int route_traced(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef bint may_leave(self, Msg* m) except -1
     cdef int write(self, Msg* m) except -1
-    cdef int written(self, Msg* m, Py_ssize_t n, Py_ssize_t size) except -1
-    cdef int advance(self, Py_ssize_t n) except -1
     cdef int verb(self, bytes line) except -1
     cpdef fail(self, str error, str reason)

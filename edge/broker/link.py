@@ -17,13 +17,13 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import RECEIVE, Peer, authorize
-from cython.cimports.headwater.edge.broker.conn import Conn
+from cython.cimports.headwater.edge.broker.lanes import LanedConn
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
-from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+from cython.cimports.libc.string import memchr, memcmp, memcpy
 
 from headwater.edge.subjects.tokens import clean_word
 
@@ -38,10 +38,6 @@ ACK_DOTS = cython.declare(cython.int, 8)
 ACK_PREFIX = cython.declare(cython.p_const_char, b"$JS.ACK.")
 STATUS = cython.declare(cython.p_const_char, b"NATS/1.0 ")
 MSG_TAIL = cython.declare(cython.p_const_char, b"MSG ")
-# Bulk that other frames are moved ahead of, and how long these may be: what a link works off in no
-# time is not worth moving.
-OVERTAKEN_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
-OVERTAKING_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
 
 
 @cython.cfunc
@@ -169,7 +165,7 @@ class RemoteSub(Sink):
 
 
 @cython.cclass
-class Link(Conn):
+class Link(LanedConn):
     """One link, on either end. `letter` begins its verbs, `named` says that accounts are named."""
 
     def __init__(
@@ -181,7 +177,7 @@ class Link(Conn):
         letter: bytes,
         named: bool,
     ):
-        Conn.__init__(self, kernel, cid, max_pending)
+        LanedConn.__init__(self, kernel, cid, max_pending)
         self.session = session
         self.letter = letter[0]
         self.named = named
@@ -387,22 +383,23 @@ class Link(Conn):
         header_len: cython.Py_ssize_t = m.header_len
         names: cython.Py_ssize_t = PyBytes_GET_SIZE(self.name) if self.named else 0
         groups: bytes = b""
+        in_bulk: cython.bint = not self.kernel.urgent and is_bulk(m)
         if header_len and not self.headers:
             body += header_len
             size -= header_len
             header_len = 0
         if self.queues:
             groups = b" ".join(self.queues) + b" "
-        self.room(
+        begin = o = self.reserve(
             FRAME_OVERHEAD
             + names
             + m.subject_len
             + m.reply_len
             + m.shown_len
             + PyBytes_GET_SIZE(groups)
-            + size
+            + size,
+            in_bulk,
         )
-        begin = o = self.out + self.out_end
         o[0] = 72 if header_len else self.letter
         memcpy(o + 1, MSG_TAIL, 4)
         o += 5
@@ -427,117 +424,12 @@ class Link(Conn):
         o[0] = 13
         o[1] = 10
         o += 2
-        self.written(m, o - begin, size)
-        return 1
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def written(
-        self, m: cython.pointer(Msg), n: cython.Py_ssize_t, size: cython.Py_ssize_t
-    ) -> cython.int:
-        """Queue a frame of `n` bytes that stands at the end of `out`, and count it."""
-        self.count_queued(n)
-        if self.kernel.urgent or not is_bulk(m):
-            self.advance(n)
+        self.keep(o - begin, in_bulk)
         self.out_msgs += 1
         self.out_bytes += size
         self.kernel.out_msgs += 1
         self.kernel.out_bytes += size
-        return 0
-
-    # --- what goes ahead of bulk ------------------------------------------------------------------
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def advance(self, n: cython.Py_ssize_t) -> cython.int:
-        """Move the last `n` bytes of `out`, which are whole frames, ahead of the bulk that waits,
-        but behind everything that has gone ahead of it before."""
-        at: cython.Py_ssize_t = self.lane_end
-        last: cython.Py_ssize_t = self.out_end - n
-        frames: bytes
-        self.lane_end = self.out_end
-        if at == last or self.out_start == last or n > OVERTAKING_MAX:
-            return 0
-        if last - self.out_start > OVERTAKEN_MAX:
-            return 0
-        self.find_boundary()
-        at = max(at, self.boundary)
-        if at >= last:
-            return 0
-        frames = text_of(self.out + last, n)
-        memmove(self.out + at + n, self.out + at, last - at)
-        memcpy(self.out + at, PyBytes_AS_STRING(frames), n)
-        self.lane_end = at + n
-        return 0
-
-    @cython.ccall
-    def queue(self, data: bytes):
-        """As of Conn, ahead of bulk."""
-        if not self.closed:
-            Conn.queue(self, data)
-            if data:
-                self.advance(PyBytes_GET_SIZE(data))
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def room(self, need: cython.Py_ssize_t) -> cython.int:
-        """As of Conn; keeps `boundary` true when the buffer moves."""
-        start: cython.Py_ssize_t = self.out_start
-        if self.boundary < start and self.out_end + need > self.out_capacity:
-            self.find_boundary()
-        Conn.room(self, need)
-        if self.out_start != start:
-            self.boundary -= start
-            self.lane_end = max(0, self.lane_end - start)
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def finish_send(self) -> cython.int:
-        """As of Conn; an empty buffer begins anew."""
-        Conn.finish_send(self)
-        if self.out_start == self.out_end:
-            self.boundary = self.lane_end = 0
-        return 0
-
-    def find_boundary(self) -> None:
-        """Advance `boundary` to the first frame of which nothing has been sent."""
-        line: cython.Py_ssize_t
-        i: cython.Py_ssize_t
-        at: cython.p_const_uchar
-        frame: cython.p_const_uchar
-        while self.boundary < self.out_start:
-            frame = self.out + self.boundary
-            at = cython.cast(cython.p_const_uchar, memchr(frame, 10, self.out_end - self.boundary))
-            if at == cython.NULL:
-                self.boundary = self.out_end
-                return
-            line = at - frame
-            self.boundary += line + 1
-            if line > 5 and memcmp(frame + 1, MSG_TAIL, 4) == 0:
-                i = line - 1
-                while i > 5 and frame[i - 1] != 32:
-                    i -= 1
-                self.boundary += parse_size(frame + i, line - 1 - i) + 2
-
-    def urge(self, data: bytes) -> None:
-        """Queue a control line ahead of the messages that wait; bytes already sent stay whole."""
-        n: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
-        if self.closed:
-            return
-        if self.out_start == self.out_end:
-            self.queue(data)
-            return
-        self.find_boundary()
-        self.room(n)
-        memmove(
-            self.out + self.boundary + n, self.out + self.boundary, self.out_end - self.boundary
-        )
-        memcpy(self.out + self.boundary, PyBytes_AS_STRING(data), n)
-        self.lane_end = max(self.lane_end, self.boundary) + n
-        self.count_queued(n)
-        if not self.kernel.turning:
-            self.kernel.kick()
+        return 1
 
     # --- verbs ----------------------------------------------------
 

@@ -3,15 +3,14 @@
 import asyncio
 import random
 import socket
-from typing import Any
 
 import pytest
 
-from headwater.edge.broker.account import Account
-from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.rights.rules import Rules
-from headwater.edge.kernel.kernel import CallbackSink, Kernel
+from headwater.edge.kernel.kernel import Kernel
 from headwater.federation.leaf.leaf_conn import LeafConn
+
+from tests.federation.one_end import OneEnd, Session
 
 STREAM = (
     b"LS+ wanted\r\nLS+ grouped workers 3\r\nPING\r\n"
@@ -34,54 +33,9 @@ EXPECTED = [
 ]
 
 
-class Session:
-    """A session that allows everything and notes what it is told."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, bytes]] = []
-
-    def label(self, conn: Any) -> str:
-        return "test"
-
-    def got_info(self, conn: Any, payload: bytes) -> None:
-        self.said.append(("info", payload))
-
-    def got_connect(self, conn: Any, payload: bytes) -> None:
-        self.said.append(("connect", payload))
-
-    def got_error(self, conn: Any, text: bytes) -> None:
-        self.said.append(("error", text))
-
-    def got_pong(self, conn: Any) -> None:
-        """Nothing waits for it."""
-
-    def may_add_interest(self, conn: Any, subject: bytes) -> bool:
-        return True
-
-    def message_denied(self, conn: Any, subject: bytes) -> None:
-        self.said.append(("denied", subject))
-
-
-class Link:
-    """One end of a link without a peer, and what came out of it."""
-
-    def __init__(self, rules: Rules | None = None) -> None:
-        self.kernel = Kernel(asyncio.get_running_loop())
-        self.account = Account("A", self.kernel)
-        self.session = Session()
-        self.conn = LeafConn(self.session, self.kernel, 1, 1 << 20)
-        self.got: list[tuple[bytes, bytes, bytes, bytes]] = []
-        for subject, queue in ((b"plain", None), (b"grouped", b"workers"), (b"$JS.M.>", None)):
-            self.account.insert(CallbackSink(subject, self.record, queue))
-        self.conn.admit(self.account, Peer(self.account, comes=rules))
-
-    def record(self, subject: bytes, reply: bytes, headers: bytes, body: bytes, _: object) -> None:
-        self.got.append((subject, reply, headers, body))
-
-
 async def test_frames_cut_at_every_byte() -> None:
     for cut in range(1, len(STREAM)):
-        link = Link()
+        link = OneEnd()
         link.conn.feed(STREAM[:cut])
         link.conn.feed(STREAM[cut:])
         assert link.got == EXPECTED, cut
@@ -90,7 +44,7 @@ async def test_frames_cut_at_every_byte() -> None:
 
 
 async def test_frames_one_byte_at_a_time() -> None:
-    link = Link()
+    link = OneEnd()
     for i in range(len(STREAM)):
         link.conn.feed(STREAM[i : i + 1])
     assert link.got == EXPECTED
@@ -126,13 +80,13 @@ async def test_frames_one_byte_at_a_time() -> None:
     ],
 )
 async def test_nonsense_ends_the_link(frame: bytes) -> None:
-    link = Link()
+    link = OneEnd()
     link.conn.feed(frame)
     assert link.conn.closed
 
 
 async def test_header_blocks_of_any_form_pass() -> None:
-    link = Link()
+    link = OneEnd()
     link.conn.feed(b"HMSG plain 3 3\r\nabc\r\nHMSG plain 0 3\r\nabc\r\n")
     assert link.got == [(b"plain", b"", b"abc", b""), (b"plain", b"", b"", b"abc")]
 
@@ -140,7 +94,7 @@ async def test_header_blocks_of_any_form_pass() -> None:
 async def test_random_bytes_never_break_the_node() -> None:
     chance = random.Random(7)
     for _ in range(300):
-        link = Link()
+        link = OneEnd()
         frame = bytearray(STREAM)
         for _ in range(chance.randrange(1, 6)):
             frame[chance.randrange(len(frame))] = chance.randrange(256)
@@ -158,7 +112,7 @@ async def test_interest_before_the_login_is_refused() -> None:
 
 
 async def test_what_may_not_come_in_is_dropped() -> None:
-    link = Link(Rules(None, [b"plain"]))
+    link = OneEnd(Rules(None, [b"plain"]))
     link.conn.feed(STREAM)
     assert link.got == EXPECTED[3:]
     assert link.session.said == [("denied", b"plain")] * 3
@@ -168,7 +122,7 @@ async def test_control_lines_overtake_messages_that_wait() -> None:
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    link = Link()
+    link = OneEnd()
     link.conn.attach(ours)
     link.conn.feed(b"LS+ bulk\r\n")
     body = b"z" * 1000
@@ -193,7 +147,7 @@ async def test_control_lines_overtake_messages_that_wait() -> None:
 
 async def test_rules_hold_for_acks_and_answers_that_leave() -> None:
     """They come in against any rule, but leave only where the user may have them."""
-    link = Link(Rules([b"plain"]))
+    link = OneEnd(Rules([b"plain"]))
     link.conn.principal.leaves = Rules([b"plain"])
     link.conn.feed(b"LMSG $JS.ACK.S.C.1 2\r\nin\r\nLS+ $JS.ACK.>\r\nLS+ _R_.>\r\nLS+ plain\r\n")
     assert link.session.said == []
@@ -203,7 +157,7 @@ async def test_rules_hold_for_acks_and_answers_that_leave() -> None:
 
 
 async def test_an_alias_is_no_way_around_a_deny() -> None:
-    link = Link()
+    link = OneEnd()
     link.account.domain_prefix = b"$JS.hub.API."
     link.conn.principal.aliased = Rules(None, [b"$JS.API.STREAM.DELETE.>", b"$KV.secret.>"])
     for subject in (b"STREAM.DELETE.V", b"$KV.secret.k", b"STREAM.INFO.V", b"$KV.open.k"):
@@ -216,7 +170,7 @@ async def test_an_alias_is_no_way_around_a_deny() -> None:
 
 async def test_a_message_that_cannot_be_handled_costs_no_other() -> None:
     """A link speaks for many: one request that fails may not end it."""
-    link = Link()
+    link = OneEnd()
 
     class Failing:
         """A subject mapping that always fails."""

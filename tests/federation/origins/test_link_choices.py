@@ -69,8 +69,7 @@ async def test_alarms_pass_bulk(lab: Lab, chosen_by: str) -> None:
             waits.append(await there_after(name))
     assert any(each.messages < 1500 for each in bulk)
     alarms, others = (sorted(waits) for waits in waited.values())
-    # One may meet more bulk than anything overtakes.
-    assert within(alarms[len(alarms) // 2], 2.0), waited
+    assert within(alarms[-1], 2.0), waited
     assert sum(alarms) < sum(others), waited
     followers = [row for each in store.values() for row in each.origin_driver.followers]
     assert all(row.recreations == 0 for row in followers)

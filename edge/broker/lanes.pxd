@@ -1,0 +1,15 @@
+# A connection whose urgent frames go ahead of its bulk. See lanes.py.
+from headwater.edge.broker.conn cimport Conn
+
+cdef class LanedConn(Conn):
+    cdef unsigned char* bulk            # frames that wait for all of `out`: bulk[bulk_start:bulk_end]
+    cdef Py_ssize_t bulk_start          # nothing before it has to be sent, and a frame begins here
+    cdef Py_ssize_t bulk_end            # equal to `bulk_start`: no bulk stands apart
+    cdef Py_ssize_t bulk_capacity
+    cdef Py_ssize_t boundary            # a frame of `out` begins here, at or before `out_start`
+    cdef Py_ssize_t lane_end            # behind it, `out` holds bulk alone
+    cdef int change_lanes(self) except -1
+    cdef unsigned char* reserve(self, Py_ssize_t need, bint in_bulk) except *
+    cdef int keep(self, Py_ssize_t n, bint in_bulk) except -1
+    cdef int advance(self, Py_ssize_t n) except -1
+    cdef int part(self, Py_ssize_t at, Py_ssize_t last) except -1

@@ -1,0 +1,218 @@
+"""A connection whose urgent frames go ahead of its bulk, however much of that waits.
+
+While nothing urgent finds bulk before it, all frames are queued in `out`, in their order. The first
+urgent frame that does makes a lane: `out` then holds the rest of the frame that is on its way and
+what is urgent, and the bulk stands apart until all of that has been sent. Each frame is copied once
+at most, so what waits may be large.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython.cimports.headwater.edge.broker.conn import Conn
+from cython.cimports.headwater.edge.wire.numbers import parse_size
+from cython.cimports.libc.stdlib import free, malloc
+from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+
+MSG_TAIL = cython.declare(cython.p_const_char, b"MSG ")
+LANE_SPARE = cython.declare(cython.Py_ssize_t, 4 << 10)
+# A line goes ahead of so many urgent bytes at most: a peer may ask for such lines without end.
+URGED_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
+
+
+@cython.cclass
+class LanedConn(Conn):
+    """A connection whose urgent frames go ahead of its bulk. Frames are lines, and `?MSG` lines
+    with the size of a body as their last word."""
+
+    def __dealloc__(self):
+        free(self.bulk)
+
+    # --- frames in ---------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def change_lanes(self) -> cython.int:
+        """Let `out` and the bulk that stands apart take each other's place."""
+        self.out, self.bulk = self.bulk, self.out
+        self.out_start, self.bulk_start = self.bulk_start, self.out_start
+        self.out_end, self.bulk_end = self.bulk_end, self.out_end
+        self.out_capacity, self.bulk_capacity = self.bulk_capacity, self.out_capacity
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def reserve(self, need: cython.Py_ssize_t, in_bulk: cython.bint) -> cython.p_uchar:
+        """Room for a frame of at most `need` bytes; `keep` follows, with the same `in_bulk`."""
+        if not in_bulk or self.bulk_start == self.bulk_end:
+            self.room(need)
+            return self.out + self.out_end
+        self.change_lanes()
+        try:
+            Conn.room(self, need)
+        finally:
+            self.change_lanes()
+        return self.bulk + self.bulk_end
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def keep(self, n: cython.Py_ssize_t, in_bulk: cython.bint) -> cython.int:
+        """Queue the frame of `n` bytes that has been written where `reserve` said."""
+        if in_bulk and self.bulk_start < self.bulk_end:
+            self.change_lanes()
+            self.count_queued(n)
+            self.change_lanes()
+            return 0
+        self.count_queued(n)
+        if not in_bulk:
+            self.advance(n)
+        return 0
+
+    @cython.ccall
+    def queue(self, data: bytes):
+        """As of Conn, ahead of bulk."""
+        if not self.closed:
+            Conn.queue(self, data)
+            if data:
+                self.advance(PyBytes_GET_SIZE(data))
+
+    def urge(self, data: bytes) -> None:
+        """Queue a control line ahead of the messages that wait; bytes already sent stay whole."""
+        n: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
+        if self.closed:
+            return
+        if self.out_start < self.out_end:
+            self.find_boundary()
+            if self.bulk_start == self.bulk_end:
+                self.part(min(max(self.boundary, self.lane_end), self.out_end), self.out_end)
+        if self.out_end - self.boundary > URGED_MAX:
+            self.queue(data)
+            return
+        self.room(n)
+        self.find_boundary()
+        memmove(
+            self.out + self.boundary + n, self.out + self.boundary, self.out_end - self.boundary
+        )
+        memcpy(self.out + self.boundary, PyBytes_AS_STRING(data), n)
+        self.lane_end = max(self.lane_end, self.boundary) + n
+        self.count_queued(n)
+        if not self.kernel.turning:
+            self.kernel.kick()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def advance(self, n: cython.Py_ssize_t) -> cython.int:
+        """Let the last `n` bytes of `out`, which are whole frames, go ahead of the bulk that waits,
+        but behind everything that has gone ahead of it before."""
+        at: cython.Py_ssize_t = self.lane_end
+        last: cython.Py_ssize_t = self.out_end - n
+        self.lane_end = self.out_end
+        if self.bulk_start < self.bulk_end or at >= last or self.out_start == last:
+            return 0
+        self.find_boundary()
+        at = max(at, self.boundary)
+        if at < last:
+            self.part(at, last)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def part(self, at: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.int:
+        """Set apart the bulk in `out[at:last]`; the rest becomes the lane. `boundary` is found."""
+        before: cython.Py_ssize_t = at - self.out_start
+        behind: cython.Py_ssize_t = self.out_end - last
+        capacity: cython.Py_ssize_t = before + behind + LANE_SPARE
+        lane: cython.p_uchar
+        if at == last:
+            return 0
+        lane = cython.cast(cython.p_uchar, malloc(capacity))
+        if lane == cython.NULL:
+            raise MemoryError
+        memcpy(lane, self.out + self.out_start, before)
+        memcpy(lane + before, self.out + last, behind)
+        free(self.bulk)
+        self.bulk = lane
+        self.bulk_start = 0
+        self.bulk_end = before + behind
+        self.bulk_capacity = capacity
+        self.boundary -= self.out_start
+        self.change_lanes()
+        self.bulk_start = at
+        self.bulk_end = last
+        self.lane_end = self.out_end
+        return 0
+
+    # --- frames out --------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def next_lane(self) -> cython.bint:
+        """The lane has been sent: go on with the bulk that stands apart, if any does."""
+        if self.bulk_start == self.bulk_end:
+            return False
+        self.change_lanes()
+        free(self.bulk)
+        self.bulk = cython.NULL
+        self.bulk_start = self.bulk_end = self.bulk_capacity = 0
+        self.boundary = self.out_start
+        self.lane_end = 0
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def unsent(self) -> cython.Py_ssize_t:
+        """As of Conn."""
+        return self.out_end - self.out_start + self.bulk_end - self.bulk_start
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def finish_send(self) -> cython.int:
+        """As of Conn; an empty buffer begins anew."""
+        Conn.finish_send(self)
+        if self.out_start == self.out_end:
+            self.boundary = self.lane_end = 0
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def room(self, need: cython.Py_ssize_t) -> cython.int:
+        """As of Conn; keeps `boundary` true when the buffer moves."""
+        start: cython.Py_ssize_t = self.out_start
+        if self.boundary < start and self.out_end + need > self.out_capacity:
+            self.find_boundary()
+        Conn.room(self, need)
+        if self.out_start != start:
+            self.boundary -= start
+            self.lane_end = max(0, self.lane_end - start)
+        return 0
+
+    def find_boundary(self) -> None:
+        """Advance `boundary` to the first frame of which nothing has been sent."""
+        line: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        at: cython.p_const_uchar
+        frame: cython.p_const_uchar
+        while self.boundary < self.out_start:
+            frame = self.out + self.boundary
+            at = cython.cast(cython.p_const_uchar, memchr(frame, 10, self.out_end - self.boundary))
+            if at == cython.NULL:
+                self.boundary = self.out_end
+                return
+            line = at - frame
+            self.boundary += line + 1
+            if line > 5 and memcmp(frame + 1, MSG_TAIL, 4) == 0:
+                i = line - 1
+                while i > 5 and frame[i - 1] != 32:
+                    i -= 1
+                self.boundary += parse_size(frame + i, line - 1 - i) + 2
+
+    @property
+    def reserved(self) -> int:
+        """As of Conn."""
+        return self.out_capacity + self.bulk_capacity
+
+    def shed(self) -> None:
+        """As of Conn."""
+        Conn.shed(self)
+        free(self.bulk)
+        self.bulk = cython.NULL
+        self.bulk_start = self.bulk_end = self.bulk_capacity = 0

@@ -1,0 +1,163 @@
+"""What waits for a link goes out in the order that its lanes say, whatever waits before it."""
+
+import asyncio
+import random
+import socket
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.federation.one_end import OneEnd
+
+ACK = b"$JS.ACK.S.C.1.7.3.99.0"
+PENDING_MAX = 64 << 20
+URGED_MAX = 1 << 20
+"""Lines go ahead of so many bytes that are urgent themselves."""
+
+
+class Through:
+    """A filter that changes nothing, and counts what goes out."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+
+    def send(self, data: bytes) -> bytes:
+        self.passed += len(data)
+        return data
+
+    def receive(self, data: bytes) -> bytes:
+        return data
+
+
+class Lanes:
+    """What a link should send: a frame that has begun, what is urgent, and bulk behind them."""
+
+    def __init__(self) -> None:
+        self.begun = b""
+        self.first: deque[bytes] = deque()
+        self.urgent: deque[bytes] = deque()
+        self.bulk: deque[bytes] = deque()
+
+    def take(self, n: int) -> bytes:
+        """The next `n` bytes."""
+        taken = bytearray()
+        while len(taken) < n:
+            if not self.begun:
+                lane = self.first or self.urgent or self.bulk
+                self.begun = lane.popleft()
+            piece = self.begun[: n - len(taken)]
+            taken += piece
+            self.begun = self.begun[len(piece) :]
+        return bytes(taken)
+
+
+@contextmanager
+def slow_link(filtered: bool) -> Iterator[tuple[OneEnd, socket.socket]]:
+    """A link whose peer wants everything and takes little."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    theirs.setblocking(False)
+    link = OneEnd(max_pending=PENDING_MAX)
+    link.conn.attach(ours)
+    link.conn.feed(b"LS+ >\r\n")
+    if filtered:
+        link.conn.use_filter(Through())
+    try:
+        yield link, theirs
+    finally:
+        link.conn.close("Client Closed")
+        theirs.close()
+
+
+def drained(theirs: socket.socket, at_most: int) -> bytes:
+    """What the peer has been sent, up to so many bytes."""
+    got = b""
+    try:
+        while len(got) < at_most:
+            got += theirs.recv(at_most - len(got))
+    except BlockingIOError:
+        pass
+    return got
+
+
+def say(link: OneEnd, lanes: Lanes, chance: random.Random) -> int:
+    """Let the link queue one frame of any kind; returns its length."""
+    size = chance.choice((0, 3, 200, 5000, 70_000))
+    body = chance.randbytes(size)
+    kind = chance.choice(("bulk", "bulk", "bulk", "plain", "urgent", "line", "ping"))
+    subject = b"s.%d" % chance.randrange(1000)
+    if kind == "bulk":
+        frame = b"LMSG %b %b %d\r\n%b\r\n" % (subject, ACK, size, body)
+        lanes.bulk.append(frame)
+        link.account.send(subject, body, reply=ACK)
+    elif kind == "plain":
+        frame = b"LMSG %b %d\r\n%b\r\n" % (subject, size, body)
+        lanes.urgent.append(frame)
+        link.account.send(subject, body)
+    elif kind == "urgent":
+        frame = b"LMSG %b %b %d\r\n%b\r\n" % (subject, ACK, size, body)
+        lanes.urgent.append(frame)
+        link.kernel.urgent = True
+        link.account.send(subject, body, reply=ACK)
+        link.kernel.urgent = False
+    elif kind == "line":
+        frame = b"LS+ %b\r\n" % subject
+        lanes.urgent.append(frame)
+        link.conn.queue(frame)
+    else:
+        frame = b"PONG\r\n"
+        ahead = sum(map(len, lanes.first)) + sum(map(len, lanes.urgent))
+        (lanes.first if ahead <= URGED_MAX else lanes.urgent).append(frame)
+        link.conn.feed(b"PING\r\n")
+    return len(frame)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+async def test_each_lane_keeps_its_order_and_its_place(seed: int, filtered: bool) -> None:
+    chance = random.Random(seed)
+    with slow_link(filtered) as (link, theirs):
+        lanes, said, expected, got = Lanes(), 0, b"", b""
+
+        def settled() -> bytes:
+            """What the link has sent by now, by the order of the lanes at this moment."""
+            through = link.conn.filter
+            passed = through.passed if through else said - link.conn.pending
+            return expected + lanes.take(passed - len(expected))
+
+        for _ in range(300):
+            for _ in range(chance.choice((0, 1, 1, 8))):
+                said += say(link, lanes, chance)
+                expected = settled()
+            link.kernel.turn()
+            expected = settled()
+            if chance.random() < 0.7:
+                got += drained(theirs, chance.choice((10, 1000, 100_000)))
+                await asyncio.sleep(0)
+                expected = settled()
+            assert expected.startswith(got), seed
+        while len(got) < said:
+            got += drained(theirs, 1 << 20)
+            await asyncio.sleep(0)
+        assert link.conn.pending == 0
+        assert got == settled()
+
+
+async def test_what_is_urgent_passes_any_amount_of_bulk() -> None:
+    with slow_link(False) as (link, theirs):
+        for n in range(400):
+            link.account.send(b"bulk", b"%0100000d" % n, reply=ACK)
+        link.kernel.turn()
+        assert link.conn.pending > 39_000_000
+        for n in range(1000):
+            link.account.send(b"alarm", b"%d" % n)
+            link.kernel.turn()
+        got = b""
+        while b"LMSG alarm 3\r\n999\r\n" not in got:
+            got += drained(theirs, 1 << 16)
+            await asyncio.sleep(0)
+        assert len(got) < 400_000
+        assert link.conn.reserved < PENDING_MAX * 2
