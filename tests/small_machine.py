@@ -1,8 +1,9 @@
 """Runs folders of tests with as little memory as a gateway has: `python -m tests.small_machine 512
-tests/edge/wire ...`.
+tests/edge ...`.
 
-The tests of a folder and all that they start share a memory cgroup of so many MiB, without swap:
-what takes more is killed by the system, and the folder has failed. Root is needed.
+The tests of each folder at or below those, and all that they start, share a memory cgroup of so
+many MiB, without swap: what takes more is killed by the system, and the folder has failed. Root is
+needed.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from pathlib import Path
 V1 = Path("/sys/fs/cgroup/memory")
 V2 = Path("/sys/fs/cgroup")
 MIB = 1 << 20
+TESTS = "test_*.py"
+
 NO_TESTS = 5
 """What pytest ends with when a folder has none."""
 
@@ -67,14 +70,13 @@ class MemoryGroup:
         self.path.rmdir()
 
 
-def run(limit: int, command: list[str]) -> int:
+def run(limit: int, name: str, command: list[str]) -> int:
     """One command in a group of its own: its exit code, or 1 when something was killed."""
     group = MemoryGroup(limit * MIB)
     try:
         code = subprocess.run(command, preexec_fn=group.join).returncode
         print(
-            f"{command[-1]}: limit {limit} MiB, peak {group.peak // MIB} MiB,"
-            f" killed {group.kills}",
+            f"{name}: limit {limit} MiB, peak {group.peak // MIB} MiB, killed {group.kills}",
             flush=True,
         )
         return abs(code) or int(group.kills > 0)
@@ -82,12 +84,21 @@ def run(limit: int, command: list[str]) -> int:
         group.remove()
 
 
+def rooms(folder: Path) -> list[Path]:
+    """The folders at or below one that have tests of their own."""
+    return list({test.parent for test in folder.rglob(TESTS)})
+
+
 def main(arguments: list[str]) -> int:
     """How many folders of tests failed."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
-    limit, *folders = arguments
-    codes = {folder: run(int(limit), [*pytest, folder]) for folder in folders}
-    failed = [folder for folder, code in codes.items() if code not in (0, NO_TESTS)]
+    limit, *wanted = arguments
+    folders = sorted({room for folder in wanted for room in rooms(Path(folder))})
+    codes = {
+        folder: run(int(limit), str(folder), [*pytest, *map(str, sorted(folder.glob(TESTS)))])
+        for folder in folders
+    }
+    failed = [str(folder) for folder, code in codes.items() if code not in (0, NO_TESTS)]
     print(f"{len(folders) - len(failed)} of {len(folders)} folders pass", *failed, flush=True)
     return len(failed)
 

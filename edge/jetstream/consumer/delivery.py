@@ -160,7 +160,10 @@ class Delivery(Demand):
         if self.watch is not None:
             self.watch.drop(self)
             self.watch = self.wiring.watch(self)
-        self.flow = FlowWindow() if self.flow is not None else None
+        if self.flow is not None:
+            self.flow = FlowWindow()
+            # What went to the old one may still wait for the same link.
+            self.flow.fresh = False
         self.match = None
         self.interested()
         self.wake()
@@ -476,6 +479,8 @@ class Delivery(Demand):
             self.shape(cython.address(m), None, self.inside)
         self.record_delivery(found, now)
         self.kernel.congested = None
+        if self.flow is not None:
+            self.flow.goes_ahead(size)
         self.kernel.urgent = self.is_urgent()
         count = self.account.route(
             cython.address(m), None, self.match if request is None else request.match, None

@@ -189,7 +189,7 @@ class Demand(Consumer):
     @cython.exceptval(check=False)
     def is_urgent(self) -> cython.bint:
         """Whether deliveries and statuses go ahead of others that wait for a link."""
-        return self.urgent or self.stream.urgent
+        return self.urgent or self.stream.urgent or (self.flow is not None and self.flow.fresh)
 
     # --- statuses ---------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Demand(Consumer):
             self.name_bytes,
             pull_rules.flow_suffix(self.kernel.random()),
         )
-        self.flow.ask(token)
+        self.flow.ask(token, self.kernel.monotonic_ns())
         self.kernel.urgent = self.is_urgent()
         self.account.send(
             self.deliver_subject, b"", token, b"NATS/1.0 100 FlowControl Request\r\n\r\n"
@@ -325,6 +325,8 @@ class Demand(Consumer):
             self.schedule_save()
         if self.queue is not None and self.queue.no_waits:
             self.tend_requests(now, True)
+        if self.flow is not None and self.flow.settles(now):
+            self.ask_flow()
         return 0
 
     # --- deadlines --------------------------------------------------------------------------------
@@ -430,11 +432,13 @@ class Demand(Consumer):
         if now >= self.sent_ns + self.heartbeat:
             if self.active:
                 self.idle_heartbeat(self.deliver_subject)
-                if (
-                    self.ack_policy == ACK_FLOW
-                    and self.pending.count
-                    and self.flow is not None
-                    and self.flow.token is None
+                if self.flow is not None and (
+                    self.flow.settles(now)
+                    or (
+                        self.ack_policy == ACK_FLOW
+                        and self.pending.count
+                        and self.flow.token is None
+                    )
                 ):
                     self.ask_flow()
             self.sent_ns = now

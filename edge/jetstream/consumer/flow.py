@@ -7,6 +7,10 @@ window is outstanding.
 The window holds what the receiver takes in two seconds, as its answers show: a slow link is kept
 busy, and whatever else has to cross it waits no longer than that and one message. It starts with
 two seconds of 64 kbit/s. On a fast link an answer comes so soon that the next window is full size.
+
+A receiver that has nearly all of its stream gets what is fresh ahead of the history of others:
+while little is outstanding, deliveries are urgent on links. Once more is, they are bulk. They stay
+so until the receiver has confirmed all of them: none may pass another of its own.
 """
 
 import cython
@@ -17,6 +21,10 @@ WINDOW_MAX = cython.declare(cython.longlong, 32 << 20)
 WINDOW_MIN = cython.declare(cython.longlong, 16 << 10)
 # What may be on its way, as time that the receiver needs for it.
 WINDOW_SECONDS = cython.declare(cython.double, 2.0)
+# What may be outstanding and urgent.
+FRESH_MAX = WINDOW_MIN
+# One who is up to date is asked whether all has arrived this often at most.
+SETTLE_NS = cython.declare(cython.longlong, 100_000_000)
 SECOND_NS = cython.declare(cython.double, 1e9)
 
 
@@ -26,6 +34,7 @@ class FlowWindow:
 
     def __init__(self):
         self.window = WINDOW_MIN
+        self.fresh = True
 
     @cython.cfunc
     @cython.nogil
@@ -37,7 +46,27 @@ class FlowWindow:
     @cython.exceptval(check=False)
     def wants(self) -> cython.bint:
         """Whether a flow control request should be made now."""
-        return self.token is None and self.outstanding * 2 > self.window
+        window: cython.longlong = FRESH_MAX if self.fresh else self.window
+        return self.token is None and self.outstanding * 2 > window
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def goes_ahead(self, size: cython.Py_ssize_t) -> cython.bint:
+        """Whether the next delivery, of `size` bytes, is urgent on links."""
+        if self.fresh and self.outstanding + size > FRESH_MAX:
+            self.fresh = False
+        return self.fresh
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def settles(self, now: cython.longlong) -> cython.bint:
+        """Whether a receiver that all has been sent to should confirm it, to be fresh again."""
+        return (
+            not self.fresh
+            and self.token is None
+            and self.outstanding > 0
+            and now - self.asked_ns > SETTLE_NS
+        )
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -46,6 +75,7 @@ class FlowWindow:
         if self.outstanding == 0:
             self.since = now
         self.outstanding += size
+        self.whole = False
         if self.token is None:
             return self.wants()
         if self.outstanding - self.asked >= self.window:
@@ -54,8 +84,11 @@ class FlowWindow:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def ask(self, token: bytes) -> cython.int:
+    def ask(self, token: bytes, now: cython.longlong) -> cython.int:
         """A request that `token` answers is on its way."""
+        self.early = self.outstanding * 2 <= self.window
+        self.whole = True
+        self.asked_ns = now
         self.asked = self.covered = self.outstanding
         self.token = token
         return 0
@@ -70,18 +103,25 @@ class FlowWindow:
             return False
         if memcmp(subject, PyBytes_AS_STRING(self.token), n) != 0:
             return False
+        if now - self.asked_ns > WINDOW_SECONDS * SECOND_NS:
+            self.early = False
         self.resize(self.covered * SECOND_NS / max(now - self.since, 1))
         self.since = now
         self.outstanding = max(0, self.outstanding - self.asked)
         self.asked = 0
         self.token = None
+        if self.whole:
+            self.fresh = True
         return True
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def resize(self, rate: cython.double) -> cython.void:
-        """Fit the window to a rate, in bytes a second. One late answer at most halves it."""
+        """Fit the window to a rate, in bytes a second. One late answer at most halves it; a request
+        that came early, and was answered in time, says how fast the receiver is at least."""
         wanted: cython.double = rate * WINDOW_SECONDS
+        if self.early and wanted <= self.window:
+            return
         if wanted >= WINDOW_MAX:
             self.window = WINDOW_MAX
         else:

@@ -9,7 +9,6 @@ import pytest
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.kernel.kernel import Kernel
 from headwater.federation.leaf.leaf_conn import LeafConn
-
 from tests.federation.one_end import OneEnd, Session
 
 STREAM = (

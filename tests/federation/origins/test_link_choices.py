@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
+from nats.js import JetStreamContext
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 from nats.js.errors import BadRequestError, ServerError
 
+from headwater.edge.node.node import Node
 from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs, wired
 from tests.measuring import within
 from tests.waiting import until, until_state
@@ -32,47 +34,86 @@ async def report(client: Client, stream: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("chosen_by", ["origin", "mirror"])
-async def test_alarms_pass_bulk(lab: Lab, chosen_by: str) -> None:
-    """Six mirrors keep a slow line busy. Alarms are there at once when somebody says that they go
-    first, and wait for what the line holds otherwise."""
+BULK = [f"BULK{n}" for n in range(6)]
+
+
+class Busy:
+    """A slow line that six mirrors keep busy, and two more streams that are mirrored over it."""
+
+    def __init__(self, origin: JetStreamContext, edge: Node) -> None:
+        self.origin = origin
+        self.streams = edge.jetstream.accounts["$G"].streams
+
+    @property
+    def bulk(self) -> list[int]:
+        """How many messages each of the six has."""
+        return [self.streams[name].store.messages for name in BULK]
+
+    async def there_after(self, name: str, count: int, size: int) -> float:
+        """Seconds until so many messages of so many bytes have come over the line."""
+        wanted = self.streams[name].store.messages + count
+        begun = time.monotonic()
+        await asyncio.gather(*(self.origin.publish(name, os.urandom(size)) for _ in range(count)))
+        await until(lambda: self.streams[name].store.messages == wanted, "they are there", 60)
+        return time.monotonic() - begun
+
+    def made_anew(self) -> int:
+        """How often a mirror had to ask for a stream again."""
+        rows = [row for each in self.streams.values() for row in each.origin_driver.followers]
+        return sum(row.recreations for row in rows)
+
+
+async def busy(lab: Lab, chosen_by: str) -> Busy:
+    """The line of a lab, busy; the stream `FIRST` has a high priority."""
     hub, edge, wire = await wired(lab)
     here, there = await lab.client(client_port(edge)), await lab.client(client_port(hub))
     js, origin = here.jetstream(timeout=30), there.jetstream(timeout=30)
     chosen = {"headwater.link_priority": "high"}
-    for name in [f"BULK{n}" for n in range(6)]:
+    for name in BULK:
         await origin.add_stream(name=name, subjects=[name])
         await asyncio.gather(*(origin.publish(name, os.urandom(1000)) for _ in range(1500)))
-    for name in ("ALARMS", "OTHERS"):
-        first = name == "ALARMS"
+    for name in ("FIRST", "OTHER"):
+        first = name == "FIRST"
         at = {"metadata": chosen} if first and chosen_by == "origin" else {}
         await origin.add_stream(StreamConfig(name=name, subjects=[name], **at))
         to = {"metadata": chosen} if first and chosen_by == "mirror" else {}
         await js.add_stream(StreamConfig(name=name, mirror=of(name), **to))
     wire.bytes_per_s = RATE
-    for name in [f"BULK{n}" for n in range(6)]:
+    for name in BULK:
         await js.add_stream(StreamConfig(name=name, mirror=of(name)))
-    store = edge.jetstream.accounts["$G"].streams
-    bulk = [store[f"BULK{n}"].store for n in range(6)]
-    await until(lambda: all(each.messages > 50 for each in bulk), "bulk flows")
-    waited: dict[str, list[float]] = {"ALARMS": [], "OTHERS": []}
+    line = Busy(origin, edge)
+    await until(lambda: all(count > 50 for count in line.bulk), "bulk flows")
+    return line
 
-    async def there_after(name: str) -> float:
-        await origin.publish(name, b"now")
-        begun, wanted = time.monotonic(), len(waited[name]) + 1
-        await until(lambda: store[name].store.messages == wanted, "it is there", 60)
-        return time.monotonic() - begun
 
-    for _ in range(5):
+@pytest.mark.alone
+@pytest.mark.parametrize("chosen_by", ["origin", "mirror"])
+async def test_alarms_pass_bulk(lab: Lab, chosen_by: str) -> None:
+    """Bursts of alarms are there at once when somebody says that they go first, and wait for what
+    the line holds otherwise."""
+    line = await busy(lab, chosen_by)
+    waited: dict[str, list[float]] = {"FIRST": [], "OTHER": []}
+    for _ in range(4):
         for name, waits in waited.items():
-            waits.append(await there_after(name))
-    assert any(each.messages < 1500 for each in bulk)
-    alarms, others = (sorted(waits) for waits in waited.values())
-    assert within(alarms[-1], 2.0), waited
-    assert sum(alarms) < sum(others), waited
-    followers = [row for each in store.values() for row in each.origin_driver.followers]
-    assert all(row.recreations == 0 for row in followers)
+            waits.append(await line.there_after(name, 30, 1000))
+    assert any(count < 1500 for count in line.bulk)
+    assert within(max(waited["FIRST"]), 3.0), waited
+    assert sum(waited["FIRST"]) < sum(waited["OTHER"]), waited
+    assert line.made_anew() == 0
+
+
+@pytest.mark.alone
+async def test_what_is_fresh_passes_history(lab: Lab) -> None:
+    """A mirror that has all but the newest message does not wait for others that catch up, and one
+    that is made now begins at once: nobody has chosen anything."""
+    line = await busy(lab, "")
+    waits = [await line.there_after("OTHER", 1, 100) for _ in range(8)]
+    # A burst is bulk; what comes after it has arrived is fresh again.
+    await line.there_after("OTHER", 100, 1000)
+    waits += [await line.there_after("OTHER", 1, 100) for _ in range(4)]
+    assert any(count < 1500 for count in line.bulk)
+    assert within(max(waits), 2.0), waits
+    assert line.made_anew() == 0
 
 
 @pytest.mark.parametrize("kind", ["mirror", "sources"])
