@@ -116,7 +116,7 @@ class S2Filter:
         if data:
             lead = b"" if self._begun else s2.IDENTIFIER
             self._begun = True
-            data = lead + s2.frames(data, self._encode)
+            data = s2.frames(data, self._encode, lead)
         data = plain + data
         return data if self._inner is None else bytes(self._inner.send(data))
 

@@ -7,7 +7,9 @@ cdef class FlowWindow:
     cdef public bint fresh              # deliveries go ahead of the bulk that waits for links
     cdef bint whole                     # nothing was sent since the request in flight
     cdef bint early                     # that request came before half of the window was used
+    cdef bint holding                   # nothing is sent until the request in flight is answered
     cdef long long asked_ns             # when the last request was made
+    cdef long long answer_ns            # how long the answer before took
     cdef long long covered              # bytes that were sent before the request in flight
     cdef long long since                # when the first of them was, or the last answer came, ns
     cdef bint blocked(self) noexcept nogil

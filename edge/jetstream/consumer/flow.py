@@ -40,7 +40,7 @@ class FlowWindow:
     @cython.nogil
     @cython.exceptval(check=False)
     def blocked(self) -> cython.bint:
-        return self.outstanding > self.window
+        return self.holding or self.outstanding > self.window
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -65,7 +65,7 @@ class FlowWindow:
             not self.fresh
             and self.token is None
             and self.outstanding > 0
-            and now - self.asked_ns > SETTLE_NS
+            and now - self.asked_ns > max(SETTLE_NS, self.answer_ns)
         )
 
     @cython.cfunc
@@ -87,6 +87,8 @@ class FlowWindow:
     def ask(self, token: bytes, now: cython.longlong) -> cython.int:
         """A request that `token` answers is on its way."""
         self.early = self.outstanding * 2 <= self.window
+        # What came now would be behind the request, and is there sooner if it waits for the answer.
+        self.holding = self.early and not self.fresh and self.outstanding <= FRESH_MAX
         self.whole = True
         self.asked_ns = now
         self.asked = self.covered = self.outstanding
@@ -103,7 +105,9 @@ class FlowWindow:
             return False
         if memcmp(subject, PyBytes_AS_STRING(self.token), n) != 0:
             return False
-        if now - self.asked_ns > WINDOW_SECONDS * SECOND_NS:
+        self.holding = False
+        self.answer_ns = now - self.asked_ns
+        if self.answer_ns > WINDOW_SECONDS * SECOND_NS:
             self.early = False
         self.resize(self.covered * SECOND_NS / max(now - self.since, 1))
         self.since = now

@@ -7,7 +7,7 @@ taken: a frame holds at most FRAME_MAX bytes.
 
 from collections.abc import Callable, Iterator
 
-from headwater.edge.storage.format.crc import checksum
+from headwater.edge.storage.format.crc import checksum_parts
 from headwater.edge.wire import s2_blocks
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
@@ -20,6 +20,7 @@ _LAST_REQUIRED = 0x7F
 _IDENTIFIES = 0xFF
 _MASK = 0xFFFFFFFF
 
+Buffer = bytes | memoryview
 Encoder = Callable[[bytes], bytes | None]
 
 
@@ -27,24 +28,25 @@ class FormatError(ValueError):
     """Bytes that are no S2 stream, or that were damaged."""
 
 
-def masked(data: bytes) -> bytes:
+def masked(data: Buffer) -> bytes:
     """The checksum of a block, as frames carry it."""
-    crc: int = checksum(data)
+    crc: int = checksum_parts([data])
     value: int = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & _MASK
     return value.to_bytes(4, "little")
 
 
-def frames(data: bytes, encode: Encoder | None = None) -> bytes:
-    """`data` in frames; IDENTIFIER goes in front of the first ones. `encode` makes a block of at
-    most BLOCK_BYTES, or None of what does not get shorter."""
-    out = bytearray()
+def frames(data: bytes, encode: Encoder | None = None, lead: bytes = b"") -> bytes:
+    """`data` in frames behind `lead`, which is IDENTIFIER in front of the first ones. `encode`
+    makes a block of at most BLOCK_BYTES, or None of what does not get shorter."""
+    pieces: list[Buffer] = [lead]
+    view = memoryview(data)
     for at in range(0, len(data), BLOCK_BYTES):
-        plain = data[at : at + BLOCK_BYTES]
-        block = None if encode is None else encode(plain)
+        plain = view[at : at + BLOCK_BYTES]
+        block = None if encode is None else encode(bytes(plain))
         kind = _PLAIN if block is None else _COMPRESSED
         body = plain if block is None else block
-        out += bytes((kind,)) + (len(body) + 4).to_bytes(3, "little") + masked(plain) + body
-    return bytes(out)
+        pieces += (kind | (len(body) + 4) << 8).to_bytes(4, "little"), masked(plain), body
+    return b"".join(pieces)
 
 
 class FrameReader:
@@ -52,11 +54,14 @@ class FrameReader:
 
     def __init__(self) -> None:
         self.held = bytearray()
+        """The beginning of a frame."""
         self.identified = False
         self.room: int | None = None
         """Bytes of content that are still accepted; None for any number."""
+        self._needed = 0
+        """Bytes of the frame in `held`, as far as it says."""
 
-    def content(self, kind: int, block: bytes) -> bytes:
+    def content(self, kind: int, block: memoryview) -> Buffer:
         """What a frame's block holds. Raises FormatError."""
         try:
             size = uvarint(block, 0)[0] if kind == _COMPRESSED else len(block)
@@ -66,27 +71,38 @@ class FrameReader:
             self.room -= size
             if self.room < 0:
                 raise FormatError("more content than is accepted")
-        return decode_block(block) if kind == _COMPRESSED else block
+        return decode_block(bytes(block)) if kind == _COMPRESSED else block
 
     def feed(self, piece: bytes) -> bytes:
         """The content that has become complete with `piece`."""
-        return b"".join(self.contents(piece))
+        return b"".join(self._blocks(piece))
 
     def contents(self, piece: bytes) -> Iterator[bytes]:
         """`feed`, frame by frame, so that no more than one is inflated at a time."""
-        self.held += piece
-        while len(self.held) >= 4:
-            kind = self.held[0]
-            size = int.from_bytes(self.held[1:4], "little")
+        for block in self._blocks(piece):
+            yield bytes(block)
+
+    def _blocks(self, piece: bytes) -> Iterator[Buffer]:
+        """The content of each frame that is complete, without a copy where it is in the piece."""
+        if self.held:
+            self.held += piece
+            if len(self.held) < self._needed:
+                return
+            piece, self.held = bytes(self.held), bytearray()
+        view = memoryview(piece)
+        at, self._needed = 0, 4
+        while len(view) - at >= 4:
+            size = int.from_bytes(view[at + 1 : at + 4], "little")
             if size > FRAME_MAX + BLOCK_BYTES:
                 raise FormatError("frame is too large")
-            if len(self.held) < 4 + size:
+            self._needed = 4 + size
+            if len(view) - at < self._needed:
                 break
-            body = bytes(self.held[4 : 4 + size])
-            del self.held[: 4 + size]
-            yield self.frame(kind, body)
+            begin, at, self._needed = at, at + self._needed, 4
+            yield self.frame(view[begin], view[begin + 4 : at])
+        self.held += view[at:]
 
-    def frame(self, kind: int, body: bytes) -> bytes:
+    def frame(self, kind: int, body: memoryview) -> Buffer:
         """The content of one frame."""
         if kind == _IDENTIFIES:
             if body not in _MAGICS:
@@ -116,7 +132,7 @@ def decode_block(block: bytes) -> bytes:
         raise FormatError(str(error)) from None
 
 
-def uvarint(data: bytes, at: int) -> tuple[int, int]:
+def uvarint(data: Buffer, at: int) -> tuple[int, int]:
     """A variable-length number and where it ends. Raises IndexError when it is not complete."""
     value = shift = 0
     while True:

@@ -156,7 +156,7 @@ def test_a_stricter_durability_syncs_what_is_there() -> None:
 
 
 def test_too_many_batches_are_not_kept_waiting() -> None:
-    node = Node(segment_bytes=1 << 26)
+    node = Node(segment_bytes=1 << 23)
     node.harness.options.numbered_elsewhere = lambda meta: True
     store = node.create("I", Durability(interval=True, seconds=1e6))
     before = node.syncs
@@ -291,7 +291,7 @@ def test_what_was_killed_and_found_is_safe_from_the_next_power_cut() -> None:
 
 
 def test_more_sequences_are_reserved_in_time() -> None:
-    node = Node(segment_bytes=1 << 26)
+    node = Node(segment_bytes=1 << 23)
     harness = node.harness
     store = node.create("I", INTERVAL)
     before = node.syncs
